@@ -31,6 +31,7 @@ from gcl.scheduling.methods.method import Method, method_chain
 from gcl.scheduling.options import Options
 from gcl.scheduling.schedule import schedule
 from gcl.transport.memory.segment import DEFAULT_BYTES
+from popdist_py.named_choice import NamedChoice
 
 __all__ = ["main"]
 
@@ -77,8 +78,8 @@ In place: the result replaces the input (all_gather: the shards are slices of on
     show_default=True,
     help="Ratio of successive sizes.",
 )
-@click.option("--collective", type=click.Choice(list(map(str, Collective))), default="all_reduce", show_default=True)
-@click.option("--dtype", type=click.Choice(list(map(str, DTYPES))), default="float32", show_default=True)
+@click.option("--collective", type=NamedChoice(list(map(str, Collective))), default="all_reduce", show_default=True)
+@click.option("--dtype", type=NamedChoice(list(map(str, DTYPES))), default="float32", show_default=True)
 @click.option("--op", help=f"{', '.join(_TIMED)}.  [default: add; logical_or of bool]")
 @click.option("--method", help=f"{', '.join(Method)}; a chain: A,B.  [default: GCL_OPTIONS, else auto]")
 @click.option("--private", is_flag=True, help="Use numpy arrays, not tensors of the communicator.")

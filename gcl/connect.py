@@ -35,6 +35,7 @@ from gcl.transport.memory.segment import DEFAULT_BYTES
 from gcl.transport.paths.memory_path import MemoryPath
 from gcl.transport.paths.path_selection import HostPlacement, select_path
 from gcl.transport.rendezvous.process_liveness import Process
+from popdist_py.suggestion import did_you_mean
 
 __all__ = ["TRANSPORT_VARIABLE", "connect", "connect_threads"]
 
@@ -282,7 +283,9 @@ def _checked(group: Group | None, replicas: int) -> Group:
 def _transport(wanted: str | None) -> str:
     name = wanted or os.environ.get(TRANSPORT_VARIABLE) or "auto"
     if name not in _TRANSPORTS:
-        raise ArgumentError(f"transport {name!r} is unknown; use {', '.join(_TRANSPORTS)}")
+        raise ArgumentError(
+            f"transport {name!r} is unknown; use {', '.join(_TRANSPORTS)}{did_you_mean(name, _TRANSPORTS)}"
+        )
     return name
 
 

@@ -24,6 +24,7 @@ from gcl.scheduling.options import Options
 from gcl.scheduling.phases import ProgramPhase
 from gcl.scheduling.program.text_diagram import columns, exchange_table, ladder
 from gcl.scheduling.schedule import Schedule, schedule
+from popdist_py.named_choice import NamedChoice
 
 __all__ = ["explanation", "main"]
 
@@ -72,10 +73,10 @@ GCL_OPTIONS and GCL_NUM_IO_TILES.
     help="Size of a replica's tensor (all_gather: shard).",
 )
 @click.option("--method", help=f"{', '.join(Method)}; a chain: A,B.  [default: GCL_OPTIONS, else auto]")
-@click.option("--collective", type=click.Choice(list(map(str, Collective))), default="all_reduce", show_default=True)
-@click.option("--dtype", type=click.Choice(list(_ITEM_BYTES)), default="float16", show_default=True)
+@click.option("--collective", type=NamedChoice(list(map(str, Collective))), default="all_reduce", show_default=True)
+@click.option("--dtype", type=NamedChoice(list(_ITEM_BYTES)), default="float16", show_default=True)
 @click.option("--ipus-per-replica", type=int, default=1, show_default=True, help="1, 2, 4, 8 or 16.")
-@click.option("--topology", type=click.Choice(list(_LADDERS)), default="mesh", show_default=True)
+@click.option("--topology", type=NamedChoice(list(_LADDERS)), default="mesh", show_default=True)
 @click.option(
     "--num-ilds",
     type=click.IntRange(1, _MOST_DOMAINS),

@@ -14,6 +14,7 @@ from enum import StrEnum
 
 from gcl.core.argument_checks import is_whole
 from gcl.errors import ArgumentError
+from popdist_py.suggestion import did_you_mean
 
 __all__ = ["CommGroup", "CommGroupType", "Group"]
 
@@ -36,7 +37,8 @@ class CommGroup:
 
     def __post_init__(self) -> None:
         if self.type not in list(CommGroupType):
-            raise ArgumentError(f"CommGroup type {self.type!r} is unknown; use {', '.join(CommGroupType)}")
+            hint = did_you_mean(self.type, CommGroupType)
+            raise ArgumentError(f"CommGroup type {self.type!r} is unknown; use {', '.join(CommGroupType)}{hint}")
 
 
 @dataclass(frozen=True)

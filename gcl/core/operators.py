@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from enum import StrEnum
 from typing import Any
 
 import numpy as np
 
 from gcl.errors import ArgumentError
+from popdist_py.suggestion import did_you_mean
 
 __all__ = ["Operator"]
 
@@ -36,9 +36,9 @@ class Operator(StrEnum):
         try:
             found = cls(name.lower())
         except (ValueError, AttributeError):
-            close = get_close_matches(str(name).lower(), list(cls), 1)
-            hint = f"; did you mean {str(close[0])!r}?" if close else ""
-            raise ArgumentError(f"operator {name!r} is unknown; use {', '.join(cls)}{hint}") from None
+            raise ArgumentError(
+                f"operator {name!r} is unknown; use {', '.join(cls)}{did_you_mean(name, cls)}"
+            ) from None
         if dtype == np.bool_ and found not in _FOR_BOOL:
             raise ArgumentError(f"operator {found} does not take bool; use {', '.join(sorted(_FOR_BOOL))}")
         if dtype not in (None, np.bool_) and found in _LOGICAL:

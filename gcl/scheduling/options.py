@@ -18,6 +18,7 @@ from typing import Any
 from gcl.errors import ArgumentError
 from gcl.fabric.tile_mapping import MIN_IO_TILES, TILES_PER_IPU, check_io_tiles
 from gcl.scheduling.methods.method import Method, method_chain
+from popdist_py.suggestion import did_you_mean
 
 __all__ = ["OPTIONS_VARIABLE", "SYNCLESS_WARNING", "UNUSED_VARIABLES", "LogLevel", "Options"]
 
@@ -194,7 +195,8 @@ def _read_options(text: str, faults: list[str]) -> dict[str, Any]:
         if row is None and any(option.startswith(f"{name}.") for option in _TABLE):
             faults.append(f"{OPTIONS_VARIABLE} {name} is {value!r}; it must be an object of its options")
         elif row is None:
-            faults.append(f"{OPTIONS_VARIABLE} has an unknown option {name!r}; there are {', '.join(_TABLE)}")
+            hint = did_you_mean(name, _TABLE)
+            faults.append(f"{OPTIONS_VARIABLE} has an unknown option {name!r}; there are {', '.join(_TABLE)}{hint}")
         elif row.field in values:
             faults.append(f"{OPTIONS_VARIABLE} has {name} twice; give it once")
         else:

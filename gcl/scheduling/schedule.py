@@ -32,6 +32,7 @@ from gcl.scheduling.options import Options
 from gcl.scheduling.phases import Level, PhaseBuilder, ProgramPhase, levels
 from gcl.scheduling.program.interpreter import OPERATIONS, run
 from gcl.scheduling.program.step_program import StepProgram
+from popdist_py.suggestion import did_you_mean
 
 __all__ = ["Schedule", "interpret", "schedule"]
 
@@ -113,7 +114,9 @@ def schedule(
     Raises ArgumentError if the arguments contradict each other.
     """
     if collective not in list(Collective):
-        raise ArgumentError(f"collective {collective!r} is unknown; use {', '.join(Collective)}")
+        raise ArgumentError(
+            f"collective {collective!r} is unknown; use {', '.join(Collective)}{did_you_mean(collective, Collective)}"
+        )
     if not isinstance(fabric, Fabric):
         raise ArgumentError(f"fabric={fabric!r} is not valid; give a gcl.Fabric, such as gcl.Fabric(16)")
     if not isinstance(group, Group | None):

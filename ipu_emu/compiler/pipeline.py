@@ -16,7 +16,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 
 import numpy as np
 
@@ -58,6 +57,7 @@ from ipu_emu.ops.control.loop_and_while import check_gradients
 from ipu_emu.program.anchors import Anchor
 from ipu_emu.program.executable import Executable
 from ipu_emu.program.storage_order import batch_innermost
+from popdist_py.suggestion import did_you_mean
 
 __all__ = ["PASSES", "STEP_GRAPH", "CompileState", "Pass", "compile", "pass_named", "passes", "run_passes", "start"]
 
@@ -132,9 +132,8 @@ def pass_named(name: str) -> Pass:
     """Return the pass called ``name``; raise EmulatorError if there is none."""
     names = [one.name for one in PASSES]
     if name not in names:
-        close = get_close_matches(name, names, 1)
-        hint = f"did you mean '{close[0]}'?" if close else "ipu-emu compile --list names all"
-        raise EmulatorError(f"'{name}' is not a pass of the compiler; {hint}")
+        all = "; ipu-emu compile --list names all"
+        raise EmulatorError(f"'{name}' is not a pass of the compiler{did_you_mean(name, names) or all}")
     return PASSES[names.index(name)]
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ipu_emu.errors import EmulatorError
+from popdist_py.suggestion import did_you_mean
 
 __all__ = [
     "BOOL",
@@ -78,7 +79,8 @@ def dtype_named(name: str) -> DType:
     try:
         return _BY_NAME[name.upper()]
     except KeyError:
-        raise EmulatorError(f"Unrecognised data type '{name}'; use one of {', '.join(_BY_NAME)}") from None
+        hint = did_you_mean(name, _BY_NAME)
+        raise EmulatorError(f"Unrecognised data type '{name}'; use one of {', '.join(_BY_NAME)}{hint}") from None
 
 
 def dtype_of(kind: Any) -> DType:

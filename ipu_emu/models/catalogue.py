@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
@@ -18,6 +17,7 @@ from ipu_emu.models.model import Model
 from ipu_emu.models.resnet import resnet8, resnet50
 from ipu_emu.models.transformer import transformer
 from ipu_emu.models.vit import vit
+from popdist_py.suggestion import did_you_mean
 
 __all__ = ["CATALOGUE", "CatalogueEntry", "named", "suggested"]
 
@@ -47,9 +47,8 @@ CATALOGUE = {
 
 
 def suggested(name: str) -> str:
-    """Which model may have been meant, and all that there are."""
-    close = get_close_matches(name, CATALOGUE, 1)
-    return f"{f'did you mean {close[0]}? Else ' if close else ''}use {', '.join(CATALOGUE)}"
+    """All models that there are, and which one may have been meant."""
+    return f"use {', '.join(CATALOGUE)}{did_you_mean(name, CATALOGUE)}"
 
 
 def named(name: str, *, batch: int = 1, dtype: Any = np.float16, seed: int | None = None) -> Model:

@@ -16,6 +16,7 @@ from ipu_emu.errors import EmulatorError
 from ipu_emu.hardware import Generation
 from ipu_emu.models import Model, ModelSize
 from ipu_emu.predict.layer_parameters import Parameters
+from popdist_py.suggestion import did_you_mean
 
 __all__ = ["OPTIMISER_STATES", "Variables", "ipus_needed", "of_model"]
 
@@ -37,7 +38,8 @@ class Variables:
     def optimiser(self, name: str) -> int:
         """Return the number of state values; raise EmulatorError for an unknown optimiser."""
         if name not in OPTIMISER_STATES:
-            raise EmulatorError(f"there is no optimiser '{name}'; use {', '.join(OPTIMISER_STATES)}")
+            hint = did_you_mean(name, OPTIMISER_STATES)
+            raise EmulatorError(f"there is no optimiser '{name}'; use {', '.join(OPTIMISER_STATES)}{hint}")
         return OPTIMISER_STATES[name] * self.parameters.trainable
 
     def inference(self, itemsize: int) -> int:

@@ -15,10 +15,10 @@ import re
 import shlex
 import tomllib
 from collections.abc import Iterator
-from difflib import get_close_matches
 from typing import Any
 
 from popdist_py.atomic_write import replace_file
+from popdist_py.suggestion import did_you_mean
 from poprun_py.errors import UsageError
 from poprun_py.options.option_table import OPTIONS, LaunchOptions, Option
 from poprun_py.options.parsed_options import ParsedOptions
@@ -118,8 +118,7 @@ def _enter(parsed: ParsedOptions, source: str, key: str, value: Any) -> None:
 def _advice(key: str) -> str:
     if any(key == option.name for option in OPTIONS):
         return "this option cannot be set in a file; give it on the command line"
-    close = get_close_matches(key.replace("_", "-"), list(_STORED), n=1)
-    return "there is no such option; " + (f"did you mean {close[0]}?" if close else "see poprun-py --help")
+    return "there is no such option" + (did_you_mean(key.replace("_", "-"), _STORED) or "; see poprun-py --help")
 
 
 def _words(option: Option, value: Any) -> Iterator[str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from popdist_py.suggestion import did_you_mean
 from poprun_py.options import values
 from poprun_py.options.option_names import UnknownOption, find_long, find_short
 from poprun_py.options.option_table import Option
@@ -178,4 +179,6 @@ def _remedy(option: Option, spelled: str, value: str) -> str:
     rest, equals, meant = value.partition("=")
     if equals and f"{spelled[2:]}-{rest}" == option.name:
         return f"did you mean --{option.name}={meant}?"
-    return f"write {spelled}={option.metavar}" if option.metavar else f"write {spelled}"
+    names = option.metavar.split("|")
+    hint = did_you_mean(value, names) if len(names) > 1 else ""
+    return f"write {spelled}={option.metavar}{hint}" if option.metavar else f"write {spelled}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 import gcl
@@ -15,3 +17,23 @@ def test_a_misspelt_operator_is_met_with_the_one_that_was_meant() -> None:
     communicator = gcl.connect(local_replicas=1)
     with pytest.raises(gcl.ArgumentError, match=r"operator 'maen' is unknown; use add, .*; did you mean 'mean'\?"):
         communicator.all_reduce(communicator.empty(1), "maen")
+
+
+@pytest.mark.parametrize(
+    ("call", "meant"),
+    [
+        (lambda: gcl.connect(local_replicas=1, transport="shared_memry"), "shared_memory"),
+        (lambda: gcl.connect(local_replicas=1, method="clockwise_rings"), "clockwise_ring"),
+        (lambda: gcl.schedule("all_reduc", gcl.Fabric(4), 8), "all_reduce"),
+        (lambda: gcl.CommGroup("consecutiv", 2), "consecutive"),  # type: ignore[arg-type]
+    ],
+)
+def test_other_misspelt_names_too(call: Callable[[], object], meant: str) -> None:
+    with pytest.raises(gcl.ArgumentError, match=rf"; did you mean '{meant}'\?$"):
+        call()
+
+
+def test_a_misspelt_option_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GCL_OPTIONS", '{"metod": "auto"}')
+    with pytest.raises(gcl.ArgumentError, match=r"unknown option 'metod'; .*; did you mean 'method'\?"):
+        gcl.connect(local_replicas=1)

@@ -22,6 +22,7 @@ from gcl.scheduling.methods import (
     quad_directional_ring,
 )
 from gcl.scheduling.methods.ring_stream import Generator
+from popdist_py.suggestion import did_you_mean
 
 __all__ = ["METHODS", "Method", "MethodPrograms", "method_chain"]
 
@@ -71,6 +72,6 @@ def method_chain(names: str | Sequence[str]) -> tuple[Method, ...]:
     if unknown:
         raise ArgumentError(
             f"method {', '.join(map(repr, unknown))} is unknown; use {', '.join(Method)}, "
-            "or a chain of them separated by commas"
+            f"or a chain of them separated by commas{did_you_mean(unknown[0], Method)}"
         )
     return tuple(Method(name) for name in names)

@@ -263,11 +263,11 @@ class MemoryPath:
         left = rendezvous.left(self._table[Table.CONTROL], rank)
         if left == rendezvous.CROSSED:
             return CollectiveMismatch(self._domain.read_text(rank))
+        if rank_table.refused(self._table, rank):  # the cause, also if it has left then
+            return CollectiveMismatch.refused(request, who, self._domain.read_text(rank))
         if left:
             reason = self._domain.read_text(rank) or "call it on all ranks, or on none, and look at why it left"
             return PeerLost.left(request, who, reason)
-        if rank_table.refused(self._table, rank):
-            return CollectiveMismatch.refused(request, who, self._domain.read_text(rank))
         if not alive:
             died = f"{request} waits for {who}, whose process has died; look at its output"
             return PeerLost(died, died)

@@ -15,6 +15,7 @@ from ipu_emu.compiler.patience import Patience
 if TYPE_CHECKING:
     from ipu_emu.clock import TimelineSegment
     from ipu_emu.compiler.memory_remedies import MemoryNeed
+from popdist_py.named_choice import NamedChoice
 
 __all__ = ["clock"]
 
@@ -45,14 +46,14 @@ take longer. docs/guides/ipu-emu.md describes the model.
 )
 @click.option(
     "--sync",
-    type=click.Choice(["Full", "SinglePipeline", "ReplicaAndLadder"]),
+    type=NamedChoice(["Full", "SinglePipeline", "ReplicaAndLadder"]),
     default="Full",
     show_default=True,
     help="Which IPUs of a pipeline wait for host I/O of one IPU: all, only that one, or those of its rail.",
 )
 @click.option(
     "--selection-order",
-    type=click.Choice(["auto", "zigzag", "snake", "hoof"]),
+    type=NamedChoice(["auto", "zigzag", "snake", "hoof"]),
     default="zigzag",
     show_default=True,
     help="Order of the IPUs of a replica on the ladder; auto is snake for pipelines.",
@@ -62,7 +63,7 @@ take longer. docs/guides/ipu-emu.md describes the model.
     type=click.Path(dir_okay=False, path_type=Path),
     help="Also write the timeline: .svg, or .json for ui.perfetto.dev.",
 )
-@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option("--format", "form", type=NamedChoice(["text", "json"]), default="text", show_default=True)
 def clock(
     system: str | None,
     efficiency: float,

@@ -8,6 +8,7 @@ import click
 
 from ipu_emu.cli.commands.model_options import ModelCommand, compile_request, model_options, system_named
 from ipu_emu.cli.output.printing import print_json
+from popdist_py.named_choice import NamedChoice
 
 __all__ = ["compile"]
 
@@ -56,7 +57,7 @@ def _print_passes(form: str) -> None:
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["text", "json"]),
+    type=NamedChoice(["text", "json"]),
     default="text",
     show_default=True,
     is_eager=True,

@@ -6,6 +6,7 @@ import click
 
 from ipu_emu.cli.commands.model_options import system_named
 from ipu_emu.cli.output.printing import console, print_json
+from popdist_py.named_choice import NamedChoice
 
 __all__ = ["info"]
 
@@ -33,7 +34,7 @@ files.
 
 @click.command(help=_HELP, short_help="A system, its IPUs, and who uses them.")
 @click.option("--system", "name", help="Name of a system.  [default: $IPU_EMU_SYSTEM, else pod16]")
-@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option("--format", "form", type=NamedChoice(["text", "json"]), default="text", show_default=True)
 def info(name: str | None, form: str) -> None:
     """Print the system."""
     import os

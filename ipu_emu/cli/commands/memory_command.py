@@ -15,6 +15,7 @@ from ipu_emu.compiler.patience import Patience
 if TYPE_CHECKING:
     from ipu_emu.cli.commands.compile_model import Compiled, CompileRequest
     from ipu_emu.hardware import System
+from popdist_py.named_choice import NamedChoice
 
 __all__ = ["memory"]
 
@@ -41,7 +42,7 @@ fit.
 @click.option(
     "--output", type=click.Path(dir_okay=False, path_type=Path), help="Also write a picture: .svg, .html or .png."
 )
-@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option("--format", "form", type=NamedChoice(["text", "json"]), default="text", show_default=True)
 def memory(system: str | None, output: Path | None, form: str, **options: Any) -> None:
     """Compile the model and print its memory plan."""
     where = system_named(system)

@@ -15,6 +15,7 @@ from ipu_emu.program.schedules import SCHEDULES
 if TYPE_CHECKING:
     from ipu_emu.cli.commands.compile_model import CompileRequest
     from ipu_emu.hardware import System
+from popdist_py.named_choice import NamedChoice
 
 __all__ = ["DTYPES", "ModelCommand", "compile_request", "model_options", "system_named"]
 
@@ -36,7 +37,7 @@ _OPTIONS = (
     ),
     click.option(
         "--dtype",
-        type=click.Choice(list(DTYPES)),
+        type=NamedChoice(list(DTYPES)),
         default="float16",
         show_default=True,
         help="Element type of the weights of a named model.",
@@ -45,7 +46,7 @@ _OPTIONS = (
     click.option("--loss", help="Id of the loss tensor of an ONNX file."),
     click.option(
         "--optimiser",
-        type=click.Choice(["sgd", "momentum", "adam", "lamb"]),
+        type=NamedChoice(["sgd", "momentum", "adam", "lamb"]),
         default="sgd",
         show_default=True,
         help="Optimiser of the weight update.",
@@ -63,23 +64,23 @@ _OPTIONS = (
     click.option("--ipus", type=click.IntRange(1), default=1, show_default=True, help="IPUs per replica."),
     click.option(
         "--schedule",
-        type=click.Choice(list(SCHEDULES)),
+        type=NamedChoice(list(SCHEDULES)),
         help="Pipeline schedule.  [default: no pipeline; the IPUs of a replica work one after the other]",
     ),
     click.option(
         _RECOMPUTE,
-        type=click.Choice(_RECOMPUTATIONS, case_sensitive=False),
+        type=NamedChoice(_RECOMPUTATIONS, case_sensitive=False),
         help="Recompute activations in the backward pass; without a value Standard.",
     ),
     click.option(
         "--off-chip",
-        type=click.Choice(["weights", "states", "activations", "accumulators"]),
+        type=NamedChoice(["weights", "states", "activations", "accumulators"]),
         multiple=True,
         help="Keep these in Streaming Memory; may be repeated.",
     ),
     click.option(
         "--shared",
-        type=click.Choice(["weights", "states"]),
+        type=NamedChoice(["weights", "states"]),
         multiple=True,
         help="Shard these over the replicas; may be repeated.",
     ),

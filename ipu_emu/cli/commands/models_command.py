@@ -13,6 +13,7 @@ from ipu_emu.cli.output.printing import console, print_json
 
 if TYPE_CHECKING:
     from ipu_emu.models import ModelSize
+from popdist_py.named_choice import NamedChoice
 
 __all__ = ["models"]
 
@@ -42,12 +43,12 @@ No memory is allocated for the weights. In Python: ipu_emu.models.named("bert-ba
 @click.argument("name", required=False)
 @click.option(
     "--dtype",
-    type=click.Choice(list(DTYPES)),
+    type=NamedChoice(list(DTYPES)),
     default="float16",
     show_default=True,
     help="Element type of weights and activations.",
 )
-@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option("--format", "form", type=NamedChoice(["text", "json"]), default="text", show_default=True)
 def models(name: str | None, dtype: str, form: str) -> None:
     """Build the models and print their sizes."""
     from ipu_emu.models import CATALOGUE, ModelSize, named

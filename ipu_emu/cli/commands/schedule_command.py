@@ -15,6 +15,7 @@ from ipu_emu.program.schedules import SCHEDULES
 if TYPE_CHECKING:
     from ipu_emu.program.schedules import Mapping
     from ipu_emu.program.schedules.schedule_timing import StageTimes
+from popdist_py.named_choice import NamedChoice
 
 __all__ = ["schedule"]
 
@@ -57,7 +58,7 @@ IPUs and the weight update.
 
 
 @click.command(help=_HELP, short_help="Which stage of a pipeline runs when.")
-@click.option("--kind", type=click.Choice(list(SCHEDULES)), default="grouped", show_default=True, help="Schedule.")
+@click.option("--kind", type=NamedChoice(list(SCHEDULES)), default="grouped", show_default=True, help="Schedule.")
 @click.option("--stages", type=click.IntRange(1, _MAX_STAGES), required=True, help="Number of forward stages.")
 @click.option("--count", type=int, required=True, help="Micro-batches per weight update (gradient accumulation).")
 @click.option("--inference", is_flag=True, help="Forward stages only.")
@@ -77,7 +78,7 @@ IPUs and the weight update.
 )
 @click.option(
     "--selection-order",
-    type=click.Choice(["auto", "zigzag", "snake", "hoof"]),
+    type=NamedChoice(["auto", "zigzag", "snake", "hoof"]),
     default="auto",
     show_default=True,
     help="How IPUs of the mapping are placed on the device; auto is snake for 0,1,2,..., else zigzag.",
@@ -86,12 +87,12 @@ IPUs and the weight update.
 @click.option("--backward", metavar="2,4,2", help="Time of each backward stage.  [default: twice the forward]")
 @click.option(
     "--barrier",
-    type=click.Choice(["one", "halves", "none"]),
+    type=NamedChoice(["one", "halves", "none"]),
     default="one",
     show_default=True,
     help="Sync of all IPUs: once per slot; twice, after forward and after backward tasks; never.",
 )
-@click.option("--format", "form", type=click.Choice(["text", "json", "svg"]), default="text", show_default=True)
+@click.option("--format", "form", type=NamedChoice(["text", "json", "svg"]), default="text", show_default=True)
 def schedule(
     kind: str,
     stages: int,

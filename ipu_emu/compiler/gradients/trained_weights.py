@@ -10,13 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 
 import numpy as np
 
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Op, Role, Tensor
 from ipu_emu.graph.onnx_model import IMPORTED_FROM
+from popdist_py.suggestion import did_you_mean
 
 __all__ = ["check_trained", "doubts"]
 
@@ -56,9 +56,8 @@ def check_trained(graph: Graph, trained: Collection[str]) -> None:
     weights = {tensor.id: tensor for tensor in graph.with_role(Role.WEIGHT)}
     for id in trained:
         if id not in weights:
-            close = get_close_matches(id, weights, 1)
-            hint = f"did you mean '{close[0]}'?" if close else f"it has {', '.join(weights) or 'none'}"
-            raise EmulatorError(f"'{id}' is to be trained and is no initializer of the model; {hint}")
+            hint = did_you_mean(id, weights) or f"; it has {', '.join(weights) or 'none'}"
+            raise EmulatorError(f"'{id}' is to be trained and is no initializer of the model{hint}")
         if not weights[id].dtype.is_float:
             raise EmulatorError(f"{weights[id]} is to be trained; only floating-point initializers can be")
 

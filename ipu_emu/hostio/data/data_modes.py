@@ -22,6 +22,7 @@ from ipu_emu.errors import EmulatorError, FeedError
 from ipu_emu.graph import Tensor
 from ipu_emu.hostio.data.sample_structure import Field
 from ipu_emu.hostio.data.slot_fillers import SlotFiller
+from popdist_py.suggestion import did_you_mean
 
 __all__ = [
     "MODE_VARIABLE",
@@ -52,7 +53,8 @@ def mode_named(name: DataMode | str, setting: str) -> DataMode:
     try:
         return DataMode(name.lower() if isinstance(name, str) else name)
     except ValueError:
-        raise EmulatorError(f"{setting}: no such mode; use {', '.join(mode.value for mode in DataMode)}") from None
+        modes = [mode.value for mode in DataMode]
+        raise EmulatorError(f"{setting}: no such mode; use {', '.join(modes)}{did_you_mean(name, modes)}") from None
 
 
 def mode_of(environment: Mapping[str, str]) -> DataMode:

@@ -14,6 +14,7 @@ from ipu_emu.ops.core.adjoint import GradRule
 from ipu_emu.ops.core.cost import CostRule
 from ipu_emu.ops.core.formulas import Formula
 from ipu_emu.ops.core.node import Node, OutputTypes
+from popdist_py.suggestion import did_you_mean
 
 __all__ = [
     "BoundOp",
@@ -140,9 +141,10 @@ class Registry:
         try:
             return self.table[op.domain, op.type]
         except KeyError:
+            types = sorted(type for domain, type in self.table if domain == op.domain)
             raise EmulatorError(
-                f"No op '{op.type}' in domain '{op.domain or 'ai.onnx'}'; there are "
-                + ", ".join(sorted(type for domain, type in self.table if domain == op.domain))
+                f"No op '{op.type}' in domain '{op.domain or 'ai.onnx'}'; there are {', '.join(types)}"
+                f"{did_you_mean(op.type, types)}"
             ) from None
 
     def in_place(self, op: Op) -> list[tuple[str, int]]:

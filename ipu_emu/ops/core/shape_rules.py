@@ -8,6 +8,7 @@ import numpy as np
 
 from ipu_emu.errors import EmulatorError
 from ipu_emu.ops.core.node import Node, OutputTypes
+from popdist_py.suggestion import did_you_mean
 
 __all__ = [
     "aligned_shape",
@@ -73,11 +74,15 @@ def scalar_or_same(node: Node) -> OutputTypes:
     return [(tensor.dtype, tensor.shape if reduction_of(node) == "NoReduction" else ())]
 
 
+_REDUCTIONS = "Mean", "Sum", "NoReduction"
+
+
 def reduction_of(node: Node) -> str:
     """The reduction of a loss; raise EmulatorError for an unknown name."""
     name = str(node.attribute("reduction", "Mean"))
-    if name not in ("Mean", "Sum", "NoReduction"):
-        raise node.fail(f"reduction '{name}' is not one of Mean, Sum, NoReduction")
+    if name not in _REDUCTIONS:
+        hint = did_you_mean(name, _REDUCTIONS)
+        raise node.fail(f"reduction '{name}' is not one of {', '.join(_REDUCTIONS)}{hint}")
     return name
 
 

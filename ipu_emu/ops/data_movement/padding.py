@@ -14,6 +14,7 @@ from ipu_emu.ops.core.cost import copy_cost
 from ipu_emu.ops.core.node import Node, OutputTypes
 from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
 from ipu_emu.ops.core.shape_rules import axis_of
+from popdist_py.suggestion import did_you_mean
 
 __all__ = ["OPS"]
 
@@ -42,8 +43,9 @@ def _pad_shape(node: Node) -> OutputTypes:
     sizes = tuple(before + size + after for size, (before, after) in zip(x.shape, _pads(node), strict=True))
     if min(sizes, default=0) < 0:
         raise node.fail(f"pads {_pads(node)} remove more elements than {x} has")
-    if node.attribute("mode", "constant") not in ("constant", "edge", "reflect", "wrap"):
-        raise node.fail(f"mode {node.attribute('mode', '')} is not one of constant, edge, reflect, wrap")
+    mode, modes = node.attribute("mode", "constant"), ("constant", "edge", "reflect", "wrap")
+    if mode not in modes:
+        raise node.fail(f"mode {mode} is not one of {', '.join(modes)}{did_you_mean(mode, modes)}")
     return [(x.dtype, sizes)]
 
 

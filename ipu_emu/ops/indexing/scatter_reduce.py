@@ -33,6 +33,7 @@ from ipu_emu.ops.core.node import Node, OutputTypes
 from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
 from ipu_emu.ops.core.shape_rules import same
 from ipu_emu.ops.indexing.index_arrays import check_integer_indices, index_arrays, indexed_axis
+from popdist_py.suggestion import did_you_mean
 
 __all__ = ["OPS"]
 
@@ -88,7 +89,8 @@ def _shape(node: Node) -> OutputTypes:
     axis = _axis(node)
     reduction = node.attribute("reduction", form.reduction)
     if reduction not in form.reductions:
-        raise node.fail(f"reduction '{reduction}' is not one of {', '.join(form.reductions)}")
+        hint = did_you_mean(reduction, form.reductions)
+        raise node.fail(f"reduction '{reduction}' is not one of {', '.join(form.reductions)}{hint}")
     if form is _GRAPHCORE:
         _check_numbers(node)
     corner = _corner(node, source.shape, indices.shape, axis)

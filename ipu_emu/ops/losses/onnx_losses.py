@@ -9,6 +9,7 @@ from ipu_emu.ops.core.cost import per_element
 from ipu_emu.ops.core.node import Node, OutputTypes, input_node
 from ipu_emu.ops.core.op_definition import OpDef, replaced_before_run
 from ipu_emu.ops.core.rewrite import Rewrite
+from popdist_py.suggestion import did_you_mean
 
 __all__ = ["OPS"]
 
@@ -19,9 +20,11 @@ def _nll_shape(node: Node) -> OutputTypes:
         raise node.fail(f"labels {labels} must be integers of shape {[x.shape[0], *x.shape[2:]]} to match {x}")
     if node.has_input(2) and node.input(2).shape != (x.shape[1],):
         raise node.fail(f"weights {node.input(2)} must have shape [{x.shape[1]}]")
-    if node.attribute("reduction", "mean") not in ("none", "sum", "mean"):
-        raise node.fail(f"reduction {node.attribute('reduction', '')} is not one of none, sum, mean")
-    return [(x.dtype, labels.shape if node.attribute("reduction", "mean") == "none" else ())]
+    reduction, reductions = node.attribute("reduction", "mean"), ("none", "sum", "mean")
+    if reduction not in reductions:
+        hint = did_you_mean(reduction, reductions)
+        raise node.fail(f"reduction {reduction} is not one of {', '.join(reductions)}{hint}")
+    return [(x.dtype, labels.shape if reduction == "none" else ())]
 
 
 def _cross_entropy_shape(node: Node) -> OutputTypes:

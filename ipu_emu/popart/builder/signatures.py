@@ -18,6 +18,7 @@ import onnx
 
 from ipu_emu.errors import ArgumentTypeError, EmulatorError, RefusedError
 from ipu_emu.popart.builder.ai_onnx import Row
+from popdist_py.suggestion import did_you_mean
 
 __all__ = ["REQUIRED", "Signature", "available", "check_inputs", "signature"]
 
@@ -101,7 +102,8 @@ class Signature:
         for name, value in named.items():
             name = _CONTEXTS.get(name, name)
             if name not in names:
-                raise TypeError(f"{self.name}() has no attribute {name!r}; it has {', '.join(names)}")
+                hint = did_you_mean(name, names)
+                raise TypeError(f"{self.name}() has no attribute {name!r}; it has {', '.join(names)}{hint}")
             if name in given:
                 raise TypeError(f"{self.name}() got two values for {name!r}")
             given[name] = value
@@ -157,5 +159,8 @@ def signature(name: str, table: Mapping[str, Row], opset: int) -> Signature:
     """Look up an op; raise EmulatorError naming the ops there are."""
     found = Signature.of(name, table[name], opset) if name in table else None
     if found is None:
-        raise EmulatorError(f"No op '{name}' in opset {opset}; there are {', '.join(available(table, opset))}")
+        names = available(table, opset)
+        raise EmulatorError(
+            f"No op '{name}' in opset {opset}; there are {', '.join(names)}{did_you_mean(name, names)}"
+        )
     return found

@@ -13,6 +13,7 @@ from ipu_emu.errors import ArgumentTypeError, EmulatorError
 from ipu_emu.hardware import GENERATIONS, Connection, Device, DeviceKind, Occupancy, System, of_this_process, share_of
 from ipu_emu.popart.types.enums import DeviceConnectionType, DeviceSelectionCriterion, DeviceType, SyncPattern
 from ipu_emu.popart.version import versionString
+from popdist_py.suggestion import did_you_mean
 
 __all__ = ["DeviceInfo", "DeviceManager", "printed", "syncPatternFromString", "syncPatternToString"]
 
@@ -333,7 +334,7 @@ class DeviceManager:
             if name not in valid:
                 raise EmulatorError(
                     f"Invalid option `{name}' passed to DevicexManager::createHostDevice for device type "
-                    f"{printed(_TYPES[kind])}. Valid options are {', '.join(valid)}"
+                    f"{printed(_TYPES[kind])}. Valid options are {', '.join(valid)}{did_you_mean(name, valid)}"
                 )
         tiles = _count_of("tilesPerIPU", options.get("tilesPerIPU", tiles))
         version = str(options.get("ipuVersion", self._system.version))

@@ -11,6 +11,7 @@ from ipu_emu.compiler.optimisers.update_rule import Clip, HyperParameter, Update
 from ipu_emu.errors import ArgumentTypeError, EmulatorError
 from ipu_emu.graph import DType, dtype_named
 from ipu_emu.popart.types.enums import DataType
+from popdist_py.suggestion import did_you_mean
 
 __all__ = [
     "ClipNormSettings",
@@ -184,7 +185,8 @@ class Optimizer:
         """(default values, loss scaling) of the constructor's dictionary, checked."""
         for key in values:
             if key not in cls.keys:
-                raise EmulatorError(f"Invalid {cls.name} key, {key}, the allowed keys are ( {', '.join(cls.keys)} )")
+                allowed = f"the allowed keys are ( {', '.join(cls.keys)} ){did_you_mean(key, cls.keys)}"
+                raise EmulatorError(f"Invalid {cls.name} key, {key}, {allowed}")
         filled = {key: hyper(values.get(key, (default, True))) for key, default in cls.keys.items()}
         if filled["lossScaling"].value == 0:
             raise EmulatorError("Loss scaling cannot be 0")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import Enum, EnumMeta
+from typing import TYPE_CHECKING, Any
+
+from popdist_py.suggestion import did_you_mean
 
 __all__ = [
     "AdamMode",
@@ -40,7 +43,22 @@ __all__ = [
 ]
 
 
-class Numbered(Enum):
+class _Names(EnumMeta):
+    """The names of an enumeration, of which a misspelt one is an error that suggests the right one."""
+
+    if not TYPE_CHECKING:  # else any name would pass
+
+        def __getattr__(cls, name: str) -> Any:
+            if name.startswith("_"):
+                raise AttributeError(name)
+            if name in cls.__members__:
+                return cls.__members__[name]
+            names = ", ".join(cls.__members__)
+            hint = did_you_mean(name, cls.__members__)
+            raise AttributeError(f"{cls.__name__} has no member {name!r}; it has {names}{hint}")
+
+
+class Numbered(Enum, metaclass=_Names):
     """An enumeration whose members equal their numbers in C++."""
 
     def __int__(self) -> int:

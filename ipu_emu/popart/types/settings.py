@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
-from difflib import get_close_matches
 from operator import index
 from os import PathLike
 from typing import Any, ClassVar, SupportsFloat, SupportsIndex
@@ -15,6 +14,7 @@ from typing import Any, ClassVar, SupportsFloat, SupportsIndex
 import numpy as np
 
 from ipu_emu.errors import ArgumentTypeError
+from popdist_py.suggestion import did_you_mean
 
 __all__ = ["Settings"]
 
@@ -64,8 +64,7 @@ class Settings:
     def _known(self, name: str) -> str:
         name = self.renamed.get(name, name)
         if name not in self.defaults:
-            close = get_close_matches(name, self.defaults, 1)
-            hint = f"; did you mean {close[0]!r}?" if close else ""
+            hint = did_you_mean(name, self.defaults)
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}")
         return name
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from itertools import chain, pairwise
 
 from ipu_emu.errors import EmulatorError
@@ -13,6 +12,7 @@ from ipu_emu.program.schedules.interleaved import interleaved, interleaved_offse
 from ipu_emu.program.schedules.sequential import sequential, sequential_offsets, sequential_stash, serialised
 from ipu_emu.program.schedules.stages import Mapping, Stage, framework_stages, ipus_by_stage, popart_stages
 from ipu_emu.program.schedules.task import Slot, Task, TaskType
+from popdist_py.suggestion import did_you_mean
 
 __all__ = ["SCHEDULES", "Schedule", "depth", "fifo_depth", "in_flight", "schedule", "scheduled_stages"]
 
@@ -152,7 +152,7 @@ def depth(kind: str, stages: int, stage: int, training: bool) -> int:
 
 def _schedule_named(name: str) -> Schedule:
     if name not in SCHEDULES:
-        close = get_close_matches(name, SCHEDULES, 1)
-        hint = f"did you mean {close[0]}? Else use" if close else "use"
-        raise EmulatorError(f"there is no schedule '{name}'; {hint} {', '.join(SCHEDULES)}")
+        raise EmulatorError(
+            f"there is no schedule '{name}'; use {', '.join(SCHEDULES)}{did_you_mean(name, SCHEDULES)}"
+        )
     return SCHEDULES[name]

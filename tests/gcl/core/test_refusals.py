@@ -41,6 +41,21 @@ def test_ranks_that_wait_learn_which_rank_was_refused_and_why() -> None:
     assert any(text == f"all_reduce(add, 4 x float32) waits {reason}" for text in told)
 
 
+def test_the_refusal_is_named_where_a_rank_leaves_after_it() -> None:
+    def work(communicator: Communicator) -> None:
+        if communicator.global_offset == 1:
+            with communicator:
+                wrong(communicator)
+        time.sleep(0.2)
+        right(communicator)
+
+    first, second = errors_of((1, 1), work)
+    assert isinstance(second, ArgumentError)
+    assert (
+        str(first) == f"all_reduce(add, 4 x float32) waits for replica 1 (rank 1), whose call was refused: {second}"
+    )
+
+
 def test_a_call_that_all_ranks_were_refused_breaks_nothing() -> None:
     """Also where one is late, and the others wait for it after their own refusals."""
 

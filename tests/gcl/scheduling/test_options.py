@@ -97,6 +97,7 @@ def test_the_error_of_an_unknown_option_lists_the_known_ones() -> None:
         options_of('{"syncful.useOptimizedLayout": true}')
     assert str(caught.value) == (
         f"GCL_OPTIONS has an unknown option 'syncful.useOptimizedLayout'; there are {', '.join(NAMES)}"
+        "; did you mean 'syncful.useOptimisedLayout'?"
     )
 
 

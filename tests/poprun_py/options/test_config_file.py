@@ -69,8 +69,8 @@ def test_the_command_line_overrides_the_file(tmp_path):
 @pytest.mark.parametrize(
     ("text", "pieces"),
     [
-        ("num-instancs = 2", ["num-instancs: there is no such option", "did you mean num-instances?"]),
-        ("num_instances = 2", ["did you mean num-instances?"]),
+        ("num-instancs = 2", ["num-instancs: there is no such option", "did you mean 'num-instances'?"]),
+        ("num_instances = 2", ["did you mean 'num-instances'?"]),
         ("dry-run = true", ["dry-run: this option cannot be set in a file"]),
         ("num-instances = 2.5", ["num-instances", "whole number", "2.5"]),
         ("num-instances = [1, 2]", ["num-instances", "one value is expected"]),

@@ -42,6 +42,7 @@ def mistakes(line: str, **environ: str) -> tuple[str, ...]:
         ),
         ("--backend inprocess --num-instances 2 x", "this process can only be one instance"),
         ("--vipu-cluster a --vipu-allocation b x", "--vipu-allocation is given twice, as a and b"),
+        ("--backend slrum x", "write --backend=auto|mpi|slurm|inprocess; did you mean 'slurm'?"),
         ("--backend mpirun x", "auto, mpi, slurm or inprocess is expected, found 'mpirun'"),
         ("--vipu-server-port 65536 x", "a port is a number from 1 to 65535"),
         ("--mpi-local-args=-x'A x", "a quotation mark is not closed"),

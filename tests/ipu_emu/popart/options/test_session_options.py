@@ -305,7 +305,7 @@ class TestDevices:
             (
                 lambda m: m.createIpuModelDevice({"numIpus": 1}),
                 "Invalid option `numIpus' passed to DevicexManager::createHostDevice for device type ipu-model. "
-                "Valid options are numIPUs, tilesPerIPU, compileIPUCode, ipuVersion",
+                "Valid options are numIPUs, tilesPerIPU, compileIPUCode, ipuVersion; did you mean 'numIPUs'?",
             ),
         ],
     )

@@ -1,0 +1,16 @@
+"""Suggestion: the name that was meant when an unknown one is much like it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+__all__ = ["did_you_mean"]
+
+
+def did_you_mean(name: object, names: Iterable[str]) -> str:
+    """The end of an error message: ``; did you mean 'mean'?`` if one of ``names`` is like ``name``, else nothing."""
+    from difflib import get_close_matches  # only a mistake needs it
+
+    by_spelling = {str(known).lower(): str(known) for known in names}
+    close = get_close_matches(str(name).lower(), by_spelling, 1)
+    return f"; did you mean '{by_spelling[close[0]]}'?" if close else ""
