@@ -1,0 +1,92 @@
+"""TracedDispatch: a dispatch that records every collective, for a process whose trace is recorded."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from gcl.core.data_path import DataPath
+from gcl.core.dispatch import Dispatch, ShardLayout
+from gcl.core.groups import Group
+from gcl.core.request import Collective, CollectiveCode
+from gcl.core.world import World
+from popdist_py import trace
+from popdist_py.trace import Category, Recorder, Span
+
+__all__ = ["dispatch"]
+
+_COLLECTIVES = {code: code.name.lower() for code in CollectiveCode}
+
+
+def dispatch(path: DataPath, world: World, group: Group, shards: ShardLayout | None = None) -> Dispatch:
+    """A dispatch over ``path``; it records its calls if this process records a trace."""
+    recorder = trace.recorder()
+    if recorder is None:
+        return Dispatch(path, world, group, shards)
+    return TracedDispatch(recorder, path, world, group, shards)
+
+
+class TracedDispatch(Dispatch):
+    """Records each call as a span with its kind, bytes and group; its value is the call's place among all calls.
+
+    All ranks of a communicator make the same calls in the same order, so the spans of one call on all ranks have the
+    same value, and the names the same ``communicator``.
+    """
+
+    def __init__(
+        self, recorder: Recorder, path: DataPath, world: World, group: Group, shards: ShardLayout | None
+    ) -> None:
+        super().__init__(path, world, group, shards)
+        self._recorder = recorder
+        self._calls = 0
+        about = {
+            "communicator": recorder.serial("communicator"),
+            "group": str(group),
+            "transport": path.name,
+            "replicas": world.local,
+        }
+        self._name = partial(recorder.name, category=Category.COLLECTIVES, **about)
+        self._names: dict[tuple[object, ...], int] = {}
+
+    def repeat(self, code: int, op: str, x: object, out: object, root: int = 0) -> bool:
+        """Repeat the call if it was prepared; say whether it was."""
+        if self._runner is not None:
+            self._runner.drain()
+        span = self._span(code, op, x)
+        span.__enter__()
+        done = super().repeat(code, op, x, out, root)
+        if done:
+            span.__exit__(None, None, None)
+            self._calls += 1
+        else:
+            span.cancel()
+        return done
+
+    def run(
+        self,
+        collective: Collective | None,
+        op: str,
+        x: np.ndarray,
+        out: np.ndarray,
+        root: int = 0,
+        detail: str | None = None,
+        *,
+        shared: bool = False,
+    ) -> None:
+        """Make a call on checked tensors."""
+        self.drain()
+        code = CollectiveCode.BARRIER if collective is None else CollectiveCode[collective.name]
+        span = self._span(code, op, x)
+        self._calls += 1
+        with span:
+            super().run(collective, op, x, out, root, detail, shared=shared)
+
+    def _span(self, code: int, op: str, x: object) -> Span:
+        size = x.nbytes if isinstance(x, np.ndarray) else 0
+        key = (code, op, size)
+        name = self._names.get(key)
+        if name is None:
+            name = self._name(_COLLECTIVES[CollectiveCode(code)], bytes=size, operator=str(op))
+            self._names[key] = name
+        return self._recorder.span(name, value=self._calls)

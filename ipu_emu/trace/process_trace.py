@@ -1,0 +1,188 @@
+"""ProcessTrace: the records of one process, read from its trace file."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ipu_emu.errors import ArgumentError
+from popdist_py.trace.records import (
+    BEGIN,
+    CHUNK,
+    DEFINITION,
+    END,
+    HEADER,
+    HEADER_BYTES,
+    KEY,
+    MAGIC,
+    RECORD_WORDS,
+    VALUE,
+    VERSION,
+    WORD_BYTES,
+    ChunkKind,
+    Kind,
+)
+
+__all__ = ["RECORDS", "Name", "ProcessTrace", "read_process"]
+
+#: One record as it is read; ``thread`` is its number in the operating system.
+RECORDS = np.dtype(
+    [
+        ("begin", np.int64),
+        ("end", np.int64),
+        ("value", np.int64),
+        ("name", np.uint32),
+        ("track", np.uint16),
+        ("kind", np.uint16),
+        ("thread", np.uint32),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Name:
+    """What a number in a record means."""
+
+    name: str
+    category: str = ""
+    args: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ProcessTrace:
+    """Records of a process in the order of their begin, in nanoseconds of its host's monotonic clock.
+
+    A span that was open when the process ended has the end 0. Sequences are resolved into their spans.
+    """
+
+    path: str
+    process: Mapping[str, Any]
+    facts: Mapping[str, Any]
+    threads: Mapping[int, str]
+    names: Mapping[int, Name]
+    tracks: Mapping[int, Name]
+    records: NDArray[Any]
+    dropped: int
+
+
+def read_process(path: str | os.PathLike[str]) -> ProcessTrace:
+    """Read a trace file, also of a process that is running or was killed; raise ArgumentError if it is none."""
+    try:
+        data = np.memmap(path, np.uint8, "r")
+    except (OSError, ValueError) as error:
+        raise ArgumentError(f"{path}: cannot be read as a trace: {error}") from error
+    chunk_bytes, dropped = _header(data, path)
+    definitions: list[dict[str, Any]] = []
+    blocks: list[tuple[int, NDArray[np.int64]]] = []
+    for start in range(HEADER_BYTES, len(data) - chunk_bytes + 1, chunk_bytes):
+        chunk = data[start : start + chunk_bytes]
+        kind, thread, *_ = CHUNK.unpack_from(chunk.data)
+        if kind == ChunkKind.DEFINITIONS:
+            definitions += _definitions(chunk.tobytes(), path)
+        elif kind == ChunkKind.RECORDS:
+            blocks.append((thread, chunk[CHUNK.size :].view(np.int64)))
+    return _resolved(os.fspath(path), definitions, blocks, dropped)
+
+
+def _header(data: NDArray[np.uint8], path: str | os.PathLike[str]) -> tuple[int, int]:
+    if len(data) < HEADER_BYTES:
+        raise ArgumentError(f"{path}: {len(data)} bytes are too few for a trace; give the folder of --trace")
+    magic, version, chunk_bytes, dropped = HEADER.unpack_from(data.data)
+    if magic != MAGIC or chunk_bytes < 2 * CHUNK.size or chunk_bytes % WORD_BYTES:
+        raise ArgumentError(f"{path}: is no trace of a process; give the folder of --trace or IPU_EMU_TRACE")
+    if version != VERSION:
+        raise ArgumentError(f"{path}: is in version {version} of the format, not {VERSION}; record it anew")
+    return chunk_bytes, dropped
+
+
+def _definitions(chunk: bytes, path: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
+    at = CHUNK.size
+    while at + DEFINITION.size <= len(chunk):
+        (size,) = DEFINITION.unpack_from(chunk, at)
+        if not size:
+            return
+        at += DEFINITION.size
+        try:
+            definition = json.loads(chunk[at : at + size])
+        except (ValueError, RecursionError) as error:
+            raise ArgumentError(f"{path}: is damaged: a definition at byte {at} of its chunk is no JSON") from error
+        if isinstance(definition, dict):
+            yield definition
+        at += size
+
+
+def _resolved(
+    path: str, definitions: list[dict[str, Any]], blocks: list[tuple[int, NDArray[np.int64]]], dropped: int
+) -> ProcessTrace:
+    names, tracks, threads = {0: Name("")}, {0: Name("")}, {}
+    process: dict[str, Any] = {}
+    facts: dict[str, Any] = {}
+    for each in definitions:
+        match each:
+            case {"name": int(number), "definition": {"name": str(), "category": str(), "args": dict()} as meaning}:
+                names[number] = Name(**meaning)
+            case {"track": int(number), "definition": {"name": str(), "args": dict()} as meaning}:
+                tracks[number] = Name(**meaning)
+            case {"thread": int(number), "name": str(name)}:
+                threads[number] = name
+            case {"process": dict(about)}:
+                process |= about
+            case _:
+                facts |= each
+    parts = [_records(thread, words, names) for thread, words in blocks]
+    records = np.concatenate(parts) if parts else np.zeros(0, RECORDS)
+    records = records[np.argsort(records["begin"], kind="stable")]
+    return ProcessTrace(path, process, facts, threads, names, tracks, records, dropped)
+
+
+def _records(thread: int, words: NDArray[np.int64], names: Mapping[int, Name]) -> NDArray[Any]:
+    """The records of a chunk, with sequences as spans of their own."""
+    rows = words[: len(words) // RECORD_WORDS * RECORD_WORDS].reshape(-1, RECORD_WORDS)
+    kinds = rows[:, KEY] >> 48
+    (starts,) = np.nonzero(kinds == Kind.SEQUENCE)
+    plain = np.ones(len(rows), bool)
+    parts = []
+    free = 0
+    for start in starts:
+        if int(start) < free:  # a time stamp that looks like a sequence
+            continue
+        count = int(rows[start, VALUE])
+        free = int(start) + 1 + -(-count // RECORD_WORDS)
+        plain[start:free] = False
+        stamps = rows[start + 1 : free].reshape(-1)[:count]
+        parts.append(_spans(thread, rows[start], stamps, names))
+    known = plain & (kinds >= Kind.SPAN) & (kinds < Kind.SEQUENCE)
+    return np.concatenate([_columns(thread, rows[known]), *parts])
+
+
+def _columns(thread: int, rows: NDArray[np.int64]) -> NDArray[Any]:
+    out = np.zeros(len(rows), RECORDS)
+    out["begin"], out["end"], out["value"] = rows[:, BEGIN], rows[:, END], rows[:, VALUE]
+    out["name"], out["track"], out["kind"] = (
+        rows[:, KEY] & 0xFFFFFFFF,
+        rows[:, KEY] >> 32 & 0xFFFF,
+        rows[:, KEY] >> 48,
+    )
+    out["thread"] = thread
+    return out
+
+
+def _spans(
+    thread: int, start: NDArray[np.int64], stamps: NDArray[np.int64], names: Mapping[int, Name]
+) -> NDArray[Any]:
+    """The spans of one round of a sequence; the one that runs when the process ends is open."""
+    spans = names.get(int(start[KEY]) & 0xFFFFFFFF, Name("")).args.get("spans", [])
+    done = int(np.argmin(stamps != 0)) if (stamps == 0).any() else len(stamps)
+    count = min(done + 1, len(stamps), len(spans))
+    out = np.zeros(count, RECORDS)
+    out["begin"] = np.concatenate([start[BEGIN : BEGIN + 1], stamps])[:count]
+    out["end"] = stamps[:count]
+    out["name"] = spans[:count]
+    out["track"], out["kind"], out["thread"] = int(start[KEY]) >> 32 & 0xFFFF, Kind.SPAN, thread
+    return out

@@ -1,0 +1,154 @@
+"""Run: the traces of all processes of a job on one time axis."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ipu_emu.errors import ArgumentError
+from ipu_emu.trace.process_trace import ProcessTrace, read_process
+from popdist_py.environment import NAMES
+from popdist_py.trace.records import SUFFIX, Kind
+
+__all__ = ["Process", "Run", "read_run"]
+
+
+@dataclass(frozen=True)
+class Process:
+    """One process of a run; ``records`` are in nanoseconds since the run began, and no span is open any more.
+
+    ``offset`` is what was added to the times of its host's clock, ``error`` how far that may be off, in nanoseconds.
+    ``open`` are the spans in which the process was when its trace ended: (name, begin), the innermost last.
+    """
+
+    trace: ProcessTrace
+    label: str
+    host: str
+    instance: int | None
+    offset: int
+    error: int
+    records: NDArray[Any]
+    open: Sequence[tuple[str, int]]
+
+    @property
+    def spans(self) -> NDArray[Any]:
+        """The spans among the records."""
+        spans: NDArray[Any] = self.records[self.records["kind"] == Kind.SPAN]
+        return spans
+
+
+@dataclass(frozen=True)
+class Run:
+    """All processes of a run: the launcher first, then instances in order, then others."""
+
+    folder: str
+    processes: Sequence[Process]
+
+    @cached_property
+    def seconds(self) -> float:
+        """Wall time from the first record to the last."""
+        return max((int(each.records["end"].max()) for each in self.processes if len(each.records)), default=0) / 1e9
+
+    @property
+    def instances(self) -> Sequence[Process]:
+        """The processes that ran the program, without those that they started; without a launcher, all."""
+        found = [each for each in self.processes if each.instance is not None]
+        return found or [each for each in self.processes if not each.trace.process.get("role")]
+
+
+def read_run(folder: str | os.PathLike[str]) -> Run:
+    """Read all traces of ``folder``; raise ArgumentError if there is none."""
+    path = Path(folder)
+    if not path.is_dir():
+        raise ArgumentError(f"{path}: is no folder; give the folder of `poprun-py --trace DIR` or IPU_EMU_TRACE=DIR")
+    traces = [read_process(each) for each in sorted(path.glob(f"*{SUFFIX}"))]
+    if not traces:
+        raise ArgumentError(f"{path}: has no traces; record one with `poprun-py --trace {path} ... program`")
+    offsets = _offsets(traces)
+    begins = [
+        int(each.records["begin"][0]) + offset
+        for each, (offset, _) in zip(traces, offsets, strict=True)
+        if len(each.records)
+    ]
+    start = min(begins, default=0)
+    processes = [
+        _process(each, instance, worker, offset - start, error)
+        for each, (instance, worker), (offset, error) in zip(traces, _instances(traces), offsets, strict=True)
+    ]
+    return Run(os.fspath(path), sorted(processes, key=_place))
+
+
+def _place(process: Process) -> tuple[int, int, str]:
+    launcher = process.trace.process.get("role") == "launcher"
+    return 0 if launcher else 1 if process.instance is not None else 2, process.instance or 0, process.label
+
+
+def _offsets(traces: Sequence[ProcessTrace]) -> list[tuple[int, int]]:
+    """What to add to the times of each trace, and how far that may be off, nanoseconds.
+
+    Processes of one boot share a clock. Those of others are shifted by the offsets that instances measured against
+    instance 0 when they started and ended, or, where none did, by the difference of their hosts' real-time clocks.
+    """
+    boots = [str(each.process.get("boot", "")) for each in traces]
+    measured: dict[str, tuple[int, int]] = {}
+    for trace, boot in zip(traces, boots, strict=True):
+        for offset in trace.facts.get("clock_offsets", []):
+            found = (int(offset["offset_ns"]), int(offset["error_ns"]))
+            measured[boot] = min(measured.get(boot, found), found, key=lambda each: each[1])
+    reference = next((boot for boot, found in measured.items() if found == (0, 0)), boots[0])
+    real = {boot: _real_time(trace) for trace, boot in zip(traces, boots, strict=True)}
+    result = []
+    for boot in boots:
+        if boot == reference:
+            result.append((0, 0))
+        elif boot in measured:
+            result.append(measured[boot])
+        else:
+            (own, own_error), (other, other_error) = real[boot], real[reference]
+            result.append((own - other, own_error + other_error))
+    return result
+
+
+def _real_time(trace: ProcessTrace) -> tuple[int, int]:
+    """Real time minus monotonic time, and its error, nanoseconds."""
+    clock: Mapping[str, Any] = trace.process.get("clock", {})
+    return int(clock.get("realtime_ns", 0)) - int(clock.get("monotonic_ns", 0)), int(clock.get("error_ns", 0))
+
+
+def _process(trace: ProcessTrace, instance: int | None, worker: bool, offset: int, error: int) -> Process:
+    about = trace.process
+    records = trace.records.copy()
+    last = int(max(records["begin"].max(), records["end"].max())) if len(records) else 0
+    still = (records["kind"] == Kind.SPAN) & (records["end"] == 0)
+    unfinished = [(trace.names[int(each["name"])].name, int(each["begin"]) + offset) for each in records[still]]
+    records["end"] = np.where(still, last, records["end"])
+    records["begin"] += offset
+    records["end"] += offset
+    who = [str(about["role"])] if about.get("role") else [] if instance is None else [f"instance {instance}"]
+    label = ", ".join([*who, *([f"process {about.get('pid')}"] if worker or not who else [])])
+    own = None if worker else instance
+    return Process(trace, label, str(about.get("host", "")), own, offset, error, records, unfinished)
+
+
+def _instances(traces: Sequence[ProcessTrace]) -> list[tuple[int | None, bool]]:
+    """The instance of each trace, and whether the trace is of a process that the instance started."""
+    first = NAMES["replica_index_offset"]
+    offsets = [
+        None if each.process.get("role") else each.process.get("environment", {}).get(first) for each in traces
+    ]
+    order = sorted({int(each) for each in offsets if each is not None})
+    started = {(each.process.get("host"), each.process.get("pid")) for each in traces if not each.process.get("role")}
+    return [
+        (
+            None if offset is None else order.index(int(offset)),
+            (each.process.get("host"), each.process.get("parent")) in started,
+        )
+        for each, offset in zip(traces, offsets, strict=True)
+    ]

@@ -1,0 +1,29 @@
+"""Trace: what a process does and when, recorded in a file of its own while it runs.
+
+    DIR/1699.a3f0c2.trace      one file per process: its records, and what their names mean
+
+Nothing is recorded unless ``IPU_EMU_TRACE`` names a folder (``poprun-py --trace DIR`` sets it), or ``start`` is
+called.
+"""
+
+from popdist_py.trace.process_recorder import FOLDER, LIMIT, counter, flow, instant, recorder, span, start, stop
+from popdist_py.trace.recorder import Recorder, Sequence, Span
+from popdist_py.trace.records import CATEGORIES, Category, Kind
+
+__all__ = [
+    "CATEGORIES",
+    "FOLDER",
+    "LIMIT",
+    "Category",
+    "Kind",
+    "Recorder",
+    "Sequence",
+    "Span",
+    "counter",
+    "flow",
+    "instant",
+    "recorder",
+    "span",
+    "start",
+    "stop",
+]

@@ -1,0 +1,127 @@
+"""The recorder of this process: created at the first use if ``IPU_EMU_TRACE`` names a folder."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from popdist_py.trace.recorder import Recorder
+from popdist_py.trace.records import Category
+
+__all__ = ["FOLDER", "LIMIT", "counter", "flow", "instant", "recorder", "span", "start", "stop"]
+
+#: Variable with the folder of the trace; nothing is recorded if it is unset or empty.
+FOLDER = "IPU_EMU_TRACE"
+#: Variable with the most MiB that a process records.
+LIMIT = "IPU_EMU_TRACE_LIMIT"
+
+_DEFAULT_LIMIT_MIB = 512
+_NOTHING: AbstractContextManager[None] = nullcontext()
+
+
+class _ProcessRecorder:
+    """The recorder of this process, once it is known whether there is one."""
+
+    def __init__(self) -> None:
+        self.recorder: Recorder | None = None
+        self.known = False
+        os.register_at_fork(after_in_child=self._forget)
+
+    def _forget(self) -> None:
+        """A forked child writes a file of its own."""
+        self.recorder, self.known = None, False
+
+    def decide(self) -> Recorder | None:
+        """Create the recorder if the environment asks for one."""
+        self.known = True
+        folder = os.environ.get(FOLDER, "")
+        return start(folder) if folder else None
+
+
+_process = _ProcessRecorder()
+
+
+def recorder() -> Recorder | None:
+    """The recorder of this process; None if nothing is recorded."""
+    return _process.recorder if _process.known else _process.decide()
+
+
+def start(folder: str | os.PathLike[str], *, role: str = "") -> Recorder | None:
+    """Record from now on into a new file in ``folder``; on failure say why on standard error and return None."""
+    stop()
+    try:
+        _process.recorder = Recorder(os.path.abspath(folder), limit=_limit() << 20, about=_about(role))
+    except OSError as error:
+        print(f"no trace is recorded: {folder}: {error.strerror}", file=sys.stderr)
+    return _process.recorder
+
+
+def stop() -> None:
+    """Record nothing more in this process; what was recorded stays."""
+    if _process.recorder is not None:
+        _process.recorder.close()
+    _process.recorder, _process.known = None, True
+
+
+def span(name: str, category: Category = Category.USER, **args: Any) -> AbstractContextManager[None]:
+    """A context manager, and a decorator, that records how long its block takes; ``args`` are shown beside it."""
+    own = recorder()
+    return _NOTHING if own is None else own.span(own.name(name, category, **args))
+
+
+def instant(name: str, category: Category = Category.USER, **args: Any) -> None:
+    """Record that something happened now."""
+    own = recorder()
+    if own is not None:
+        own.instant(own.name(name, category, **args))
+
+
+def counter(name: str, value: float, category: Category = Category.USER) -> None:
+    """Record the present value of a counter."""
+    own = recorder()
+    if own is not None:
+        own.counter(own.name(name, category), value)
+
+
+def flow(name: str, number: int, *, out: bool, category: Category = Category.USER) -> None:
+    """Record one end of a transfer between threads or processes; both ends give the same ``number``."""
+    own = recorder()
+    if own is not None:
+        own.flow(own.name(name, category), number, out=out)
+
+
+def _limit() -> int:
+    text = os.environ.get(LIMIT, "")
+    if text and not (text.isdecimal() and int(text)):
+        print(f"{LIMIT}={text!r} is not a number of MiB; {_DEFAULT_LIMIT_MIB} are used", file=sys.stderr)
+    return int(text) if text.isdecimal() and int(text) else _DEFAULT_LIMIT_MIB
+
+
+def _about(role: str) -> dict[str, Any]:
+    """What identifies the process, its host and its clock."""
+    before = time.perf_counter_ns()
+    realtime = time.time_ns()
+    after = time.perf_counter_ns()
+    return {
+        "pid": os.getpid(),
+        "parent": os.getppid(),
+        "host": os.uname().nodename,
+        "boot": _boot(),
+        "role": role,
+        "arguments": sys.orig_argv,
+        "environment": {name: value for name, value in os.environ.items() if name.startswith("POPDIST_")},
+        "clock": {"monotonic_ns": (before + after) // 2, "realtime_ns": realtime, "error_ns": after - before},
+    }
+
+
+def _boot() -> str:
+    """Identifies the clock: processes of one boot share CLOCK_MONOTONIC, unless they are in time namespaces."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            boot = file.read().strip()
+        return f"{boot}:{os.readlink('/proc/self/ns/time')}"
+    except OSError:
+        return os.uname().nodename

@@ -1,0 +1,253 @@
+"""Recorder: writes the spans, instants, counters and flows of one process to its trace file.
+
+Each thread writes to a chunk of its own that is mapped into memory, so recording takes no lock and makes no system
+call; the operating system writes the pages to the disk in the background, also if the process is killed.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import struct
+import threading
+from collections.abc import Iterator, Mapping
+from collections.abc import Sequence as Items
+from contextlib import suppress
+from math import ceil
+from time import perf_counter_ns
+from types import TracebackType
+from typing import Any
+
+from popdist_py.trace.records import (
+    CHUNK,
+    CHUNK_BYTES,
+    DEFINITION,
+    END,
+    HEADER,
+    HEADER_BYTES,
+    KEY,
+    MAGIC,
+    RECORD_WORDS,
+    SUFFIX,
+    VALUE,
+    VERSION,
+    WORD_BYTES,
+    Category,
+    ChunkKind,
+    Kind,
+    key_of,
+)
+
+__all__ = ["Recorder", "Sequence", "Span"]
+
+_CHUNK_WORDS = CHUNK_BYTES // WORD_BYTES
+_FIRST_WORD = CHUNK.size // WORD_BYTES
+#: Longest definition, in bytes of JSON; longer ones are left out.
+_LONGEST_DEFINITION = 1 << 16
+
+
+class _Thread(threading.local):
+    """The chunk of this thread as words, and the places of the records that are free in it; none at first."""
+
+    chunk: tuple[memoryview, Iterator[int]] = (memoryview(b""), iter(()))
+
+
+class Recorder:
+    """Records into a new file in ``folder`` up to ``limit`` bytes; what comes later is counted and dropped.
+
+    ``about`` describes the process: any JSON. Raises OSError if the folder or the file cannot be created.
+    """
+
+    def __init__(self, folder: str, *, limit: int, about: Mapping[str, Any]) -> None:
+        os.makedirs(folder, exist_ok=True)
+        self.path = os.path.join(folder, f"{os.getpid()}.{os.urandom(4).hex()}{SUFFIX}")
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        self._descriptor = os.open(self.path, flags, 0o644)
+        os.posix_fallocate(self._descriptor, 0, HEADER_BYTES)
+        self._header = mmap.mmap(self._descriptor, HEADER_BYTES)
+        HEADER.pack_into(self._header, 0, MAGIC, VERSION, CHUNK_BYTES, 0)
+        self._size, self._limit = HEADER_BYTES, limit
+        self._lock = threading.Lock()
+        self._names: dict[str, int] = {}
+        self._tracks: dict[str, int] = {}
+        self._plain: dict[tuple[str, Category], int] = {}  # of names without arguments, which are looked up quickly
+        self._threads: list[int] = []
+        self._definitions = self._new_chunk(ChunkKind.DEFINITIONS, 0)
+        self._defined = CHUNK.size
+        self._own = _Thread()
+        self.define({"process": dict(about)})
+
+    # What is recorded
+
+    def name(self, name: str, category: Category = Category.USER, **args: Any) -> int:
+        """The number of a name with its category and arguments (any JSON); equal ones have one number."""
+        plain = None if args else self._plain.get((name, category))
+        if plain is not None:
+            return plain
+        number = self._number(self._names, "name", {"name": name, "category": category.value, "args": args})
+        if not args:
+            self._plain[name, category] = number
+        return number
+
+    def track(self, name: str, **args: Any) -> int:
+        """The number of a track, such as an IPU or a replica, on which records of a thread are shown."""
+        return self._number(self._tracks, "track", {"name": name, "args": args})
+
+    def _number(self, table: dict[str, int], what: str, definition: dict[str, Any]) -> int:
+        key = repr(definition)
+        number = table.get(key)
+        if number is None:
+            with self._lock:
+                number = table.setdefault(key, len(table) + 1)
+                if number == len(table):
+                    self._define({what: number, "definition": definition})
+        return number
+
+    def span(self, name: int, *, track: int = 0, value: int = 0) -> Span:
+        """A context manager that records how long its block takes."""
+        return Span(self, key_of(Kind.SPAN, name, track), value)
+
+    def record(self, key: int, begin: int, end: int, value: int = 0) -> None:
+        """Write one record with a key of ``key_of``; times are of ``perf_counter_ns``."""
+        words, free = self._own.chunk
+        at = next(free, 0)
+        if not at:
+            words, at = self._next_records(1)
+        words[at], words[at + END], words[at + VALUE] = begin, end, value
+        words[at + KEY] = key
+
+    def instant(self, name: int, *, track: int = 0, value: int = 0) -> None:
+        """Record that something happened now."""
+        now = perf_counter_ns()
+        self.record(key_of(Kind.INSTANT, name, track), now, now, value)
+
+    def counter(self, name: int, value: float, *, track: int = 0) -> None:
+        """Record the present value of a counter."""
+        now = perf_counter_ns()
+        (bits,) = struct.unpack("<q", struct.pack("<d", value))
+        self.record(key_of(Kind.COUNTER, name, track), now, now, bits)
+
+    def flow(self, name: int, number: int, *, out: bool, track: int = 0) -> None:
+        """Record one end of a transfer; ``number`` is the same at both ends."""
+        now = perf_counter_ns()
+        self.record(key_of(Kind.FLOW_OUT if out else Kind.FLOW_IN, name, track), now, now, number)
+
+    def sequence(self, names: Items[int], track: int = 0) -> Sequence:
+        """Spans that follow each other without a gap, each time in the same order: one time stamp each."""
+        return Sequence(self, key_of(Kind.SEQUENCE, self.name("sequence", spans=list(names)), track), len(names))
+
+    def define(self, definition: Mapping[str, Any]) -> None:
+        """Write what a number means, or a fact about the process."""
+        with self._lock:
+            self._define(definition)
+
+    def close(self) -> None:
+        """Stop recording; what was recorded stays in the file."""
+        self._limit = 0
+        self._own = _Thread()
+        with suppress(OSError):
+            os.close(self._descriptor)
+
+    # Memory
+
+    def reserve(self, records: int) -> tuple[memoryview, int]:
+        """Words of which those of ``records`` adjacent records are free, and the place of the first of them."""
+        words, free = self._own.chunk
+        first = next(free, 0)
+        last = first
+        for _ in range(records - 1):
+            last = next(free, 0)
+        return (words, first) if last else self._next_records(records)
+
+    def _next_records(self, records: int) -> tuple[memoryview, int]:
+        """Free records in a new chunk of this thread; if there is none, count them and return memory of no file."""
+        with self._lock:
+            chunk = self._new_chunk(ChunkKind.RECORDS, self._number_of_thread())
+            if chunk is None:
+                self._drop(records)
+                return memoryview(bytearray(records * RECORD_WORDS * WORD_BYTES)).cast("q"), 0
+        words, free = memoryview(chunk).cast("q"), iter(range(_FIRST_WORD, _CHUNK_WORDS, RECORD_WORDS))
+        self._own.chunk = words, free
+        return self.reserve(records)
+
+    def _drop(self, records: int) -> None:
+        *start, dropped = HEADER.unpack_from(self._header)
+        HEADER.pack_into(self._header, 0, *start, dropped + records)
+
+    def _new_chunk(self, kind: ChunkKind, thread: int) -> mmap.mmap | None:
+        """A new chunk at the end of the file; None if the limit is reached or the disk is full."""
+        if self._size + CHUNK_BYTES > self._limit:
+            return None
+        try:
+            os.posix_fallocate(self._descriptor, self._size, CHUNK_BYTES)  # a full disk is an error here, not SIGBUS
+            memory = mmap.mmap(self._descriptor, CHUNK_BYTES, offset=self._size)
+        except OSError:
+            self._limit = 0
+            return None
+        CHUNK.pack_into(memory, 0, kind, thread, 0, 0, 0)
+        self._size += CHUNK_BYTES
+        return memory
+
+    def _number_of_thread(self) -> int:
+        thread = threading.get_native_id()
+        if thread not in self._threads:
+            self._threads.append(thread)
+            self._define({"thread": thread, "name": threading.current_thread().name})
+        return thread
+
+    def _define(self, definition: Mapping[str, Any]) -> None:
+        data = json.dumps(definition, default=str).encode()
+        if len(data) > _LONGEST_DEFINITION:
+            return
+        if self._definitions is not None and self._defined + DEFINITION.size + len(data) > CHUNK_BYTES:
+            self._definitions, self._defined = self._new_chunk(ChunkKind.DEFINITIONS, 0), CHUNK.size
+        if self._definitions is None:
+            return
+        start = self._defined + DEFINITION.size
+        self._definitions[start : start + len(data)] = data
+        DEFINITION.pack_into(self._definitions, self._defined, len(data))
+        self._defined = start + len(data)
+
+
+class Span:
+    """Records a block: its begin when the block is entered, its end when it is left."""
+
+    __slots__ = ("_at", "_key", "_recorder", "_value", "_words")
+
+    def __init__(self, recorder: Recorder, key: int, value: int) -> None:
+        self._recorder, self._key, self._value = recorder, key, value
+
+    def __enter__(self) -> None:
+        words, free = self._recorder._own.chunk
+        at = next(free, 0)
+        if not at:
+            words, at = self._recorder._next_records(1)
+        self._words, self._at = words, at
+        words[at + VALUE] = self._value
+        words[at] = perf_counter_ns()
+        words[at + KEY] = self._key
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._words[self._at + END] = perf_counter_ns()
+
+
+class Sequence:
+    """The times of spans that always follow each other in one order.
+
+    ``begin`` returns the memory for the time stamps of one round: element i is the end of span i.
+    """
+
+    def __init__(self, recorder: Recorder, key: int, count: int) -> None:
+        self._recorder, self._key, self._count = recorder, key, count
+        self._records = 1 + ceil(count / RECORD_WORDS)
+
+    def begin(self) -> memoryview:
+        """Start a round now; memory for as many 64-bit integers as there are spans."""
+        words, at = self._recorder.reserve(self._records)
+        words[at + VALUE] = self._count
+        words[at] = perf_counter_ns()
+        words[at + KEY] = self._key
+        return words[at + RECORD_WORDS : at + RECORD_WORDS + self._count]

@@ -1,0 +1,103 @@
+"""Records: the layout of a trace file.
+
+    header, 4096 bytes    magic, version, bytes of a chunk, records that were dropped
+    chunk 0               definitions or records
+    chunk 1               ...
+
+A chunk begins with its kind and the number of the thread that writes it. What is not written yet is zero. A record is
+valid when its key, which is written last, is not zero, so a record of a process that is killed is there as a whole or
+not at all. A span whose end is zero was open when the process ended.
+
+    record, 4 words       begin, end: nanoseconds of CLOCK_MONOTONIC
+    of 8 bytes            value: depends on the kind
+                          key: kind << 48 | track << 32 | name, of which the last two are numbers of definitions
+    definition            number of bytes, then JSON; the number of bytes is written last
+"""
+
+from __future__ import annotations
+
+from enum import Enum, IntEnum
+from struct import Struct
+
+__all__ = [
+    "BEGIN",
+    "CATEGORIES",
+    "CHUNK",
+    "CHUNK_BYTES",
+    "DEFINITION",
+    "END",
+    "HEADER",
+    "HEADER_BYTES",
+    "KEY",
+    "MAGIC",
+    "RECORD_WORDS",
+    "SUFFIX",
+    "VALUE",
+    "VERSION",
+    "WORD_BYTES",
+    "Category",
+    "ChunkKind",
+    "Kind",
+    "key_of",
+]
+
+SUFFIX = ".trace"
+MAGIC = b"IPUTRACE"
+VERSION = 1
+
+#: Magic, version, bytes of a chunk; records that were dropped.
+HEADER = Struct("<8sIIq")
+HEADER_BYTES = 4096
+
+#: Kind, number of the thread.
+CHUNK = Struct("<IIQQQ")
+CHUNK_BYTES = 1 << 18
+
+#: Words of a record, and the place of each.
+RECORD_WORDS = 4
+BEGIN, END, VALUE, KEY = range(RECORD_WORDS)
+WORD_BYTES = 8
+
+DEFINITION = Struct("<I")
+
+
+class ChunkKind(IntEnum):
+    """What a chunk holds."""
+
+    RECORDS = 1
+    DEFINITIONS = 2
+
+
+class Kind(IntEnum):
+    """What a record is, and what its value means."""
+
+    SPAN = 1  # a number of the caller's, such as the position of a collective among all
+    INSTANT = 2  # likewise
+    COUNTER = 3  # the bits of a 64-bit float
+    FLOW_OUT = 4  # the number that the FLOW_IN of the receiver has too
+    FLOW_IN = 5
+    SEQUENCE = 6  # the number of times that follow, 8 bytes each, padded to whole records
+
+
+def key_of(kind: Kind, name: int, track: int = 0) -> int:
+    """The key of records of a kind, with the numbers of their name and track."""
+    return kind << 48 | track << 32 | name
+
+
+class Category(Enum):
+    """What time is spent on."""
+
+    LAUNCH = "launch"
+    INITIALISATION = "initialisation"
+    COMPILATION = "compilation"
+    WEIGHTS = "weight loading"
+    DATA = "data preparation"
+    HOST_IO = "host I/O"
+    COMPUTE = "compute"
+    COLLECTIVES = "gradient communication"
+    UPDATE = "weight update"
+    CHECKPOINT = "checkpoint"
+    USER = "user"
+
+
+CATEGORIES = [category.value for category in Category]

@@ -1,0 +1,189 @@
+"""Traces: what is recorded is read again, from whole, running, killed and damaged files."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from time import perf_counter_ns
+
+import numpy as np
+import pytest
+
+from ipu_emu.errors import ArgumentError
+from ipu_emu.trace import read_process, read_run
+from popdist_py.trace import Category, Kind, Recorder
+from popdist_py.trace.records import CHUNK_BYTES, HEADER_BYTES, key_of
+
+
+@pytest.fixture
+def recorder(tmp_path):
+    made = Recorder(str(tmp_path), limit=64 << 20, about={"pid": os.getpid(), "host": "here"})
+    yield made
+    made.close()
+
+
+def run(program, folder):
+    """Exit code of a Python program that is traced into ``folder``."""
+    environment = os.environ | {"IPU_EMU_TRACE": str(folder)}
+    return subprocess.run([sys.executable, "-c", program], env=environment, check=False).returncode
+
+
+def names(trace, kind=Kind.SPAN):
+    return [trace.names[int(each["name"])].name for each in trace.records if each["kind"] == kind]
+
+
+def test_spans_nest_and_keep_their_names(recorder):
+    before = perf_counter_ns()
+    with recorder.span(recorder.name("outer", Category.COMPUTE, bytes=12)), recorder.span(recorder.name("inner")):
+        pass
+    outer, inner = (trace := read_process(recorder.path)).records
+    assert names(trace) == ["outer", "inner"]
+    assert before <= outer["begin"] <= inner["begin"] <= inner["end"] <= outer["end"] <= perf_counter_ns()
+    assert trace.names[int(outer["name"])].category == "compute"
+    assert trace.names[int(outer["name"])].args == {"bytes": 12}
+    assert trace.process["host"] == "here"
+
+
+def test_counters_instants_flows_and_tracks(recorder):
+    track = recorder.track("IPU 3", ipu=3)
+    recorder.counter(recorder.name("loss"), 0.25)
+    recorder.instant(recorder.name("epoch"), track=track, value=7)
+    recorder.flow(recorder.name("message"), 99, out=True)
+    trace = read_process(recorder.path)
+    counter, instant, flow = trace.records
+    assert counter["kind"] == Kind.COUNTER
+    assert np.int64(counter["value"]).view(np.float64) == 0.25
+    assert instant["value"] == 7
+    assert trace.tracks[int(instant["track"])].args == {"ipu": 3}
+    assert flow["kind"] == Kind.FLOW_OUT
+    assert flow["value"] == 99
+
+
+@pytest.mark.parametrize("count", [1, 3, 4, 5, 63])
+def test_a_sequence_is_read_as_spans_without_gaps(recorder, count):
+    sequence = recorder.sequence([recorder.name(f"op {i}") for i in range(count)])
+    for _ in range(3):
+        stamps = sequence.begin()
+        for i in range(count):
+            stamps[i] = perf_counter_ns()
+    trace = read_process(recorder.path)
+    assert names(trace) == [f"op {i}" for i in range(count)] * 3
+    rounds = trace.records.reshape(3, count)
+    assert (rounds["begin"][:, 1:] == rounds["end"][:, :-1]).all()
+
+
+def test_a_sequence_that_is_interrupted_ends_with_an_open_span(recorder):
+    stamps = recorder.sequence([recorder.name(name) for name in "abc"]).begin()
+    stamps[0] = perf_counter_ns()
+    trace = read_process(recorder.path)
+    assert names(trace) == ["a", "b"]
+    assert trace.records["end"][1] == 0
+
+
+def test_each_thread_has_its_own_records(recorder):
+    def work(number):
+        for _ in range(10_000):  # more than one chunk
+            recorder.record(key_of(Kind.SPAN, recorder.name(f"thread {number}")), 1 + number, 2 + number)
+
+    threads = [threading.Thread(target=work, args=(number,), name=f"worker {number}") for number in range(4)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    trace = read_process(recorder.path)
+    assert len(trace.records) == 40_000
+    assert trace.dropped == 0
+    for thread, name in trace.threads.items():
+        own = trace.records[trace.records["thread"] == thread]
+        assert len(own) == 10_000
+        assert set(own["begin"]) == {1 + int(name.split()[1])}
+
+
+def test_what_is_beyond_the_limit_is_counted(tmp_path):
+    recorder = Recorder(str(tmp_path), limit=HEADER_BYTES + 2 * CHUNK_BYTES, about={})
+    name, kept = recorder.name("x"), CHUNK_BYTES // 32 - 1
+    for _ in range(kept + 100):
+        with recorder.span(name):
+            pass
+    trace = read_process(recorder.path)
+    assert len(trace.records) == kept
+    assert trace.dropped == 100
+    assert os.path.getsize(recorder.path) == HEADER_BYTES + 2 * CHUNK_BYTES
+
+
+def test_a_full_disk_ends_recording_and_nothing_else(tmp_path, monkeypatch):
+    recorder = Recorder(str(tmp_path), limit=64 << 20, about={})
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with recorder.span(recorder.name("x")):
+        pass
+    assert read_process(recorder.path).dropped == 1
+
+
+def test_a_killed_process_leaves_all_spans_and_the_open_one(tmp_path):
+    program = (
+        "import os, signal\nfrom ipu_emu import trace\n"
+        "for i in range(1000):\n  with trace.span('step'): pass\n"
+        "with trace.span('the last'):\n  os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=os.environ | {"IPU_EMU_TRACE": str(tmp_path)}, check=False
+    )
+    assert done.returncode == -signal.SIGKILL
+    (process,) = read_run(tmp_path).processes
+    assert len(process.spans) == 1001
+    assert [name for name, _ in process.open] == ["the last"]
+
+
+def test_a_forked_child_writes_its_own_file(tmp_path, monkeypatch):
+    program = (
+        "import os\nfrom ipu_emu import trace\n"
+        "with trace.span('parent'):\n"
+        "  if os.fork() == 0:\n    with trace.span('child'): pass\n    os._exit(0)\n"
+        "  os.wait()\n"
+    )
+    assert run(program, tmp_path) == 0
+    found = [names(process.trace) for process in read_run(tmp_path).processes]
+    assert sorted(found) == [["child"], ["parent"]]
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"IPU", b"\0" * 8192, b"x" * 300_000], ids=["empty", "short", "zero", "text"]
+)
+def test_other_files_are_refused(tmp_path, content):
+    (tmp_path / "1.trace").write_bytes(content)
+    with pytest.raises(ArgumentError, match=r"1\.trace"):
+        read_run(tmp_path)
+
+
+def test_a_truncated_file_keeps_its_whole_chunks(recorder):
+    for _ in range(CHUNK_BYTES // 32 + 10):
+        recorder.instant(recorder.name("x"))
+    os.truncate(recorder.path, os.path.getsize(recorder.path) - 1)
+    assert len(read_process(recorder.path).records) == CHUNK_BYTES // 32 - 1
+
+
+@pytest.mark.parametrize("missing", ["nowhere", "."])
+def test_a_folder_without_traces_says_how_to_record_one(tmp_path, missing):
+    with pytest.raises(ArgumentError, match="--trace"):
+        read_run(tmp_path / missing)
+
+
+def test_times_of_two_hosts_are_aligned_by_the_measured_offset(tmp_path):
+    for host, shift in (("a", 0), ("b", 5_000_000)):
+        recorder = Recorder(str(tmp_path), limit=64 << 20, about={"host": host, "boot": host, "clock": {}})
+        recorder.define({"clock_offsets": [{"offset_ns": -shift, "error_ns": 100 if shift else 0}]})
+        recorder.record(key_of(Kind.SPAN, recorder.name("x")), 1_000_000 + shift, 2_000_000 + shift)
+        recorder.close()
+    run = read_run(tmp_path)
+    assert {each.host: (int(each.records["begin"][0]), each.error) for each in run.processes} == {
+        "a": (0, 0),
+        "b": (0, 100),
+    }
+    assert run.seconds == 0.001
