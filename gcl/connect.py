@@ -19,9 +19,9 @@ import popdist_py
 from gcl.communicator import Communicator
 from gcl.core.argument_checks import check_seconds, check_whole, is_whole
 from gcl.core.data_path import DataPath
-from gcl.core.dispatch import Dispatch
 from gcl.core.groups import Group
 from gcl.core.request import Request
+from gcl.core.traced_dispatch import dispatch
 from gcl.core.world import World
 from gcl.decision_log import Logged, listens, logger_of
 from gcl.errors import ArgumentError, CollectiveTimeout
@@ -227,10 +227,10 @@ def _by_method(path: DataPath, world: World, group: Group, way: Way, logger: log
 
     if options.is_direct:
         logged = _heard(path, world, logger, partial(chosen, fabric, group))
-        return Communicator(Dispatch(logged, world, group), another)
+        return Communicator(dispatch(logged, world, group), another)
     literal = LiteralPath(path, world, group, fabric, options)
     logged = _heard(literal, world, logger, literal.planned)
-    return LiteralCommunicator(Dispatch(logged, world, group, LiteralShards(literal, group)), another, literal)
+    return LiteralCommunicator(dispatch(logged, world, group, LiteralShards(literal, group)), another, literal)
 
 
 def _heard(

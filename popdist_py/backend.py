@@ -16,12 +16,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from math import inf
 from struct import pack, unpack
-from time import monotonic, sleep
+from time import monotonic, perf_counter_ns, sleep
 from types import TracebackType
 from typing import Any, NamedTuple
 from weakref import WeakSet
 from zlib import crc32
 
+from popdist_py import trace
 from popdist_py.environment import Environment
 from popdist_py.errors import BackendError
 
@@ -33,6 +34,8 @@ _SLEEP_SECONDS = 100e-6
 #: Default limit of every wait, seconds: long enough for one instance to validate or save while others wait.
 TIMEOUT_SECONDS = 1800.0
 _NAME_BYTES = 256
+#: Round trips by which two hosts compare their clocks.
+_CLOCK_ROUNDS = 20
 #: The call that an instance announces when it ends, whatever the others call.
 _END = "the end of the program"
 
@@ -133,9 +136,17 @@ class Backend:
         self._timeout = inf
         while {header.call for header in self._exchange_headers(_END, 0)} != {_call_id(_END)}:
             pass  # the others continue, and learn that this instance has ended
+        if trace.recorder():
+            self._compare_clocks()
         self._mpi.Finalize()
 
     def _start(self, environment: Environment) -> None:
+        with trace.span("start of MPI", trace.Category.INITIALISATION):
+            self._start_mpi(environment)
+        if trace.recorder():
+            self._compare_clocks()
+
+    def _start_mpi(self, environment: Environment) -> None:
         import mpi4py
 
         # MPI's transport (UCX) would handle SIGHUP by printing its state, and the process would not end
@@ -182,6 +193,37 @@ class Backend:
             leave(status)
 
         sys.excepthook, sys.exit = excepthook, exit_
+
+    def _compare_clocks(self) -> None:
+        """Record how far the clocks of other hosts are from that of instance 0: its time minus the own, nanoseconds.
+
+        The shortest of several round trips bounds the error; all instances take part, one after the other.
+        """
+        recorder, found = trace.recorder(), (0, 0)
+        boots = self._all_gather_equal(trace.boot().encode()[:_NAME_BYTES].ljust(_NAME_BYTES), "the clocks")
+        for other in range(1, self.size):
+            if boots[other] == boots[0] or boots[other] in boots[:other]:
+                continue
+            if self.rank == 0:
+                self._answer(other)
+            elif self.rank == other:
+                found = min((self._ask() for _ in range(_CLOCK_ROUNDS)), key=lambda each: each[1])
+        if recorder and (self.rank == 0 or found != (0, 0)):
+            recorder.define({"clock_offsets": [{"offset_ns": found[0], "error_ns": found[1]}]})
+
+    def _answer(self, other: int) -> None:
+        for _ in range(_CLOCK_ROUNDS):
+            self._wait(self._communicator.Irecv(bytearray(1), other), "the clocks")
+            self._wait(self._communicator.Isend(pack("<q", perf_counter_ns()), other), "the clocks")
+
+    def _ask(self) -> tuple[int, int]:
+        """Time of instance 0 minus the own, and how far that may be off."""
+        answer = bytearray(8)
+        before = perf_counter_ns()
+        self._wait(self._communicator.Isend(b"?", 0), "the clocks")
+        self._wait(self._communicator.Irecv(answer, 0), "the clocks")
+        after = perf_counter_ns()
+        return unpack("<q", answer)[0] - (before + after) // 2, (after - before + 1) // 2
 
     def _agree(self, what: str, size: int) -> list[int]:
         """Return the sizes of all instances; raise BackendError on all of them if their calls differ."""

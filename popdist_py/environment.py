@@ -19,6 +19,8 @@ __all__ = [
     "OFFLINE_MODE",
     "REPORT_SOCKET",
     "RESTART_COUNT",
+    "TRACE_FOLDER",
+    "TRACE_LIMIT",
     "Environment",
     "is_set",
 ]
@@ -47,6 +49,12 @@ OFFLINE_MODE = "POPDIST_OFFLINE_MODE"
 
 #: The socket that report() writes to, as descriptor:inode; set only if the launcher shows progress.
 REPORT_SOCKET = "POPDIST_REPORT_SOCKET"
+
+#: Folder in which each process records what it does and when; nothing is recorded if it is unset or empty.
+TRACE_FOLDER = "IPU_EMU_TRACE"
+
+#: The most MiB that a process records.
+TRACE_LIMIT = "IPU_EMU_TRACE_LIMIT"
 
 _MINIMUM = {"num_total_replicas": 1, "num_ipus_per_replica": 1, "num_local_replicas": 1}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -15,8 +15,6 @@ from popdist_py import trace
 from popdist_py.trace import Category, Recorder, Span
 
 __all__ = ["dispatch"]
-
-_COLLECTIVES = {code: code.name.lower() for code in CollectiveCode}
 
 
 def dispatch(path: DataPath, world: World, group: Group, shards: ShardLayout | None = None) -> Dispatch:
@@ -40,13 +38,12 @@ class TracedDispatch(Dispatch):
         super().__init__(path, world, group, shards)
         self._recorder = recorder
         self._calls = 0
-        about = {
+        self._about: dict[str, Any] = {
             "communicator": recorder.serial("communicator"),
             "group": str(group),
             "transport": path.name,
             "replicas": world.local,
         }
-        self._name = partial(recorder.name, category=Category.COLLECTIVES, **about)
         self._names: dict[tuple[object, ...], int] = {}
 
     def repeat(self, code: int, op: str, x: object, out: object, root: int = 0) -> bool:
@@ -87,6 +84,7 @@ class TracedDispatch(Dispatch):
         key = (code, op, size)
         name = self._names.get(key)
         if name is None:
-            name = self._name(_COLLECTIVES[CollectiveCode(code)], bytes=size, operator=str(op))
+            called = CollectiveCode(code).name.lower()
+            name = self._recorder.name(called, Category.COLLECTIVES, **self._about, bytes=size, operator=str(op))
             self._names[key] = name
         return self._recorder.span(name, value=self._calls)

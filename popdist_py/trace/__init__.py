@@ -6,19 +6,19 @@ Nothing is recorded unless ``IPU_EMU_TRACE`` names a folder (``poprun-py --trace
 called.
 """
 
-from popdist_py.trace.process_recorder import FOLDER, LIMIT, counter, flow, instant, recorder, span, start, stop
+from popdist_py.trace.process_recorder import boot, counter, flow, instant, recorder, span, start, stop
 from popdist_py.trace.recorder import Recorder, Sequence, Span
-from popdist_py.trace.records import CATEGORIES, Category, Kind
+from popdist_py.trace.records import CATEGORIES, SUFFIX, Category, Kind
 
 __all__ = [
     "CATEGORIES",
-    "FOLDER",
-    "LIMIT",
+    "SUFFIX",
     "Category",
     "Kind",
     "Recorder",
     "Sequence",
     "Span",
+    "boot",
     "counter",
     "flow",
     "instant",

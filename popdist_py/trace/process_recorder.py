@@ -8,15 +8,11 @@ import time
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+from popdist_py.environment import TRACE_FOLDER, TRACE_LIMIT
 from popdist_py.trace.recorder import Recorder
 from popdist_py.trace.records import Category
 
-__all__ = ["FOLDER", "LIMIT", "counter", "flow", "instant", "recorder", "span", "start", "stop"]
-
-#: Variable with the folder of the trace; nothing is recorded if it is unset or empty.
-FOLDER = "IPU_EMU_TRACE"
-#: Variable with the most MiB that a process records.
-LIMIT = "IPU_EMU_TRACE_LIMIT"
+__all__ = ["boot", "counter", "flow", "instant", "recorder", "span", "start", "stop"]
 
 _DEFAULT_LIMIT_MIB = 512
 _NOTHING: AbstractContextManager[None] = nullcontext()
@@ -37,7 +33,7 @@ class _ProcessRecorder:
     def decide(self) -> Recorder | None:
         """Create the recorder if the environment asks for one."""
         self.known = True
-        folder = os.environ.get(FOLDER, "")
+        folder = os.environ.get(TRACE_FOLDER, "")
         return start(folder) if folder else None
 
 
@@ -94,9 +90,9 @@ def flow(name: str, number: int, *, out: bool, category: Category = Category.USE
 
 
 def _limit() -> int:
-    text = os.environ.get(LIMIT, "")
+    text = os.environ.get(TRACE_LIMIT, "")
     if text and not (text.isdecimal() and int(text)):
-        print(f"{LIMIT}={text!r} is not a number of MiB; {_DEFAULT_LIMIT_MIB} are used", file=sys.stderr)
+        print(f"{TRACE_LIMIT}={text!r} is not a number of MiB; {_DEFAULT_LIMIT_MIB} are used", file=sys.stderr)
     return int(text) if text.isdecimal() and int(text) else _DEFAULT_LIMIT_MIB
 
 
@@ -109,7 +105,7 @@ def _about(role: str) -> dict[str, Any]:
         "pid": os.getpid(),
         "parent": os.getppid(),
         "host": os.uname().nodename,
-        "boot": _boot(),
+        "boot": boot(),
         "role": role,
         "arguments": sys.orig_argv,
         "environment": {name: value for name, value in os.environ.items() if name.startswith("POPDIST_")},
@@ -117,11 +113,11 @@ def _about(role: str) -> dict[str, Any]:
     }
 
 
-def _boot() -> str:
-    """Identifies the clock: processes of one boot share CLOCK_MONOTONIC, unless they are in time namespaces."""
+def boot() -> str:
+    """Identify the clock of this process: processes of one boot and time namespace share CLOCK_MONOTONIC."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-            boot = file.read().strip()
-        return f"{boot}:{os.readlink('/proc/self/ns/time')}"
+            number = file.read().strip()
+        return f"{number}:{os.readlink('/proc/self/ns/time')}"
     except OSError:
         return os.uname().nodename

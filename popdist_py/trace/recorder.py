@@ -72,6 +72,7 @@ class Recorder:
         self._names: dict[str, int] = {}
         self._tracks: dict[str, int] = {}
         self._plain: dict[tuple[str, Category], int] = {}  # of names without arguments, which are looked up quickly
+        self._serials: dict[str, int] = {}
         self._threads: list[int] = []
         self._definitions = self._new_chunk(ChunkKind.DEFINITIONS, 0)
         self._defined = CHUNK.size
@@ -136,6 +137,12 @@ class Recorder:
     def sequence(self, names: Items[int], track: int = 0) -> Sequence:
         """Spans that follow each other without a gap, each time in the same order: one time stamp each."""
         return Sequence(self, key_of(Kind.SEQUENCE, self.name("sequence", spans=list(names)), track), len(names))
+
+    def serial(self, what: str) -> int:
+        """The number of earlier calls for ``what``: equal in processes that make the same calls in the same order."""
+        with self._lock:
+            self._serials[what] = number = self._serials.get(what, -1) + 1
+        return number
 
     def define(self, definition: Mapping[str, Any]) -> None:
         """Write what a number means, or a fact about the process."""
@@ -232,6 +239,10 @@ class Span:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._words[self._at + END] = perf_counter_ns()
+
+    def cancel(self) -> None:
+        """Record nothing for this block."""
+        self._words[self._at + KEY] = 0
 
 
 class Sequence:

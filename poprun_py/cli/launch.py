@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, TypeVar
 
+from popdist_py import trace
+from popdist_py.environment import TRACE_FOLDER
 from poprun_py.errors import ProgramError, UsageError
 from poprun_py.linux.limits import allow_open_files
 from poprun_py.linux.processes import hide_values
@@ -54,7 +56,9 @@ def launch(options: LaunchOptions) -> int:
 
     hide_values(_assignments(options))
     allow_open_files(options.num_instances)
-    preparation = _Preparation.of(options)
+    _record(options)
+    with trace.span("plan", trace.Category.LAUNCH):
+        preparation = _Preparation.of(options)
     if options.export_config:
         from poprun_py.options.config_file import export
 
@@ -65,6 +69,19 @@ def launch(options: LaunchOptions) -> int:
 
             return run_in_process(preparation.plan(assignment))
         return run_with_restarts(preparation.plan(assignment), options)
+
+
+def _record(options: LaunchOptions) -> None:
+    """Record what the launcher does, if --trace or its variable asks for it."""
+    if options.trace and os.path.isdir(options.trace) and any(map(_is_trace, os.listdir(options.trace))):
+        raise UsageError([f"--trace {options.trace}: holds the trace of another run; name a new folder"])
+    folder = options.trace or os.environ.get(TRACE_FOLDER)
+    if folder and options.backend != "inprocess":
+        trace.start(folder, role="launcher")
+
+
+def _is_trace(name: str) -> bool:
+    return name.endswith(trace.SUFFIX)
 
 
 def _assignments(options: LaunchOptions) -> Iterator[tuple[str, str]]:

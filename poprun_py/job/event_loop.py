@@ -15,6 +15,7 @@ from poprun_py.job.deadlines import StartupMonitor, Teardown
 from poprun_py.job.failure import signal_name
 from poprun_py.job.failure_report import Console, explain
 from poprun_py.job.job_state import JobState
+from poprun_py.job.job_trace import JobTrace
 from poprun_py.job.mpirun import channel_addresses, start_mpirun
 from poprun_py.job.output_delivery import OutputDelivery
 from poprun_py.job.progress_display import ProgressDisplay
@@ -99,6 +100,7 @@ class EventLoop:
             usage_interval=self._display.interval,
             starter=self._starter,
         )
+        self._trace = JobTrace(len(plan.instances), restart)
         self._startup = StartupMonitor(plan, self._job, self._timers, self._starter)
         self._teardown = Teardown(plan, self._job, self._timers, self._connections)
         self._mpirun = 0
@@ -188,11 +190,13 @@ class EventLoop:
                 if warning:
                     self._log.info(f"Instance {rank}: {warning}")
                 self._job.started(rank, pid)
+                self._trace.started(rank, pid)
                 self._display.rows[rank].nodes = format_cpu_list(memory)
             case messages.NotStarted(reason):
                 self._job.not_started(rank, reason)
             case messages.Exited():
                 self._job.exited(rank, message, self._delivery.last_words(rank))
+                self._trace.ended(rank, self._job.state(rank))
             case messages.Gone():
                 self._delivery.finish(rank)
                 self._job.gone(rank)
@@ -213,6 +217,7 @@ class EventLoop:
     def _on_loss(self, rank: int, why: str) -> None:
         self._log.debug(f"The channel of instance {rank} is closed: its supervisor {why}")
         self._job.lost(rank, why)
+        self._trace.ended(rank, self._job.state(rank))
 
     def _check_hosts(self) -> None:
         self._connections.drop_silent()

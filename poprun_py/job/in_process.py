@@ -9,6 +9,8 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from popdist_py import trace
+from popdist_py.environment import TRACE_FOLDER
 from poprun_py.plan.launch_plan import LaunchPlan
 
 __all__ = ["run_in_process"]
@@ -23,6 +25,8 @@ def run_in_process(plan: LaunchPlan) -> int:
     for name in plan.unset:
         os.environ.pop(name, None)
     os.environ.update(plan.instances[0].environment)
+    if os.environ.get(TRACE_FOLDER):
+        trace.start(os.environ[TRACE_FOLDER])
     signal.signal(signal.SIGINT, signal.default_int_handler)
     run = _runner(plan.executable, plan.program)
     if run is None:

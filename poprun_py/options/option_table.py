@@ -134,6 +134,10 @@ OPTIONS: tuple[Option, ...] = (
         values.text, "DIR",
     ),
     Option(
+        "trace", "Output", "Folder in which the launcher and every instance record what they do and when; ipu-emu "
+        "report DIR shows it.", values.text, "DIR",
+    ),
+    Option(
         "progress", "Output", "Live view with a row per instance. Default auto: on if stderr is a terminal.",
         values.choice("auto", "on", "off"), "auto|on|off",
     ),
@@ -255,6 +259,7 @@ class LaunchOptions:
 
     only_output_from_instance: int | None = None
     log_dir: str | None = None
+    trace: str | None = None
     progress: str = "auto"
     verbosity: int = 0
 

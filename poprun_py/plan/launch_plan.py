@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import poprun_py
-from popdist_py.environment import EXECUTABLE_CACHE_PATH, OFFLINE_MODE, Environment
+from popdist_py.environment import EXECUTABLE_CACHE_PATH, OFFLINE_MODE, TRACE_FOLDER, Environment
 from poprun_py.backends.start_command import StartCommand, StartRequest
 from poprun_py.backends.table import BACKENDS
 from poprun_py.numa.placement import DISABLED, Placement, place
@@ -193,10 +193,12 @@ def _mpi_environment(installation: MpiInstallation, environ: Mapping[str, str], 
 
 
 def execution_environment(options: LaunchOptions, *, cwd: str) -> dict[str, str]:
-    """Return the variables of the group "Execution": the folder for executables, and offline mode."""
+    """Return the variables that options set: the folders for executables and traces, and offline mode."""
     environment = {}
     if options.executable_cache_path:
         environment[EXECUTABLE_CACHE_PATH] = os.path.normpath(os.path.join(cwd, options.executable_cache_path))
+    if options.trace:
+        environment[TRACE_FOLDER] = os.path.normpath(os.path.join(cwd, options.trace))
     if options.offline_mode:
         environment[OFFLINE_MODE] = "1"
     return environment

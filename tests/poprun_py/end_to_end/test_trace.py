@@ -1,0 +1,77 @@
+"""--trace: the launcher and every instance record what they do on one time axis."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ipu_emu.trace import read_run
+from popdist_py.trace import Category
+from tests.helpers.mpi_jobs import PROGRAMS
+
+POPRUN = str(Path(sys.executable).parent / "poprun-py")
+PROGRAM = str(PROGRAMS / "gcl/collectives/traced.py")
+
+
+def named(process, *names):
+    """The spans of a process with one of these names."""
+    known = process.trace.names
+    return [span for span in process.spans if known[int(span["name"])].name in names]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("trace") / "run"
+    command = [POPRUN, "--trace", str(folder), "--num-instances", "2", sys.executable, PROGRAM]
+    subprocess.run(command, check=True, timeout=120)
+    return read_run(folder)
+
+
+def test_every_process_has_a_trace(run):
+    assert [process.label for process in run.processes] == ["launcher", "instance 0", "instance 1"]
+    assert not any(process.open for process in run.processes)
+
+
+def test_the_launcher_records_when_each_instance_ran(run):
+    launcher, *instances = run.processes
+    programs = named(launcher, "program")
+    assert {launcher.trace.names[int(each["name"])].args["rank"] for each in programs} == {0, 1}
+    for each in programs:
+        instance = instances[launcher.trace.names[int(each["name"])].args["rank"]]
+        assert each["begin"] < instance.records["begin"].min()
+        assert each["end"] > instance.records["end"].max()
+
+
+def test_the_collectives_of_all_instances_have_the_same_numbers_and_overlap(run):
+    first, second = (named(process, "all_reduce") for process in run.instances)
+    assert [span["value"] for span in first] == [span["value"] for span in second]
+    assert len(first) == 5
+    for one, other in zip(first, second, strict=True):
+        assert one["begin"] < other["end"]
+        assert other["begin"] < one["end"]
+        assert other["begin"] - one["begin"] > 0.03e9, "instance 1 is 0.05 s late"
+
+
+def test_what_is_known_of_a_collective(run):
+    process = run.instances[0]
+    name = process.trace.names[int(named(process, "all_reduce")[0]["name"])]
+    assert name.category == Category.COLLECTIVES.value
+    assert (name.args["bytes"], name.args["operator"], name.args["transport"]) == (4000, "add", "shared_memory")
+
+
+def test_spans_nest(run):
+    process = run.instances[0]
+    (training,) = named(process, "training")
+    for each in named(process, "all_reduce"):
+        assert training["begin"] <= each["begin"] <= each["end"] <= training["end"]
+
+
+def test_a_folder_with_another_run_is_refused(tmp_path):
+    (tmp_path / "1.trace").touch()
+    command = [POPRUN, "--trace", str(tmp_path), "true"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 2
+    assert "holds the trace of another run; name a new folder" in done.stderr
