@@ -12,6 +12,7 @@ import onnx
 from onnx import helper
 
 from ipu_emu.errors import EmulatorError
+from ipu_emu.graph.body_inputs import Kind, body_input_kinds
 from ipu_emu.graph.dtype import DType, dtype_numbered
 from ipu_emu.graph.external_data import Places, reference
 from ipu_emu.graph.graph import Graph
@@ -143,25 +144,10 @@ def _body(parent: Graph, node: onnx.NodeProto, proto: onnx.GraphProto, version: 
     return graph
 
 
-def _body_inputs(parent: Graph, node: onnx.NodeProto, version: int) -> list[tuple[DType, tuple[int, ...]]]:
-    """Return types and shapes of the inputs of a body, as far as the operands of its op determine them."""
+def _body_inputs(parent: Graph, node: onnx.NodeProto, version: int) -> list[Kind]:
     operands = [parent.tensor(id) if id else None for id in node.input]
-    kinds = [(tensor.dtype, tensor.shape) for tensor in operands if tensor is not None]
-    if node.op_type == "Loop":
-        return [(dtype_numbered(7), ()), (dtype_numbered(9), ()), *kinds[len(kinds) - (len(operands) - 2) :]]
-    if node.op_type != "Scan":
-        return kinds if node.domain == GRAPHCORE else []
-    attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
-    states = len(kinds) - attributes["num_scan_inputs"]
-    if version < 9:  # all operands have a batch axis
-        samples = [(dtype, shape[1:]) for dtype, shape in kinds]
-        return [*samples[:states], *((dtype, shape[1:]) for dtype, shape in samples[states:])]
-    axes = attributes.get("scan_input_axes") or [0] * attributes["num_scan_inputs"]
-    sliced = [
-        (dtype, tuple(size for i, size in enumerate(shape) if i != axis % len(shape)))
-        for (dtype, shape), axis in zip(kinds[states:], axes, strict=True)
-    ]
-    return [*kinds[:states], *sliced]
+    attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute if not a.HasField("g")}
+    return body_input_kinds(node.domain, node.op_type, version, attributes, operands)
 
 
 def metadata_of(model: onnx.ModelProto) -> dict[str, str]:

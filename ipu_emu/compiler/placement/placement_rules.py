@@ -91,6 +91,7 @@ class _PipelineRules:
     def check(self) -> None:
         self.check_annotated()
         self.check_ipus()
+        self.check_calls()
         forward = self.forward_stages()
         self.check_depth(2 * forward - 1 if self.training else forward)
         self.check_order()
@@ -134,6 +135,24 @@ class _PipelineRules:
                 raise EmulatorError(
                     f"The set of pipeline stages for all Ops contains {count} stages, but stage {stage} is missing"
                 )
+
+    def check_calls(self) -> None:
+        """Check that the ops of called subgraphs are on the IPUs of their calls."""
+        if self.placement.mode is not PlacementMode.MANUAL:
+            return
+        for call in (op for op in self.ops if op.type == "Call"):
+            body = call.attributes["callee"]
+            for op in computed_ops(body):
+                if IPU_NUMBER not in op.attributes:
+                    raise EmulatorError(
+                        f'Op {op.label} in subgraph "{body.name}" does not have a virtual graph id. When pipelining, '
+                        "subgraph ops must have a virtual graph id set."
+                    )
+                if ipu_annotated(op) != ipu_annotated(call):
+                    raise EmulatorError(
+                        f'The virtual graph id ({ipu_annotated(op)}) for Op {op.label} in subgraph "{body.name}" '
+                        f"does not match the virtual graph id ({ipu_annotated(call)}) of its calling op {call.label}."
+                    )
 
     def forward_stages(self) -> int:
         """Count the stages of the forward pass; adjacent stages on one IPU count once."""

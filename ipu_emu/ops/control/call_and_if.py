@@ -13,6 +13,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from ipu_emu.graph import Graph, Op, Role
+from ipu_emu.graph.dtype import BOOL
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.control.inlining import Inliner, body_of, body_output_types, check_inputs, inlined_op
 from ipu_emu.ops.core.node import Node, OutputTypes, input_node
@@ -65,6 +66,8 @@ def _if(graph: Graph, op: Op) -> list[Op]:
     if known is not None:
         return inliner.name(inliner.inline(op.attributes["then_branch" if known.all() else "else_branch"], ()))
     condition = inliner.rewrite.op("ReshapeTo", op.inputs[0], shape=[])
+    if graph.tensor(op.inputs[0]).dtype is not BOOL:
+        condition = inliner.rewrite.op("Cast", condition, to=BOOL.onnx)
     first = inliner.inline(op.attributes["then_branch"], (), inliner.guard(condition))
     second = inliner.inline(op.attributes["else_branch"], (), inliner.guard(inliner.rewrite.op("Not", condition)))
     return inliner.name([inliner.choose(condition, a, b) for a, b in zip(first, second, strict=True)])

@@ -2,6 +2,9 @@
 
 opset 9     (states, scanned inputs), each sliced along its scan axis
 opset 8     (lengths, states, scanned inputs), all with a leading batch axis: one scan per sample, then stacked
+
+The results of the iterations are stacked along a new axis. In a scan of PopART's they are concatenated along an axis
+that they have, and the slices of a vector have one element.
 """
 
 from __future__ import annotations
@@ -10,7 +13,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Op
+from ipu_emu.graph.body_inputs import CONCATENATES
 from ipu_emu.ops.control.inlining import Inliner, body_of, body_output_types, check_inputs, inlined_op, stacked
 from ipu_emu.ops.core.node import Node, OutputTypes, input_node
 from ipu_emu.ops.core.rewrite import Rewrite
@@ -39,8 +44,9 @@ def _shape(node: Node) -> OutputTypes:
         return [(dtype, (samples, *shape)) for dtype, shape in made[:states]] + rows
     length = _length(node, states, scanned)
     axes = _axes(node, "scan_output_axes", len(made) - states)
+    collected = _longer if _concatenates(node) else _with_axis
     outputs = [
-        (dtype, _with_axis(shape, axis, length)) for (dtype, shape), axis in zip(made[states:], axes, strict=True)
+        (dtype, collected(shape, axis, length)) for (dtype, shape), axis in zip(made[states:], axes, strict=True)
     ]
     return made[:states] + outputs
 
@@ -50,12 +56,26 @@ def _with_axis(shape: tuple[int, ...], axis: int, size: int) -> tuple[int, ...]:
     return (*shape[:place], size, *shape[place:])
 
 
+def _longer(shape: tuple[int, ...], axis: int, count: int) -> tuple[int, ...]:
+    place = axis % len(shape) if shape else 0
+    return (*shape[:place], count * shape[place], *shape[place + 1 :]) if shape else (count,)
+
+
+def _concatenates(node: Node) -> bool:
+    return bool(node.attribute(CONCATENATES, 0))
+
+
 def _length(node: Node, states: int, scanned: int) -> int:
     axes = _axes(node, "scan_input_axes", scanned)
-    lengths = {node.input(states + i).shape[axis] for i, axis in enumerate(axes)}
-    if len(lengths) != 1:
-        raise node.fail(f"the scanned inputs have lengths {sorted(lengths)}; they must be equal")
-    return lengths.pop()
+    lengths = [node.input(states + i).shape[axis] for i, axis in enumerate(axes)]
+    different = [length for length in lengths if length != lengths[0]]
+    if different:
+        raise EmulatorError(
+            f"[ScanOp] Number of iterations required by the inputs do not match: {lengths[0]} {different[0]}"
+        )
+    if not lengths:
+        raise node.fail("there is no scanned input; give one, or use a loop")
+    return lengths[0]
 
 
 class _Scan:
@@ -86,10 +106,19 @@ class _Scan:
             column[::-1] if back else column for column, back in zip(zip(*rows, strict=True), turned, strict=True)
         ]
         again = [list(row) for row in zip(*columns, strict=True)]
+        if _concatenates(self.node):
+            return [*states, *map(self.concatenated, columns, _axes(self.node, "scan_output_axes", self.outputs))]
         return [*states, *stacked(self.rewrite, again, self.places())]
 
     def slice(self, id: str, index: int, axis: int) -> str:
-        return self.rewrite.op("Gather", id, self.rewrite.constant(np.array(index)), axis=axis)
+        one = self.rewrite.op("Gather", id, self.rewrite.constant(np.array(index)), axis=axis)
+        vector = _concatenates(self.node) and len(self.rewrite.graph.tensor(id).shape) == 1
+        return self.rewrite.op("ReshapeTo", one, shape=[1]) if vector else one
+
+    def concatenated(self, column: Sequence[str], axis: int) -> str:
+        rank = len(self.rewrite.graph.tensor(column[0]).shape)
+        rows = column if rank else [self.rewrite.op("ReshapeTo", id, shape=[1]) for id in column]
+        return self.rewrite.op("Concat", *rows, axis=axis % max(rank, 1))
 
     def places(self) -> list[int]:
         """The axes along which outputs are collected."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from numbers import Integral
 from typing import Any
 
@@ -23,6 +24,7 @@ from ipu_emu.ops import append, append_unchecked
 from ipu_emu.popart.builder.annotations import SCHEDULE_PRIORITY, Annotations
 from ipu_emu.popart.builder.node_attributes import NodeAttributes, is_list_of
 from ipu_emu.popart.builder.opsets import OPSETS, AiGraphcore, AiGraphcoreOpset1, AiOnnx, AiOnnxMlOpset1, plain
+from ipu_emu.popart.builder.subgraphs import completed
 from ipu_emu.popart.options.input_settings import InputArguments, one_of_kind
 from ipu_emu.popart.options.tensor_location import TensorLocation
 from ipu_emu.popart.options.variable_settings import VariableSettings
@@ -135,10 +137,21 @@ class Builder:
         return child
 
     def addInputTensorFromParentGraph(self, id: str) -> None:
-        """Declare that this subgraph uses a tensor of the parent graph."""
-        if self._graph.parent is None:
+        """Make a tensor of the parent graph an input of this subgraph: of a call by position, else by name."""
+        parent = self._graph.parent
+        if parent is None:
             raise EmulatorError("addInputTensorFromParentGraph is for subgraphs; this is the top-level graph")
-        self._graph.tensor(id)
+        if not parent.knows(id):
+            raise EmulatorError(
+                f"Failed to add unrecognised Tensor {id} from higher scope, as no enclosing graph has such a tensor; "
+                "add it there first"
+            )
+        if id not in self._graph.inputs:
+            if id in self._graph.captured:
+                self._graph.captured.remove(id)
+                self._graph.data.pop(id, None)
+            self._graph.tensors[id] = replace(parent.tensor(id), role=Role.COMPUTED)
+            self._graph.inputs.append(id)
 
     # Inputs and outputs
 
@@ -184,9 +197,11 @@ class Builder:
         return id in self._graph.tensors or any(child.takes(id) for child in self._children)
 
     def addUntypedInputTensor(self, debugContext: str = "") -> str:
-        """An input of a subgraph, assumed to be a FLOAT scalar."""
+        """An input of a subgraph that gets its type and shape from the op that uses the subgraph."""
         if self._graph.parent is not None:
-            return self.addInputTensor(TensorInfo("FLOAT", []), debugContext)
+            id = self.addInputTensor(TensorInfo("FLOAT", []), debugContext)
+            self._unfit[id] = EmulatorError("the op that uses the subgraph determines them")
+            return id
         raise EmulatorError(
             "Can not add untyped tensors to the top-level graph. Use Builder::addInputTensor(const TensorInfo "
             "&tensorInfo, const std::string &debugPrefix) instead."
@@ -215,8 +230,14 @@ class Builder:
         version = version or (self._opset if domain == "" else 1)
         given = attributes | self._annotations.current
         op = Op(type, tuple(inputs), ids, given, domain, version, prefix + name if name else "")
+        op, fault = completed(self._graph, op)
+        if fault is not None:
+            self._unfit |= dict.fromkeys(ids, fault)
         try:
-            append(self._graph, op)
+            if any(id in self._unfit for id in inputs):
+                append_unchecked(self._graph, op)
+            else:
+                append(self._graph, op)
         except RefusedError:
             raise
         except EmulatorError as error:

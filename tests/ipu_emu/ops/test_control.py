@@ -170,7 +170,10 @@ def test_scan_slices_and_stacks() -> None:
 @pytest.mark.parametrize(
     ("text", "build"),
     [
-        ("the subgraph has 1 inputs, but the op passes 2", lambda b, x, c: b.aiGraphcore.call([x, x], 1, c)),
+        (
+            r"number of inputs \(2\) does not match that of the callee subgraph \(1\)",
+            lambda b, x, c: b.aiGraphcore.call([x, x], 1, c),
+        ),
         ("the attribute callee with its subgraph is missing", lambda b, x, c: b.aiGraphcore.call([x], 1, 5)),
         ("the condition must be a BOOL scalar", lambda b, x, c: b.aiOnnx.logical_if([x], 1, c, c)),
     ],
