@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Iterable
 
@@ -17,6 +18,10 @@ from poprun_py.output.uncaught_exception import find_uncaught
 __all__ = ["Console", "explain"]
 
 _BOLD_RED, _PLAIN = b"\x1b[1;31m", b"\x1b[0m"
+
+#: What Open MPI says by way of its daemon when it cannot start, instead of in the output of the instance.
+_MPI_ERROR = re.compile(rb"An error occurred in MPI_Init")
+_MPI_LACKS_MEMORY = re.compile(rb"not enough space for\s+/dev/shm")
 
 
 class Console:
@@ -50,21 +55,25 @@ def explain(
         console.say(job.why or str(failure))
         console.quote(f"{starter} wrote last", b"".join(starter_output).split(b"\n"))
     elif failure:
-        _explain_failure(failure, delivery, console)
+        said = b"".join(starter_output)
+        said = said if _MPI_ERROR.search(said) else b""
+        _explain_failure(failure, delivery, console, said)
+        console.quote(f"{starter} wrote last", said.split(b"\n"))
 
 
-def _explain_failure(failure: InstanceEnd, delivery: OutputDelivery, console: Console) -> None:
+def _explain_failure(failure: InstanceEnd, delivery: OutputDelivery, console: Console, said_by_mpi: bytes) -> None:
+    """``said_by_mpi``: what the starter wrote if MPI could not start."""
     rank = failure.instance.index
-    words = _words(failure, delivery.kept(rank))
+    words = _words(failure, delivery.kept(rank), said_by_mpi)
     console.say(str(failure) + (": " if words else ""), words)
     path = delivery.log_of_errors(rank)
     where = f" (all of it: {path})" if path else ""
     console.quote(f"instance {rank} wrote last to stderr{where}", delivery.last_lines(rank))
 
 
-def _words(failure: InstanceEnd, stderr: bytes) -> str:
+def _words(failure: InstanceEnd, stderr: bytes, said_by_mpi: bytes) -> str:
     """What an instance that ended itself said last: its exception, else the last line of its stderr."""
-    if failure.status == -signal.SIGBUS:
+    if failure.status == -signal.SIGBUS or _MPI_LACKS_MEMORY.search(said_by_mpi):
         return _about_shared_memory()
     if failure.status <= 0 or (failure.reason and not failure.words.raised):
         return ""
@@ -79,4 +88,6 @@ def _about_shared_memory() -> str:
     except OSError:
         return ""
     free, size = (blocks * found.f_frsize >> 20 for blocks in (found.f_bavail, found.f_blocks))
-    return f"/dev/shm may be too small: {free} of {size} MiB are free now (in a container: --shm-size)"
+    return (
+        f"/dev/shm may be too small: {size} MiB, of which {free} are free after the job (in a container: --shm-size)"
+    )

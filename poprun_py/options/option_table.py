@@ -106,8 +106,9 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "backend", "MPI", "What starts the instances: mpi (mpirun), slurm (srun), or inprocess, which runs a single "
-        "instance in this process, for debuggers such as pdb. Default auto: slurm for several hosts of a Slurm "
-        "allocation, else mpi.", values.choice("auto", "mpi", "slurm", "inprocess"), "auto|mpi|slurm|inprocess",
+        "instance in this process and on this terminal, as a debugger needs it: --backend inprocess python -m pdb "
+        "train.py. Default auto: slurm for several hosts of a Slurm allocation, else mpi.",
+        values.choice("auto", "mpi", "slurm", "inprocess"), "auto|mpi|slurm|inprocess",
     ),
     Option(
         "mpi-global-args", "MPI", "Global options of mpirun, as one string. May be repeated.", values.shell_words,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import popdist_py
 from ipu_emu.compiler.annotations import RECOMPUTE
 from ipu_emu.compiler.gradients.gradient import GradientReduction
 from ipu_emu.compiler.placement.placement_rules import computed_ops, ipus_that_read
@@ -101,9 +102,11 @@ class _PipeliningRules:
         one = self.ipus == 1 and options.pipelineBatchSerialization == 1
         if not options.pipelinesExplicitly() and (off or one):
             mode = VirtualGraphMode(options.virtualGraphMode).name
+            device = "poprun-py --ipus-per-replica 2" if popdist_py.isPopdistEnvSet() else "acquireAvailableDevice(2)"
+            hint = f" Give each replica 2 IPUs or more: {device}." if one else ""
             raise EmulatorError(
                 f"Pipelining requires more than 1 IPU (currently {self.ipus}) and the 'virtualGraphMode' session "
-                f"option to not be VirtualGraphMode::Off (currently VirtualGraphMode::{mode})."
+                f"option to not be VirtualGraphMode::Off (currently VirtualGraphMode::{mode}).{hint}"
             )
 
     def check_forward_only(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -242,3 +243,29 @@ def test_mistakes_are_reported_in_one_line_and_nothing_is_started(arguments, cod
 
 def test_the_launcher_s_exit_code_is_that_of_its_process(launch):
     assert launch("nonesuch").finish()[0] == 127
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small /dev/shm: needs root")
+def test_a_dev_shm_that_is_too_small_for_mpi_is_named(mpi, tmp_path):
+    """MPICH writes to memory that is not there (SIGBUS); Open MPI finds no transport, and says so to its daemon."""
+    small = 'mount -t tmpfs -o size=1m tmpfs /dev/shm && exec "$@"'
+    command = [
+        str(Path(sys.executable).with_name("poprun-py")),
+        "--mpi",
+        mpi,
+        "--num-instances",
+        "2",
+        sys.executable,
+        IN_A_BARRIER,
+    ]
+    ended = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", small, "x", *command],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert ended.returncode in (128 + signal.SIGBUS, 14), ended.stderr
+    assert re.search(r"(SIGBUS\)|exited with code 14): /dev/shm may be too small: 1 MiB, of which", ended.stderr)
+    assert ("mpirun wrote last:" in ended.stderr) == (ended.returncode == 14)

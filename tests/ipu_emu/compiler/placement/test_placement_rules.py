@@ -116,7 +116,8 @@ ERRORS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
         {},
         {**TWO_STAGES, "A": 4, "ipus": 1},
         "Pipelining requires more than 1 IPU (currently 1) and the 'virtualGraphMode' session option to not be "
-        "VirtualGraphMode::Off (currently VirtualGraphMode::Manual).",
+        "VirtualGraphMode::Off (currently VirtualGraphMode::Manual). Give each replica 2 IPUs or more: "
+        "acquireAvailableDevice(2).",
     ),
     "virtual graphs off": (
         {},
@@ -267,6 +268,12 @@ def test_errors(name: str) -> None:
         Layers(**model).session(**values)
     said = error.value.args[0]
     assert said.startswith(text) if text.endswith(("\n", "Producer: ", "; set ")) else said == text
+
+
+def test_in_a_job_the_flag_of_the_launcher_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("popdist_py.isPopdistEnvSet", lambda: True)
+    with pytest.raises(popart.popart_exception, match=r"2 IPUs or more: poprun-py --ipus-per-replica 2\.$"):
+        Layers().session(A=4, ipus=1, **TWO_STAGES)
 
 
 def test_user_annotations_of_recomputation_do_not_go_with_a_pipeline() -> None:
