@@ -11,6 +11,7 @@ from enum import IntEnum, StrEnum
 from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
+from types import FrameType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -71,11 +72,17 @@ class Call(IntEnum):
 
 
 def call_site() -> str:
-    """File and line of the program that is calling: the first one outside this package."""
+    """File and line of the program that is calling: the first one outside this package, and outside of PyTorch."""
     frame = sys._getframe()
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+    while frame.f_back is not None and _is_between(frame):
         frame = frame.f_back
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def _is_between(frame: FrameType) -> bool:
+    """Whether ``frame`` is of this package, or of PyTorch, whose collectives run on it (gcl.torch)."""
+    name = str(frame.f_globals.get("__name__"))
+    return frame.f_code.co_filename.startswith(_PACKAGE) or name.partition(".")[0] == "torch"
 
 
 def begun_here(collective: Callable[[], R]) -> Callable[[], R]:

@@ -33,7 +33,7 @@ from gcl.transport.rendezvous.rank_table import (
     tables,
 )
 
-__all__ = ["buffers", "can_access_process", "process_vm_all_reduce"]
+__all__ = ["buffers", "can_access_process", "process_vm_all_reduce", "transfer"]
 
 _CHUNK = 65536  # bytes
 
@@ -44,7 +44,7 @@ def buffers(group_size: int) -> np.ndarray:
 
 
 @bare
-def _transfer(process: int, here: int, there: int, n: int, write: bool, vectors: Any) -> Any:
+def transfer(process: int, here: int, there: int, n: int, write: bool, vectors: Any) -> Any:
     """Copy ``n`` bytes between this process and another; return how many were copied.
 
     ``vectors``: room for two struct iovec.
@@ -67,7 +67,7 @@ def _transfer(process: int, here: int, there: int, n: int, write: bool, vectors:
 def can_access_process(process: int, address: int) -> bool:
     """Return whether an attempt to read 8 bytes of another process, and to write them back, succeeds."""
     word, vectors = np.zeros(1, np.int64), np.zeros(4, np.int64)
-    return all(_transfer(process, word.ctypes.data, address, 8, write, vectors) == 8 for write in (False, True))
+    return all(transfer(process, word.ctypes.data, address, 8, write, vectors) == 8 for write in (False, True))
 
 
 @bare_part
@@ -88,7 +88,7 @@ def _reduce_slice(table: Any, call: Any, recipe: Any, scratch: Any, chunks: Any)
                 at = own_input_of(table, owner) + locals_[members[first + i]] * nbytes + low
                 nodes[i] = at if owner == rank else chunks[i].ctypes.data
                 if owner != rank:
-                    copied = _transfer(process_of(table, owner), nodes[i], at, n, False, vectors) == n and copied
+                    copied = transfer(process_of(table, owner), nodes[i], at, n, False, vectors) == n and copied
             outs[0] = total
             reduce_range(recipe, nodes, outs, 1, 0, n // item, scratch)
             for i in range(size):
@@ -97,7 +97,7 @@ def _reduce_slice(table: Any, call: Any, recipe: Any, scratch: Any, chunks: Any)
                 if owner == rank:
                     copy_bytes(at, total, n)
                 else:
-                    copied = _transfer(process_of(table, owner), total, at, n, True, vectors) == n and copied
+                    copied = transfer(process_of(table, owner), total, at, n, True, vectors) == n and copied
     return copied
 
 

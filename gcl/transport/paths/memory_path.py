@@ -27,6 +27,7 @@ from gcl.transport.memory.chunked import chunked_all_reduce, staging_layout
 from gcl.transport.memory.deadlock_detector import DeadlockDetector, WaitStatus
 from gcl.transport.memory.memory_domain import MemoryDomain
 from gcl.transport.memory.process_vm import buffers, process_vm_all_reduce
+from gcl.transport.memory.segment import Segment
 from gcl.transport.memory.staged_copies import StagedCopies
 from gcl.transport.memory.zero_copy import zero_copy_copy, zero_copy_reduce
 from gcl.transport.paths.path_state import PathState
@@ -62,7 +63,7 @@ class MemoryPath:
     ) -> None:
         """``shares_cores``: the machine has more ranks than cores, among them ranks of other hosts."""
         self.name = domain.name
-        self._domain, self._world, self._timeout = domain, world, timeout
+        self._domain, self._world, self.timeout = domain, world, timeout
         staging = staging_layout(world.counts, domain.smallest)
         self._table = rank_table.new_rank_table(
             rank=domain.rank,
@@ -164,6 +165,34 @@ class MemoryPath:
         self.hold(meeting.leave, request)
         return list(map(int, meeting.places[0]))
 
+    def exchange(self, request: Request, x: np.ndarray, work: Callable[[list[int]], None]) -> None:
+        """Make the call ``request``: between its two meetings do ``work`` on the addresses of every rank's ``x``.
+
+        ``x`` [1, n] lies in the segment; its size may differ from rank to rank.
+        """
+        self._state.check()
+        try:
+            meeting = self.meeting(request, x, x)
+            self.hold(meeting.enter, request)
+            if not rank_table.agreed(self._table):
+                raise self._mismatch(request)
+            meeting.look()
+            work(list(map(int, meeting.places[0])))
+            self.hold(meeting.leave, request)
+        except BaseException as error:
+            self.fail(error)
+            raise
+
+    @property
+    def segment(self) -> Segment:
+        """The memory of this rank that the others can address."""
+        return self._domain.segment
+
+    @property
+    def uses_process_vm(self) -> bool:
+        """Whether the kernel may copy between the processes of the ranks."""
+        return self._domain.uses_process_vm
+
     def meet(self, request: Request) -> None:
         """Wait for all ranks; then everything they wrote is visible."""
         rank_table.meet_again(self._table)
@@ -229,11 +258,11 @@ class MemoryPath:
             raise PeerLost(gone, gone)
 
     def _wait(self, again: Callable[[], int], request: Request, status: int) -> int:
-        deadline, arrivals = monotonic() + self._timeout, rank_table.arrivals(self._table)
+        deadline, arrivals = monotonic() + self.timeout, rank_table.arrivals(self._table)
         detector: DeadlockDetector | None = None
         while status == WAITING:
             if rank_table.arrivals(self._table) != arrivals:  # it waits for something else now
-                deadline, arrivals = monotonic() + self._timeout, rank_table.arrivals(self._table)
+                deadline, arrivals = monotonic() + self.timeout, rank_table.arrivals(self._table)
                 detector = None
             overdue = monotonic() >= deadline
             self._check_peers(request)
@@ -243,7 +272,7 @@ class MemoryPath:
             if status == WAITING and overdue:
                 missing = ", ".join(map(self._world.describe, rank_table.missing(self._table)))
                 raise CollectiveTimeout(
-                    f"{request} waited {self._timeout:g} s for {missing}; look at what they do, or raise timeout"
+                    f"{request} waited {self.timeout:g} s for {missing}; look at what they do, or raise timeout"
                 )
         return status
 
@@ -253,6 +282,17 @@ class MemoryPath:
             why = self._gone(request, rank)
             if why and rank in rank_table.missing(self._table):  # else it arrived before it left
                 raise why
+
+    def check(self) -> None:
+        """Raise what broke this path, if anything did."""
+        self._state.check()
+
+    def departed(self, waiting: str, rank: int) -> GclError | None:
+        """Why ``rank``, for which ``waiting`` waits, takes part no more, if it does not."""
+        who, alive = self._world.describe(rank), self._domain.alive(rank)
+        if rendezvous.left(self._table[Table.CONTROL], rank):
+            return PeerLost.left(waiting, who, self._domain.read_text(rank) or "look at why it left")
+        return None if alive else PeerLost(f"{waiting} waits for {who}, whose process has died; look at its output")
 
     def _gone(self, request: Request, rank: int) -> GclError | None:
         """The reason why ``rank`` can no longer arrive, if there is one."""

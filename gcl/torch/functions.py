@@ -1,0 +1,32 @@
+"""Functions: what programs call on a process group of gcl beside the functions of ``torch.distributed``."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from torch.distributed import GroupMember, ProcessGroup
+
+from gcl.errors import ArgumentError
+from gcl.torch.process_group import GclProcessGroup
+
+__all__ = ["group_of", "monitored_barrier"]
+
+
+def group_of(asked: ProcessGroup | None) -> GclProcessGroup:
+    """The group ``asked`` for, or the default group; raise ArgumentError if it is not of gcl."""
+    found = asked if asked is not None else GroupMember.WORLD
+    if not isinstance(found, GclProcessGroup):
+        raise ArgumentError(
+            f'the process group {found!r} is not of the back end gcl; call init_process_group("gcl"), or pass a '
+            "group that was made with it"
+        )
+    return found
+
+
+def monitored_barrier(
+    group: ProcessGroup | None = None, timeout: timedelta | None = None, wait_all_ranks: bool = False
+) -> None:
+    """As ``torch.distributed.monitored_barrier``, which refuses all back ends but gloo by their name."""
+    if group == GroupMember.NON_GROUP_MEMBER:
+        return
+    group_of(group).monitored_barrier(timeout, wait_all_ranks)

@@ -1,0 +1,240 @@
+"""Host group: the ranks of a process group that share memory, and gcl's collectives among them on numpy arrays.
+
+Small tensors take a place in the shared segment that is kept for the next call of the same size, so that a repeated
+call runs in compiled code: two copies, and two meetings of the ranks. Large ones are read where they are.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from gcl.core.groups import Group
+from gcl.core.operators import Operator
+from gcl.core.prepared_call import DONE
+from gcl.core.request import Collective, Request
+from gcl.core.tensor_checks import Refusals
+from gcl.core.world import World
+from gcl.errors import PeerLost
+from gcl.reduce.reduction import new_scratch, recipe, reduce_range
+from gcl.torch.offers import Offers, Pieces
+from gcl.torch.point_to_point import PointToPoint
+from gcl.transport.memory import shared_memory
+from gcl.transport.paths.memory_path import MemoryPath
+
+__all__ = ["HostGroup"]
+
+#: Tensors up to this size have a place in the segment.
+STAGED_BYTES = 1 << 17
+#: Places that are kept; a bound for programs that never repeat a size.
+_MOST_PLACES = 64
+_BYTE = np.dtype(np.uint8)
+#: Bytes of each contribution that are reduced at once, so that they stay in a cache.
+_CHUNK = 1 << 17
+
+
+class HostGroup:
+    """Rank ``rank`` of ``ranks`` processes of this host, which ``names`` names; ``timeout`` bounds every wait.
+
+    ``all_gather`` exchanges byte strings between them once, to find each other.
+    """
+
+    def __init__(
+        self,
+        *,
+        rank: int,
+        names: Sequence[str],
+        all_gather: Callable[[bytes], list[bytes]],
+        timeout: float,
+        segment_bytes: int,
+    ) -> None:
+        self.rank, self.ranks = rank, len(names)
+        domain = shared_memory.domain(rank=rank, ranks=self.ranks, all_gather=all_gather, segment_bytes=segment_bytes)
+        world = World(rank, (1,) * self.ranks, tuple(names))
+        self.path = MemoryPath(domain, world, Group.all(self.ranks), timeout)
+        #: a ``with`` block around checks, which tells the other ranks of calls that are not made
+        self.refusals = Refusals(self.path.refuse, self.path.fail)
+        self.messages = PointToPoint(self.path, tuple(names))
+        self._offers = Offers(self.path, os.getpid())
+        self._places: dict[tuple[object, ...], tuple[np.ndarray, np.ndarray]] = {}
+        self._scratch = new_scratch()
+        self._nodes, self._outs = np.zeros(self.ranks, np.int64), np.zeros(1, np.int64)
+
+    @property
+    def timeout(self) -> float:
+        """Seconds that a wait takes at most."""
+        return self.path.timeout
+
+    @timeout.setter
+    def timeout(self, seconds: float) -> None:
+        self.path.timeout = seconds
+
+    def close(self) -> None:
+        """Leave: ranks that still wait for this one are told."""
+        self.messages.close()
+        self.path.close()
+
+    def abort(self) -> None:
+        """Leave at once, with whatever call is under way."""
+        self.messages.close()
+        self.path.fail(PeerLost("the process group was aborted; make another one"))
+
+    def all_reduce(self, x: np.ndarray, op: Operator) -> None:
+        """Combine ``x`` [1, n] of all ranks in place."""
+        request = _request(Collective.ALL_REDUCE, op, x.dtype, x.size)
+        if self._is_near(x) or x.nbytes > STAGED_BYTES:
+            self.path.run(request, x, x)
+            return
+        near, _ = self._place(request, x.size)
+        near[...] = x
+        self._run(request, near, near)
+        x[...] = near
+
+    def reduce(self, x: np.ndarray, op: Operator, root: int) -> None:
+        """Combine ``x`` [1, n] of all ranks on rank ``root``; that of the others does not change."""
+        total = x if self.rank == root else x.copy()
+        self.all_reduce(total, op)
+
+    def reduce_scatter(self, x: np.ndarray, out: np.ndarray, op: Operator) -> None:
+        """Combine ``x`` [1, ranks * n]; rank i gets part i in ``out`` [1, n]."""
+        request = _request(Collective.REDUCE_SCATTER, op, x.dtype, x.size)
+        if self._is_near(x):
+            self.path.run(request, x, out)
+        elif x.nbytes > STAGED_BYTES:
+            self.reduce_parts(np.split(x[0], self.ranks), out[0], op)
+        else:
+            near, result = self._place(request, x.size, out.size)
+            near[...] = x
+            self._run(request, near, result)
+            out[...] = result
+
+    def reduce_parts(self, parts: Sequence[np.ndarray], out: np.ndarray, op: Operator) -> None:
+        """Combine part i of all ranks on rank i, into ``out`` [n]; parts may differ in size."""
+        dtype = out.dtype
+        sizes = [part.size for part in parts]
+        request = Request(Collective.REDUCE_SCATTER, op, dtype, sum(sizes), detail=f"parts of {sizes}")
+
+        def work(pieces: Pieces) -> None:
+            made = recipe(op, (1,) * self.ranks, dtype, dtype, self.ranks)
+            step = max(1, _CHUNK // dtype.itemsize)
+            room = np.empty((self.ranks, min(step, out.size)), dtype)
+            rows = list(room)
+            for low in range(0, out.size, step):
+                n = min(step, out.size - low)
+                for rank, row in enumerate(rows):
+                    self._nodes[rank] = pieces.near(rank, self.rank, row[:n].view(_BYTE), low * dtype.itemsize)
+                self._outs[0] = out[low:].__array_interface__["data"][0]
+                reduce_range(made, self._nodes, self._outs, 1, 0, n, self._scratch)
+
+        self._offers.exchange(request, [part.view(_BYTE) for part in parts], work)
+
+    def all_gather(self, x: np.ndarray, outs: Sequence[np.ndarray], what: str) -> None:
+        """Copy the bytes ``x`` of rank i to ``outs[i]``; ``what`` describes what must be equal on all ranks."""
+        request = _request(Collective.ALL_GATHER, Operator.ADD, _BYTE, x.size, what)
+        if x.nbytes <= STAGED_BYTES:
+            near, result = self._place(request, x.size, self.ranks * x.size)
+            near[0] = x
+            self._run(request, near, result)
+            for out, part in zip(outs, result.reshape(self.ranks, -1), strict=True):
+                out[...] = part
+            return
+
+        def work(pieces: Pieces) -> None:
+            for step in range(self.ranks):
+                rank = (self.rank + step) % self.ranks
+                pieces.copy(rank, 0, outs[rank])
+
+        self._offers.exchange(request, [x], work)
+
+    def broadcast(self, x: np.ndarray, root: int, what: str) -> None:
+        """Copy the bytes ``x`` of rank ``root`` to those of all ranks."""
+        request = _request(Collective.BROADCAST, Operator.ADD, _BYTE, x.size, what, root)
+        if x.nbytes <= STAGED_BYTES:
+            near, _ = self._place(request, x.size)
+            if self.rank == root:
+                near[0] = x
+            self._run(request, near, near)
+            if self.rank != root:
+                x[...] = near[0]
+            return
+
+        def work(pieces: Pieces) -> None:
+            if self.rank != root:
+                pieces.copy(root, 0, x)
+
+        self._offers.exchange(request, [x] if self.rank == root else [], work)
+
+    def all_to_all(self, parts: Sequence[np.ndarray], outs: Sequence[np.ndarray], what: str) -> None:
+        """Copy the bytes ``parts[j]`` of rank i to ``outs[i]`` of rank j; sizes may differ."""
+
+        def work(pieces: Pieces) -> None:
+            for step in range(self.ranks):
+                rank = (self.rank + step) % self.ranks
+                pieces.copy(rank, self.rank, outs[rank])
+
+        self._offers.exchange(self._named(f"all_to_all({what})"), parts, work)
+
+    def gather(self, x: np.ndarray, outs: Sequence[np.ndarray], root: int, what: str) -> None:
+        """Copy the bytes ``x`` of rank i to ``outs[i]`` of rank ``root``."""
+
+        def work(pieces: Pieces) -> None:
+            for rank, out in enumerate(outs):
+                pieces.copy(rank, 0, out)
+
+        self._offers.exchange(self._named(f"gather(root {root}, {what})"), [x], work)
+
+    def scatter(self, parts: Sequence[np.ndarray], out: np.ndarray, root: int, what: str) -> None:
+        """Copy the bytes ``parts[i]`` of rank ``root`` to ``out`` of rank i."""
+
+        def work(pieces: Pieces) -> None:
+            pieces.copy(root, self.rank, out)
+
+        self._offers.exchange(self._named(f"scatter(root {root}, {what})"), parts, work)
+
+    def barrier(self, what: str = "barrier") -> None:
+        """Wait until all ranks have made the same call."""
+        request = self._named(what)
+        near, _ = self._place(request, 0)
+        self._run(request, near, near)
+
+    def _named(self, what: str) -> Request:
+        return _request(None, Operator.ADD, _BYTE, 0, what)
+
+    def _is_near(self, x: np.ndarray) -> bool:
+        return self.path.segment.offset_of(x) is not None
+
+    def _place(self, request: Request, elements: int, out: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Room in the segment for ``request``: for its input, and for its output if that is another tensor."""
+        key = (request.code, request.operator, request.dtype, elements, out)
+        found = self._places.get(key)
+        if found is None:
+            if len(self._places) >= _MOST_PLACES:
+                self._places.pop(next(iter(self._places)))
+            near = self.path.empty((1, elements), request.dtype)
+            found = near, near if out is None else self.path.empty((1, out), request.dtype)
+            self._places[key] = found
+        return found
+
+    def _run(self, request: Request, x: np.ndarray, out: np.ndarray) -> None:
+        call = self.path.prepared.get(request.key(x, out))
+        if call is None or call.request is not request:
+            self.path.run(request, x, out)
+            return
+        try:
+            status = call.run()
+            if status != DONE:
+                self.path.finish(call, status)
+        except BaseException as error:
+            self.path.fail(error)
+            raise
+
+
+@lru_cache(maxsize=4096)
+def _request(
+    collective: Collective | None, op: Operator, dtype: np.dtype[Any], count: int, detail: str = "", root: int = 0
+) -> Request:
+    return Request(collective, op, dtype, count, root=root, detail=detail)

@@ -1,0 +1,115 @@
+"""Offers: memory that every rank of a host offers to the others, which copy what they need of it.
+
+    meet     every rank has listed its pieces: where they are, and how long
+    work     each rank copies, or reduces, what it needs of the pieces of all ranks
+    meet     nobody reads them any more
+
+Small pieces are copied into the shared segment first; of large ones the kernel copies straight out of the memory of
+the other process (process_vm_readv), where the system permits that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from gcl.core.request import Request
+from gcl.errors import CollectiveMismatch, PeerLost
+from gcl.kernels.copies import copy_bytes
+from gcl.transport.memory.process_vm import transfer
+from gcl.transport.memory.segment import array_at
+from gcl.transport.paths.memory_path import MemoryPath
+
+__all__ = ["Offers", "Pieces"]
+
+#: Pieces of at least this many bytes are not copied into the segment.
+DIRECT_BYTES = 1 << 17
+_WORD = np.dtype(np.int64)
+_WORDS = 3  # of a piece: offset in the segment or -1, address in its process, bytes
+
+
+class Pieces:
+    """What all ranks offer in one call."""
+
+    def __init__(self, lists: list[np.ndarray], arenas: Sequence[int], process: int, request: Request) -> None:
+        self._lists, self._arenas, self._process, self._request = lists, arenas, process, request
+        self._vectors = np.empty(4, np.int64)
+
+    def nbytes(self, rank: int, piece: int) -> int:
+        """Bytes of a piece."""
+        return int(self._lists[rank][1 + piece, 2])
+
+    def copy(self, rank: int, piece: int, out: np.ndarray) -> None:
+        """Copy the bytes of a piece into the bytes ``out``, which must be as many."""
+        nbytes = self.nbytes(rank, piece)
+        if out.nbytes != nbytes:
+            raise CollectiveMismatch(
+                f"{self._request}: rank {rank} of the group sends {nbytes} bytes where {out.nbytes} are expected; "
+                "pass tensors of equal size on both sides"
+            )
+        if nbytes:
+            here = out.__array_interface__["data"][0]
+            there = self.near(rank, piece, out)
+            if there != here:
+                copy_bytes(here, there, nbytes)
+
+    def near(self, rank: int, piece: int, room: np.ndarray, start: int = 0) -> int:
+        """The address in this process of the bytes of a piece from ``start`` on, as many as ``room`` has.
+
+        They are copied into ``room`` if this process cannot address them.
+        """
+        offset, address, _ = self._lists[rank][1 + piece].tolist()
+        if offset >= 0:
+            return int(self._arenas[rank] + offset + start)
+        process = int(self._lists[rank][0, 0])
+        if process == self._process:
+            return int(address + start)
+        here = int(room.__array_interface__["data"][0])
+        if transfer(process, here, address + start, room.nbytes, False, self._vectors) != room.nbytes:
+            gone = f"{self._request} could not reach the memory of rank {rank}, which has ended or closed it"
+            raise PeerLost(gone, gone)
+        return here
+
+
+class Offers:
+    """Exchanges of pieces over ``path``, whose ranks have their segments at ``arenas``."""
+
+    def __init__(self, path: MemoryPath, process: int) -> None:
+        self._path, self._process = path, process
+        self._arenas = [memory.ctypes.data for memory in path.memories]
+        self._room = path.segment.empty((1, 16 * _WORDS), _WORD)
+
+    def exchange(self, request: Request, pieces: Sequence[np.ndarray], work: Callable[[Pieces], None]) -> None:
+        """Offer ``pieces`` (bytes) and do ``work`` on those of all ranks."""
+        listed = self._listing(len(pieces) + 1)
+        staged = [self._staged(piece) for piece in pieces]
+        segment = self._path.segment
+        listed[0] = self._process, len(pieces), 0
+        for row, (piece, near) in enumerate(zip(pieces, staged, strict=True), 1):
+            offset = segment.offset_of(near)
+            listed[row] = -1 if offset is None else offset, piece.__array_interface__["data"][0], piece.nbytes
+        self._path.exchange(
+            request,
+            self._room,
+            lambda addresses: work(Pieces(list(map(_list_at, addresses)), self._arenas, self._process, request)),
+        )
+
+    def _listing(self, rows: int) -> np.ndarray:
+        if self._room.size < rows * _WORDS:
+            self._room = self._path.segment.empty((1, 2 * rows * _WORDS), _WORD)
+        return self._room[0, : rows * _WORDS].reshape(rows, _WORDS)
+
+    def _staged(self, piece: np.ndarray) -> np.ndarray:
+        """``piece``, or a copy of it in the segment."""
+        near = piece
+        if not (self._path.uses_process_vm and piece.nbytes >= DIRECT_BYTES):
+            near = self._path.near(piece)
+        if near is not piece and piece.nbytes:
+            copy_bytes(near.ctypes.data, piece.__array_interface__["data"][0], piece.nbytes)
+        return near
+
+
+def _list_at(address: int) -> np.ndarray:
+    rows = 1 + int(array_at(address, (_WORDS,), _WORD)[1])
+    return array_at(address, (rows, _WORDS), _WORD)

@@ -1,0 +1,132 @@
+"""Work: a collective that was begun, as PyTorch's programs wait for it: ``wait``, ``get_future``, ``result``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from threading import Lock
+from typing import Any
+
+import torch
+from torch.distributed import DistBackendError, Work
+from torch.futures import Future
+
+from gcl.errors import CollectiveTimeout, GclError
+
+__all__ = ["GclWork", "as_dist_error"]
+
+
+def as_dist_error(error: BaseException) -> BaseException:
+    """``error`` as what PyTorch's programs catch; mistakes of the caller stay what they are."""
+    if isinstance(error, GclError) and not isinstance(error, ValueError):
+        text = str(error).replace("or raise timeout", "or pass a longer timeout to init_process_group")
+        found: BaseException = DistBackendError(text)
+        found.__cause__ = error
+        return found
+    return error
+
+
+class GclWork(Work):
+    """A collective whose results are ``tensors``; ``waits(seconds or None)`` waits for it, False if not long enough.
+
+    ``settle`` says that it is complete, or failed; until then ``waits`` is None for one that settles by itself.
+    """
+
+    def __init__(self, tensors: Any, waits: Callable[[float | None], bool] | None = None, what: str = "") -> None:
+        super().__init__()
+        self._tensors, self._waits, self.what = tensors, waits, what
+        self._lock = Lock()
+        self._settled = False
+        self._error: BaseException | None = None
+        self._future: Future[Any] | None = None
+        self._source = -1
+
+    @classmethod
+    def done(cls, tensors: Any) -> GclWork:
+        """A collective that is complete."""
+        work = cls(tensors)
+        work._settled = True
+        return work
+
+    def waits_with(self, waits: Callable[[float | None], bool]) -> None:
+        """Wait with ``waits``."""
+        self._waits = waits
+
+    def settle(self, error: BaseException | None = None, source: int = -1) -> None:
+        """Publish that it is complete, or the ``error`` with which it failed; ``source``: who sent, if anybody."""
+        with self._lock:
+            if self._settled:
+                return
+            self._error = None if error is None else as_dist_error(error)
+            self._source, self._settled = source, True
+            future = self._future
+        if future is not None:
+            self._fulfil(future)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it is known to be complete, or to have failed."""
+        return self._settled
+
+    def waits_at_most(self, seconds: float) -> bool:
+        """Wait; say whether it is complete, or has failed, within ``seconds``."""
+        return self._settled or (self._waits is not None and self._waits(seconds))
+
+    def is_completed(self) -> bool:
+        """Whether ``wait`` would return, or raise, at once."""
+        return self._settled or (self._waits is not None and self._waits(0.0))
+
+    def is_success(self) -> bool:
+        """Whether it is complete and did not fail."""
+        return self.is_completed() and self._error is None
+
+    def exception(self) -> BaseException | None:
+        """The error with which it failed, None for none."""
+        return self._error
+
+    def wait(self, timeout: timedelta = timedelta(0)) -> bool:
+        """Wait until it is complete; raise DistBackendError if it failed, or after ``timeout`` (0: the group's)."""
+        seconds = timeout.total_seconds()
+        if not self._settled and self._waits is not None and not self._waits(seconds if seconds > 0 else None):
+            raise as_dist_error(
+                CollectiveTimeout(
+                    f"{self.what} was not complete after {seconds:g} s; look at what the other ranks do"
+                )
+            )
+        if self._error is not None:
+            raise self._error
+        return True
+
+    def synchronize(self) -> None:
+        """As ``wait``: there is no device to wait for."""
+        self.wait()
+
+    def get_future(self) -> Future[Any]:
+        """A future of the result tensors."""
+        with self._lock:
+            if self._future is not None:
+                return self._future
+            self._future = future = Future()
+            settled = self._settled
+        if settled:
+            self._fulfil(future)
+        return future
+
+    def _fulfil(self, future: Future[Any]) -> None:
+        if self._error is None:
+            future.set_result(self._tensors)
+        elif isinstance(self._error, Exception):
+            future.set_exception(self._error)
+        else:
+            future.set_exception(RuntimeError(str(self._error)))
+
+    def result(self) -> Sequence[torch.Tensor]:
+        """The result tensors."""
+        return self._tensors  # type: ignore[no-any-return]
+
+    def source_rank(self) -> int:
+        """The rank that sent what was received; -1 for a collective."""
+        return self._source
+
+    def _source_rank(self) -> int:
+        return self._source

@@ -1,0 +1,95 @@
+"""Sends and receives over gcl: order, tags, any source, long and short messages, monitored barriers."""
+
+from datetime import timedelta
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed; scripts/test --with-torch adds it")
+
+import torch.distributed as dist  # noqa: E402
+
+import gcl.torch  # noqa: E402
+from tests.gcl.helpers.torch_ranks import run_ranks  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+SHORT, LONG = 5, 300_000
+
+
+def exchanges():
+    """A ring of each size, tags out of order, more messages than a ring has slots, and any source."""
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    good = []
+    for size in (0, SHORT, LONG):
+        there, back = torch.full((size,), float(rank)), torch.empty(size)
+        requests = [dist.isend(there, (rank + 1) % ranks), dist.irecv(back, (rank - 1) % ranks)]
+        for request in requests:
+            request.wait()
+        good.append(bool((back == (rank - 1) % ranks).all()))
+    if rank == 0:
+        requests = [dist.isend(torch.tensor([float(tag)]), 1, tag=tag) for tag in range(40)]
+        strided = torch.zeros(6, 2)
+        sources = [dist.recv(strided[:, 1], tag=99) for _ in range(ranks - 1)]
+        good.append(sorted(sources) == [1, 2] and strided.sum().item() == 6.0 * sources[-1])
+        for request in requests:
+            request.wait()
+    else:
+        dist.send(torch.full((6,), float(rank)), 0, tag=99)
+    if rank == 1:
+        got = torch.empty(1)
+        for tag in reversed(range(40)):
+            dist.recv(got, 0, tag=tag)
+            good.append(got.item() == tag)
+    return all(good)
+
+
+def without_waiting():
+    """A receive completes although nobody waits for it, and its future has a result."""
+    if dist.get_rank() == 0:
+        dist.send(torch.ones(LONG), 1)
+        return True
+    x = torch.zeros(LONG)
+    request = dist.irecv(x, 0)
+    request.get_future().wait()
+    return bool((x == 1).all()) and request.is_completed()
+
+
+def wrong_size():
+    try:
+        if dist.get_rank() == 0:
+            dist.send(torch.ones(4), 1)
+        else:
+            dist.recv(torch.empty(5), 0)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def monitored(all_ranks):
+    gcl.torch.monitored_barrier(timeout=timedelta(seconds=10))
+    try:
+        if dist.get_rank() != 1:
+            gcl.torch.monitored_barrier(timeout=timedelta(seconds=0.5), wait_all_ranks=all_ranks)
+    except dist.DistBackendError as error:
+        return str(error)
+    return ""
+
+
+def test_messages_are_matched_by_source_and_tag():
+    assert run_ranks(3, exchanges) == [True] * 3
+
+
+def test_a_receive_that_nobody_waits_for_completes():
+    assert run_ranks(2, without_waiting) == [True] * 2
+
+
+def test_a_tensor_of_another_size_is_named_where_it_is_received():
+    assert "rank 0 sends 16 bytes with tag 0, but the tensor has 20" in run_ranks(2, wrong_size)[1]
+
+
+@pytest.mark.parametrize("all_ranks", [False, True])
+def test_rank_0_names_who_did_not_come_to_a_monitored_barrier(all_ranks):
+    first, late, other = run_ranks(3, monitored, all_ranks)
+    assert first.startswith("Ranks 1 failed" if all_ranks else "Rank 1 failed to pass monitoredBarrier in 500 ms")
+    assert late == ""
+    assert "Rank 2 successfully reached monitoredBarrier" in other
