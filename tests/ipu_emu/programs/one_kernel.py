@@ -7,6 +7,16 @@ import numpy as np
 from ipu_emu.ops.codegen import llvm_compiler
 from ipu_emu.ops.codegen.row_passes import Operand, RowPass, bound_rows
 
+
+def doubled() -> np.ndarray:
+    """Twice 0 to 5, by a kernel."""
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    y = np.zeros_like(x)
+    add = RowPass((("load", 0), ("add", 0, 0), ("store", 1, 1)))
+    bound_rows([Operand("full"), Operand("full")], [add], [x, y], 2, 3)()
+    return y
+
+
 if __name__ == "__main__":
     compiled = []
     compile_text = llvm_compiler._compile
@@ -16,8 +26,5 @@ if __name__ == "__main__":
         return compile_text(text)
 
     vars(llvm_compiler)["_compile"] = counted
-    x = np.arange(6, dtype=np.float32).reshape(2, 3)
-    y = np.zeros_like(x)
-    doubled = RowPass((("load", 0), ("add", 0, 0), ("store", 1, 1)))
-    bound_rows([Operand("full"), Operand("full")], [doubled], [x, y], 2, 3)()
-    print(len(compiled), y.sum())
+    total = doubled().sum()
+    print(len(compiled), total)
