@@ -12,23 +12,23 @@ from gcl.errors import ArgumentError
 __all__ = ["DTYPES", "sum_dtype", "witness"]
 
 
-class _Row(NamedTuple):
+class _Representation(NamedTuple):
     seen_as: Any  # by kernels, in which half types are 16-bit integers
     summed_in: Any  # so that half types round, and integers wrap, only once at the end
 
 
-DTYPES: dict[np.dtype[Any], _Row] = {
-    np.dtype(np.float32): _Row(np.float32, np.float32),
-    np.dtype(np.float16): _Row(np.uint16, np.float32),
-    np.dtype(ml_dtypes.bfloat16): _Row(np.int16, np.float32),
-    np.dtype(np.float64): _Row(np.float64, np.float64),
-    np.dtype(np.int32): _Row(np.int32, np.int64),
-    np.dtype(np.uint32): _Row(np.uint32, np.int64),
-    np.dtype(np.int8): _Row(np.int8, np.int64),
-    np.dtype(np.uint8): _Row(np.uint8, np.int64),
-    np.dtype(np.bool_): _Row(np.uint8, np.int64),
+DTYPES: dict[np.dtype[Any], _Representation] = {
+    np.dtype(np.float32): _Representation(np.float32, np.float32),
+    np.dtype(np.float16): _Representation(np.uint16, np.float32),
+    np.dtype(ml_dtypes.bfloat16): _Representation(np.int16, np.float32),
+    np.dtype(np.float64): _Representation(np.float64, np.float64),
+    np.dtype(np.int32): _Representation(np.int32, np.int64),
+    np.dtype(np.uint32): _Representation(np.uint32, np.int64),
+    np.dtype(np.int8): _Representation(np.int8, np.int64),
+    np.dtype(np.uint8): _Representation(np.uint8, np.int64),
+    np.dtype(np.bool_): _Representation(np.uint8, np.int64),
     # also the dtype of partial sums of integers between hosts
-    np.dtype(np.int64): _Row(np.int64, np.int64),
+    np.dtype(np.int64): _Representation(np.int64, np.int64),
 }
 
 

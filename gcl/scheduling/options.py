@@ -98,7 +98,7 @@ class _Fault(Exception):
 
 
 @dataclass(frozen=True)
-class _Row:
+class _OptionRow:
     """An option: the field that it sets, and the function that reads its value."""
 
     field: str
@@ -161,13 +161,13 @@ def _io_tiles(value: object, tiles_per_ipu: int) -> int:
     return tiles
 
 
-_TABLE: dict[str, _Row] = {
-    "method": _Row("method", _methods),
-    "useReplicatedImplementation": _Row("use_replicated_implementation", _boolean),
-    "maxBytesPerTile": _Row("max_bytes_per_tile", _integer),
-    "useSynclessCollectives": _Row("use_syncless_collectives", _automatic),
-    "syncful.useOptimisedLayout": _Row("use_optimised_layout", _boolean),
-    "syncful.useForwardingToSupportStridedGroups": _Row("use_forwarding_to_support_strided_groups", _automatic),
+_TABLE: dict[str, _OptionRow] = {
+    "method": _OptionRow("method", _methods),
+    "useReplicatedImplementation": _OptionRow("use_replicated_implementation", _boolean),
+    "maxBytesPerTile": _OptionRow("max_bytes_per_tile", _integer),
+    "useSynclessCollectives": _OptionRow("use_syncless_collectives", _automatic),
+    "syncful.useOptimisedLayout": _OptionRow("use_optimised_layout", _boolean),
+    "syncful.useForwardingToSupportStridedGroups": _OptionRow("use_forwarding_to_support_strided_groups", _automatic),
 }
 #: field -> its variable, and the function that reads it
 _VARIABLES: dict[str, tuple[str, Callable[[object], object]]] = {

@@ -1,7 +1,7 @@
 """clock: the modelled time of a program on IPUs: a price for each instruction, and a timeline of all."""
 
-from ipu_emu.clock.machine import Machine
+from ipu_emu.clock.machine import ModelledMachine
 from ipu_emu.clock.pricing import CostCategory, InstructionPrice, Pricing
 from ipu_emu.clock.timeline import Span, TimelineSegment, timeline
 
-__all__ = ["CostCategory", "InstructionPrice", "Machine", "Pricing", "Span", "TimelineSegment", "timeline"]
+__all__ = ["CostCategory", "InstructionPrice", "ModelledMachine", "Pricing", "Span", "TimelineSegment", "timeline"]

@@ -1,4 +1,4 @@
-"""Machine: the system, the replicas on it, and the assumed rates, on which modelled times depend."""
+"""ModelledMachine: the system, the replicas on it, and the assumed rates, on which modelled times depend."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from gcl import Fabric
 from gcl.drawing.units import counted
 from ipu_emu.errors import EmulatorError
 from ipu_emu.hardware import Generation, SelectionOrder, System, shard_order
-from ipu_emu.hardware.sync_groups import PATTERNS, SyncPattern, groups
+from ipu_emu.hardware.sync_groups import PATTERNS, SyncConfiguration, groups
 
-__all__ = ["WIDEST", "Machine"]
+__all__ = ["WIDEST", "ModelledMachine"]
 
 #: The most IPUs that a replica may have.
 WIDEST = 16
 
 
 @dataclass(frozen=True)
-class Machine:
+class ModelledMachine:
     """``replicas`` of ``ipus_per_replica`` IPUs each; raise EmulatorError if they do not fit on the system.
 
     ``io_tiles`` of each IPU transfer data with the host while the others compute. ``order`` gives the positions of
@@ -33,7 +33,7 @@ class Machine:
     amp_efficiency: float = 1.0
     host: float = 3.125e9
     streaming: float = 16e9
-    sync: SyncPattern = PATTERNS["Full"]
+    sync: SyncConfiguration = PATTERNS["Full"]
     io_tiles: int = 0
     order: SelectionOrder = SelectionOrder.ZIGZAG
 

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from ipu_emu.clock.machine import Machine
+from ipu_emu.clock.machine import ModelledMachine
 from ipu_emu.clock.timeline import TimelineSegment, timeline
 from ipu_emu.hardware import GENERATIONS, PATTERNS, Device, System
 from ipu_emu.program.executable import Executable
@@ -28,7 +28,7 @@ class ModelledStep:
     io_tiles: int = 0
 
     @cached_property
-    def machine(self) -> Machine:
+    def machine(self) -> ModelledMachine:
         """The system that the environment names, or if that is too small the smallest sufficient Pod of its kind."""
         system = System.from_environ(os.environ)
         needed = self.replicas * (1 << (self.ipus_per_replica - 1).bit_length())
@@ -38,7 +38,7 @@ class ModelledStep:
         if kind is not None:
             system = replace(system, generation=replace(kind, tiles=self.device.tiles_per_ipu))
         sync = PATTERNS[self.executable.sync]
-        return Machine(system, self.replicas, self.ipus_per_replica, sync=sync, io_tiles=self.io_tiles)
+        return ModelledMachine(system, self.replicas, self.ipus_per_replica, sync=sync, io_tiles=self.io_tiles)
 
     @cached_property
     def timeline(self) -> TimelineSegment:

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from gcl import sync_seconds
-from ipu_emu.clock.machine import Machine
+from ipu_emu.clock.machine import ModelledMachine
 from ipu_emu.ops import TABLE, Node
 
 __all__ = ["Product", "op_cycles"]
@@ -37,7 +37,7 @@ _MATRIX_OPS = {
 _START, _VECTOR_BYTES = 11, 8
 
 
-def op_cycles(node: Node, machine: Machine) -> float:
+def op_cycles(node: Node, machine: ModelledMachine) -> float:
     """Cycles of one call on one IPU."""
     entry, kind = TABLE[node.op], machine.generation
     cost = entry.cost(node)
@@ -50,19 +50,19 @@ def op_cycles(node: Node, machine: Machine) -> float:
     return _START + compute + (0.0 if entry.elementwise else _exchange_cycles(node, machine))
 
 
-def _exchange_cycles(node: Node, machine: Machine) -> float:
+def _exchange_cycles(node: Node, machine: ModelledMachine) -> float:
     """Cycles of the exchange before an op: a sync, and the bytes that every tile receives."""
     kind = machine.generation
     received = _product_bytes(node, machine) if node.op.type in _MATRIX_OPS else _spread_bytes(node, machine)
     return sync_seconds(1, kind.clock) * kind.clock + received / kind.exchange_bytes
 
 
-def _spread_bytes(node: Node, machine: Machine) -> float:
+def _spread_bytes(node: Node, machine: ModelledMachine) -> float:
     """Bytes that a tile receives if every element of the operands is sent to one tile."""
     return sum(tensor.nbytes for tensor in node.inputs if tensor is not None) / machine.compute_tiles
 
 
-def _product_bytes(node: Node, machine: Machine) -> float:
+def _product_bytes(node: Node, machine: ModelledMachine) -> float:
     """Bytes that a tile receives for a product of the larger two operands, on the best grid of tiles."""
     a, b = sorted((tensor.nelms for tensor in node.inputs if tensor is not None), reverse=True)[:2]
     made = Product(a, b, node.outputs[0].nelms, TABLE[node.op].cost(node).flops // 2)

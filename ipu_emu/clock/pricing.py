@@ -8,9 +8,8 @@ from enum import StrEnum
 from functools import cache
 from typing import Any
 
-from gcl import LINK_BANDWIDTH, Group, closed_price, price, schedule, sync_seconds
-from gcl import Collective as GclCollective
-from ipu_emu.clock.machine import Machine
+from gcl import LINK_BANDWIDTH, Collective, Group, closed_price, price, schedule, sync_seconds
+from ipu_emu.clock.machine import ModelledMachine
 from ipu_emu.clock.op_cycles import op_cycles
 from ipu_emu.graph import Op
 from ipu_emu.ops.communication.shard_ops import CROSS_DOMAIN, shards_of
@@ -19,7 +18,6 @@ from ipu_emu.program.executable import Executable
 from ipu_emu.program.instructions import (
     Accumulation,
     AllReduce,
-    Collective,
     Compute,
     CountMicroBatch,
     DrawKey,
@@ -30,6 +28,7 @@ from ipu_emu.program.instructions import (
     Leaf,
     RemoteLoad,
     RemoteStore,
+    ReplicaCollective,
     ShardCollectives,
     WeightUpdate,
     row,
@@ -64,7 +63,7 @@ class InstructionPrice:
 class Pricing:
     """The prices of the instructions of one executable on one machine."""
 
-    def __init__(self, executable: Executable, machine: Machine) -> None:
+    def __init__(self, executable: Executable, machine: ModelledMachine) -> None:
         self.executable, self.machine = executable, machine
         self.collective = cache(self._collective)
 
@@ -112,10 +111,10 @@ class Pricing:
 
     def all_reduce(self, leaf: AllReduce) -> InstructionPrice:
         bucket, nbytes = Bucket.named(leaf.bucket), self.executable.plan.sizes[leaf.bucket]
-        seconds = self.collective(GclCollective.ALL_REDUCE, nbytes, bucket.dtype.itemsize, bucket.group)
+        seconds = self.collective(Collective.ALL_REDUCE, nbytes, bucket.dtype.itemsize, bucket.group)
         return InstructionPrice(CostCategory.COLLECTIVE, bucket.ipu, seconds)
 
-    def between_replicas(self, leaf: Collective) -> InstructionPrice:
+    def between_replicas(self, leaf: ReplicaCollective) -> InstructionPrice:
         tensor = self.executable.graph.tensor(leaf.op.inputs[0])
         seconds = self.collective(_kind_of(leaf.op), tensor.nbytes, tensor.dtype.itemsize, None)
         return InstructionPrice(CostCategory.COLLECTIVE, leaf.op.place.ipu, seconds)
@@ -128,7 +127,7 @@ class Pricing:
         seconds = self.collective(_kind_of(first), nbytes, itemsize, domain)
         between = first.attributes.get(CROSS_DOMAIN)
         if between is not None:
-            seconds += self.collective(GclCollective.ALL_REDUCE, nbytes // domain[1], itemsize, tuple(between))
+            seconds += self.collective(Collective.ALL_REDUCE, nbytes // domain[1], itemsize, tuple(between))
         return InstructionPrice(CostCategory.COLLECTIVE, first.place.ipu, seconds)
 
     def free(self, leaf: CountMicroBatch | DrawKey) -> InstructionPrice:
@@ -158,7 +157,7 @@ class Pricing:
     def sync(self, ipus: int) -> float:
         return sync_seconds(ipus, self.machine.generation.clock)
 
-    def _collective(self, kind: GclCollective, nbytes: int, itemsize: int, group: tuple[int, int] | None) -> float:
+    def _collective(self, kind: Collective, nbytes: int, itemsize: int, group: tuple[int, int] | None) -> float:
         """Seconds by the method that GCL would choose; 0 for a single replica."""
         machine = self.machine
         if machine.replicas == 1 or group == (1, 1):
@@ -172,19 +171,19 @@ class Pricing:
         return price(plan, machine.generation.clock).total.seconds
 
 
-def _kind_of(op: Op) -> GclCollective:
-    return next((each for name, each in _COLLECTIVES.items() if name in op.type), GclCollective.ALL_REDUCE)
+def _kind_of(op: Op) -> Collective:
+    return next((each for name, each in _COLLECTIVES.items() if name in op.type), Collective.ALL_REDUCE)
 
 
 #: Part of the name of an op between replicas, and its collective; all others are all-reduces.
 _COLLECTIVES = {
-    "AllGather": GclCollective.ALL_GATHER,
-    "ReduceScatter": GclCollective.REDUCE_SCATTER,
-    "AllToAll": GclCollective.ALL_TO_ALL,
-    "Broadcast": GclCollective.BROADCAST,
+    "AllGather": Collective.ALL_GATHER,
+    "ReduceScatter": Collective.REDUCE_SCATTER,
+    "AllToAll": Collective.ALL_TO_ALL,
+    "Broadcast": Collective.BROADCAST,
 }
 #: Collectives over all replicas that a formula prices, however many replicas there are.
-_CLOSED = (GclCollective.ALL_REDUCE, GclCollective.REDUCE_SCATTER, GclCollective.ALL_GATHER)
+_CLOSED = (Collective.ALL_REDUCE, Collective.REDUCE_SCATTER, Collective.ALL_GATHER)
 #: How every instruction is priced.
 PRICES: dict[type[Instruction], Callable[[Pricing, Any], InstructionPrice]] = {
     Compute: Pricing.compute,
@@ -196,7 +195,7 @@ PRICES: dict[type[Instruction], Callable[[Pricing, Any], InstructionPrice]] = {
     HostLoad: Pricing.load,
     HostStore: Pricing.store,
     AllReduce: Pricing.all_reduce,
-    Collective: Pricing.between_replicas,
+    ReplicaCollective: Pricing.between_replicas,
     ShardCollectives: Pricing.shard_collectives,
     CountMicroBatch: Pricing.free,
     DrawKey: Pricing.free,

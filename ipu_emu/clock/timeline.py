@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ipu_emu.clock.machine import Machine
+from ipu_emu.clock.machine import ModelledMachine
 from ipu_emu.clock.pricing import CostCategory, Pricing
 from ipu_emu.program.executable import Executable
 from ipu_emu.program.instructions import (
@@ -87,7 +87,7 @@ class TimelineSegment:
         return dict(sorted(found.items()))
 
 
-def timeline(executable: Executable, machine: Machine) -> TimelineSegment:
+def timeline(executable: Executable, machine: ModelledMachine) -> TimelineSegment:
     """One step of one replica; all replicas do the same work at the same time."""
     return _sequence(executable.program, Pricing(executable, machine))
 

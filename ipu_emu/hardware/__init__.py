@@ -7,7 +7,7 @@ from ipu_emu.hardware.occupancy import Occupancy, of_this_process, share_of
 from ipu_emu.hardware.position import Position
 from ipu_emu.hardware.remote_buffers import RemoteBuffer, StreamingMemory, mapped
 from ipu_emu.hardware.selection_order import SelectionOrder, chosen_order, shard_order
-from ipu_emu.hardware.sync_groups import PATTERNS, SyncGroup, SyncPattern, groups
+from ipu_emu.hardware.sync_groups import PATTERNS, SyncConfiguration, SyncGroup, groups
 from ipu_emu.hardware.system import POD16, SYSTEM_VARIABLE, System
 
 __all__ = [
@@ -30,8 +30,8 @@ __all__ = [
     "RemoteBuffer",
     "SelectionOrder",
     "StreamingMemory",
+    "SyncConfiguration",
     "SyncGroup",
-    "SyncPattern",
     "System",
     "chosen_order",
     "groups",

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-__all__ = ["PATTERNS", "SyncGroup", "SyncPattern", "groups"]
+__all__ = ["PATTERNS", "SyncConfiguration", "SyncGroup", "groups"]
 
 
 class SyncGroup(StrEnum):
@@ -28,7 +28,7 @@ class SyncGroup(StrEnum):
 
 
 @dataclass(frozen=True)
-class SyncPattern:
+class SyncConfiguration:
     """A sync configuration under PopART's name and Poplar's; ``host`` is the group for transfers with the host."""
 
     name: str
@@ -41,9 +41,9 @@ class SyncPattern:
 PATTERNS = {
     pattern.name: pattern
     for pattern in (
-        SyncPattern("Full", "intraReplicaAndAll", SyncGroup.REPLICA, SyncGroup.ALL, "gs2"),
-        SyncPattern("SinglePipeline", "ipuAndAll", SyncGroup.ALONE, SyncGroup.ALL, "gs1"),
-        SyncPattern("ReplicaAndLadder", "intraReplicaAndLadder", SyncGroup.REPLICA, SyncGroup.RAIL, "gs2"),
+        SyncConfiguration("Full", "intraReplicaAndAll", SyncGroup.REPLICA, SyncGroup.ALL, "gs2"),
+        SyncConfiguration("SinglePipeline", "ipuAndAll", SyncGroup.ALONE, SyncGroup.ALL, "gs1"),
+        SyncConfiguration("ReplicaAndLadder", "intraReplicaAndLadder", SyncGroup.REPLICA, SyncGroup.RAIL, "gs2"),
     )
 }
 

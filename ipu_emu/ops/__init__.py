@@ -1,7 +1,7 @@
 """ops: what each operation means: shape rule, kernel, gradient, cost; one folder per family."""
 
 from ipu_emu.ops.core.adjoint import Adjoint, Value
-from ipu_emu.ops.core.cost import Cost
+from ipu_emu.ops.core.cost import OpCost
 from ipu_emu.ops.core.node import Node
 from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
 from ipu_emu.ops.insertion import append, append_unchecked, node_of
@@ -12,8 +12,8 @@ __all__ = [
     "Adjoint",
     "BoundOp",
     "Call",
-    "Cost",
     "Node",
+    "OpCost",
     "OpDef",
     "Value",
     "append",

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ipu_emu.graph import Graph, Tensor
-from ipu_emu.ops import TABLE, Cost
+from ipu_emu.ops import TABLE, OpCost
 from ipu_emu.program.anchors import Anchor, StepShape
 from ipu_emu.program.instructions import Instruction, leaves, listing
 from ipu_emu.program.memory_plan import MemoryPlan, node_in
@@ -26,7 +26,7 @@ class Executable:
     inputs: tuple[Tensor, ...]
     sync: str = "Full"
 
-    def cost(self) -> Cost:
+    def cost(self) -> OpCost:
         """Floating-point operations and bytes of one micro-batch on one replica, weight update included."""
         costs = [
             TABLE[op].cost(node_in(self.graph, op))
@@ -34,7 +34,7 @@ class Executable:
             for op in leaf.ops[:1]
             if op.outputs[0] not in self.plan.views
         ]
-        return Cost(sum(cost.flops for cost in costs), sum(cost.bytes for cost in costs))
+        return OpCost(sum(cost.flops for cost in costs), sum(cost.bytes for cost in costs))
 
     def __str__(self) -> str:
         return f"{listing(self.program)}\n\n{self.plan}"

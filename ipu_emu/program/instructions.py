@@ -46,7 +46,6 @@ __all__ = [
     "AccumulateGradient",
     "Accumulation",
     "AllReduce",
-    "Collective",
     "Compute",
     "CountMicroBatch",
     "Counter",
@@ -64,6 +63,7 @@ __all__ = [
     "RemoteLoad",
     "RemoteStore",
     "Repeat",
+    "ReplicaCollective",
     "ShardCollectives",
     "WeightUpdate",
     "host_transfers",
@@ -263,7 +263,7 @@ class RemoteStore(OpInstruction):
     is_copy: ClassVar[bool] = True
 
 
-class Collective(OpInstruction):
+class ReplicaCollective(OpInstruction):
     """Run a collective op: each replica contributes its input and receives its output."""
 
 
@@ -481,7 +481,7 @@ INSTRUCTIONS: tuple[type[Instruction], ...] = (
     IpuCopy,
     RemoteLoad,
     RemoteStore,
-    Collective,
+    ReplicaCollective,
     ShardCollectives,
     AllReduce,
     AccumulateGradient,

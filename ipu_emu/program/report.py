@@ -1,4 +1,4 @@
-"""Report: the operations and the memory of a program."""
+"""ProgramReport: the operations and the memory of a program."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from ipu_emu.program.executable import Executable
 from ipu_emu.program.instructions import listing
 
-__all__ = ["Report"]
+__all__ = ["ProgramReport"]
 
 
 @dataclass(frozen=True)
-class Report:
+class ProgramReport:
     """``memory`` in bytes by region of one replica; ``flops`` and ``bytes`` of one micro-batch on one replica."""
 
     program: str
@@ -22,6 +22,6 @@ class Report:
     replicas: int
 
     @classmethod
-    def of(cls, executable: Executable, replicas: int) -> Report:
+    def of(cls, executable: Executable, replicas: int) -> ProgramReport:
         cost = executable.cost()
         return cls(listing(executable.program), dict(executable.plan.sizes), cost.flops, cost.bytes, replicas)

@@ -10,10 +10,10 @@ import os
 from collections.abc import Iterable, Mapping, Set
 from typing import NamedTuple
 
-__all__ = ["Node", "NumaTopology", "discover", "discover_local", "format_cpu_list", "parse_cpu_list"]
+__all__ = ["NumaNode", "NumaTopology", "discover", "discover_local", "format_cpu_list", "parse_cpu_list"]
 
 
-class Node(NamedTuple):
+class NumaNode(NamedTuple):
     """A NUMA node with usable CPUs: its ``cores`` (the CPUs of each), and the nodes of its nearest ``memory``.
 
     These are the node itself, if it has memory, and nodes without CPUs that are closer to it than to any other.
@@ -31,7 +31,7 @@ class Node(NamedTuple):
 class NumaTopology(NamedTuple):
     """The nodes of a host that have usable CPUs, in order; never empty."""
 
-    nodes: tuple[Node, ...]
+    nodes: tuple[NumaNode, ...]
 
     @property
     def cpus(self) -> tuple[int, ...]:
@@ -62,7 +62,7 @@ def discover(root: str, *, cpus: Set[int], memory: Set[int] | None) -> NumaTopol
         owners[first] = owners.get(first, set()) | unassigned
     near = _near_memory(folders, sorted(owners), memory)
     return NumaTopology(
-        tuple(Node(index, _cores(root, owners[index]), near.get(index, ())) for index in sorted(owners))
+        tuple(NumaNode(index, _cores(root, owners[index]), near.get(index, ())) for index in sorted(owners))
     )
 
 

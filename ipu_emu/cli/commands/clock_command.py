@@ -76,12 +76,12 @@ def clock(
     """Compile the model and print its modelled time."""
     where = system_named(system)
     from ipu_emu.cli.output.timeline_files import written
-    from ipu_emu.clock import Machine, timeline
+    from ipu_emu.clock import ModelledMachine, timeline
     from ipu_emu.hardware import PATTERNS, SelectionOrder, chosen_order
 
     asked = compile_request(**options)
     order = chosen_order(SelectionOrder[selection_order.upper()], range(asked.ipus) if asked.schedule else None)
-    machine = Machine(where, asked.replicas, asked.ipus, efficiency, sync=PATTERNS[sync], order=order)
+    machine = ModelledMachine(where, asked.replicas, asked.ipus, efficiency, sync=PATTERNS[sync], order=order)
     with Patience() as says:
         says(f"compiling {asked.title}")
         compiled = asked.compiled(where)

@@ -66,12 +66,12 @@ def _print_passes(form: str) -> None:
 def compile(system: str | None, stop_after: str | None, form: str, **options: Any) -> None:
     """Compile up to the requested pass, and print the result."""
     where = system_named(system)
-    from ipu_emu.clock import Machine
+    from ipu_emu.clock import ModelledMachine
     from ipu_emu.compiler.pipeline import PASSES, pass_named
 
     last = pass_named(stop_after or PASSES[-1].name)
     asked = compile_request(**options)
-    Machine(where, asked.replicas, asked.ipus)  # refuses what does not fit
+    ModelledMachine(where, asked.replicas, asked.ipus)  # refuses what does not fit
     state = asked.compiled_until(last.name)
     if form == "json":
         print_json({"model": asked.model, "passes": state.done, "form": state.form, "listing": str(state)})

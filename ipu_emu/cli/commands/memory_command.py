@@ -49,10 +49,10 @@ def memory(system: str | None, output: Path | None, form: str, **options: Any) -
     from ipu_emu.cli.output.memory_liveness import ipu_memories
     from ipu_emu.cli.output.memory_svg import picture
     from ipu_emu.cli.output.memory_text import text
-    from ipu_emu.clock import Machine
+    from ipu_emu.clock import ModelledMachine
 
     asked = compile_request(**options)
-    Machine(where, asked.replicas, asked.ipus)  # refuses what does not fit
+    ModelledMachine(where, asked.replicas, asked.ipus)  # refuses what does not fit
     with Patience() as says:
         says(f"compiling {asked.title}")
         compiled = asked.compiled(where)

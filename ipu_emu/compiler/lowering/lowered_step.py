@@ -34,7 +34,6 @@ from ipu_emu.program.buckets import Bucket, buckets_of
 from ipu_emu.program.instructions import (
     AccumulateAnchor,
     AllReduce,
-    Collective,
     Compute,
     Counter,
     DrawKey,
@@ -46,6 +45,7 @@ from ipu_emu.program.instructions import (
     RemoteLoad,
     RemoteStore,
     Repeat,
+    ReplicaCollective,
     ShardCollectives,
     WeightUpdate,
     listing,
@@ -271,5 +271,5 @@ def _instruction(ops: tuple[Op, ...]) -> Leaf:
     if op.type in _COPIES:
         return _COPIES[op.type](op)
     if is_replica_collective(op):
-        return Collective(op)
+        return ReplicaCollective(op)
     return WeightUpdate(op) if op.phase is Phase.UPDATE else Compute(op)

@@ -31,7 +31,6 @@ from ipu_emu.program.instructions import (
     AccumulateAnchor,
     AccumulateGradient,
     AllReduce,
-    Collective,
     CountMicroBatch,
     DrawKey,
     HostLoad,
@@ -39,6 +38,7 @@ from ipu_emu.program.instructions import (
     Instruction,
     Leaf,
     OpInstruction,
+    ReplicaCollective,
     ShardCollectives,
     row,
 )
@@ -163,7 +163,7 @@ class Binder:
             lambda: (counters.seed, 0, counters.step, (counters.batch + 1) * factor - 1),
         )
 
-    def collective(self, leaf: Collective, counters: StepCounters, micro_batch: int) -> Call:
+    def collective(self, leaf: ReplicaCollective, counters: StepCounters, micro_batch: int) -> Call:
         member = self._member(leaf.op, micro_batch)
         source = self.executable.graph.tensor(leaf.op.inputs[0])
         step = self.replicas.collective(leaf.op, source, member.inputs, member.outputs)
@@ -221,7 +221,7 @@ class Binder:
 
 
 @dataclass(frozen=True)
-class _Row:
+class _CallRow:
     """``bind`` makes the one call of all replicas, or for the category COMPUTE the calls of one replica."""
 
     category: WallCategory
@@ -229,17 +229,17 @@ class _Row:
 
 
 #: How each instruction is run.
-CALLS: dict[type[Instruction], _Row] = {
-    OpInstruction: _Row(WallCategory.COMPUTE, Binder.op),
-    AccumulateGradient: _Row(WallCategory.COMPUTE, Binder.gradient_sum),
-    AccumulateAnchor: _Row(WallCategory.COMPUTE, Binder.anchor_sum),
-    CountMicroBatch: _Row(WallCategory.COMPUTE, Binder.mean_weights),
-    DrawKey: _Row(WallCategory.COMPUTE, Binder.key),
-    AllReduce: _Row(WallCategory.COLLECTIVES, Binder.all_reduce),
-    Collective: _Row(WallCategory.COLLECTIVES, Binder.collective),
-    ShardCollectives: _Row(WallCategory.COLLECTIVES, Binder.shard_collectives),
-    HostLoad: _Row(WallCategory.HOST_IO, Binder.load),
-    HostStore: _Row(WallCategory.HOST_IO, Binder.store),
+CALLS: dict[type[Instruction], _CallRow] = {
+    OpInstruction: _CallRow(WallCategory.COMPUTE, Binder.op),
+    AccumulateGradient: _CallRow(WallCategory.COMPUTE, Binder.gradient_sum),
+    AccumulateAnchor: _CallRow(WallCategory.COMPUTE, Binder.anchor_sum),
+    CountMicroBatch: _CallRow(WallCategory.COMPUTE, Binder.mean_weights),
+    DrawKey: _CallRow(WallCategory.COMPUTE, Binder.key),
+    AllReduce: _CallRow(WallCategory.COLLECTIVES, Binder.all_reduce),
+    ReplicaCollective: _CallRow(WallCategory.COLLECTIVES, Binder.collective),
+    ShardCollectives: _CallRow(WallCategory.COLLECTIVES, Binder.shard_collectives),
+    HostLoad: _CallRow(WallCategory.HOST_IO, Binder.load),
+    HostStore: _CallRow(WallCategory.HOST_IO, Binder.store),
 }
 
 
@@ -248,5 +248,5 @@ def category_of(leaf: Leaf) -> WallCategory:
     return _row(leaf).category
 
 
-def _row(leaf: Leaf) -> _Row:
+def _row(leaf: Leaf) -> _CallRow:
     return row(CALLS, type(leaf))

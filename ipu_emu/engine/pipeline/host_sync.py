@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ipu_emu.hardware.sync_groups import SyncPattern, groups
+from ipu_emu.hardware.sync_groups import SyncConfiguration, groups
 
 __all__ = ["HostSync", "Tasks", "host_syncs", "sync_partners"]
 
@@ -37,13 +37,13 @@ class HostSync:
     taken_after: Tasks
 
 
-def sync_partners(ipus: int, pattern: SyncPattern) -> dict[int, set[int]]:
+def sync_partners(ipus: int, pattern: SyncConfiguration) -> dict[int, set[int]]:
     """The IPUs that cannot compute while the host serves an IPU, in a replica of ``ipus`` IPUs."""
     kind = {"gs1": pattern.gs1, "gs2": pattern.gs2}[pattern.host]
     return {ipu: set(group) - {ipu} for group in groups(kind, range(ipus), ipus) for ipu in group}
 
 
-def host_syncs(slots: Sequence[Tasks], ipus: Sequence[int], pattern: SyncPattern) -> Iterator[HostSync]:
+def host_syncs(slots: Sequence[Tasks], ipus: Sequence[int], pattern: SyncConfiguration) -> Iterator[HostSync]:
     """One for each slot; ``ipus`` has the IPU of each stage."""
     waiting = sync_partners(1 + max(ipus), pattern)
 

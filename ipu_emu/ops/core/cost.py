@@ -1,4 +1,4 @@
-"""Cost: what an op costs on any machine: floating-point operations and bytes moved."""
+"""OpCost: what an op costs on any machine: floating-point operations and bytes moved."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from dataclasses import dataclass
 
 from ipu_emu.ops.core.node import Node
 
-__all__ = ["Cost", "CostRule", "copy_cost", "flops", "per_element"]
+__all__ = ["CostRule", "OpCost", "copy_cost", "flops", "per_element"]
 
 
 @dataclass(frozen=True)
-class Cost:
+class OpCost:
     """The cost of one call on one micro-batch; bytes are operands read plus results written."""
 
     flops: int
     bytes: int
 
 
-CostRule = Callable[[Node], Cost]
+CostRule = Callable[[Node], OpCost]
 
 
 def flops(count: Callable[[Node], int]) -> CostRule:
     """An op of ``count(node)`` operations that reads and writes each operand once."""
-    return lambda node: Cost(count(node), _operand_bytes(node))
+    return lambda node: OpCost(count(node), _operand_bytes(node))
 
 
 def per_element(operations: int) -> CostRule:
@@ -31,9 +31,9 @@ def per_element(operations: int) -> CostRule:
     return flops(lambda node: operations * node.outputs[0].nelms)
 
 
-def copy_cost(node: Node) -> Cost:
+def copy_cost(node: Node) -> OpCost:
     """The cost of an op that only copies its operands."""
-    return Cost(0, _operand_bytes(node))
+    return OpCost(0, _operand_bytes(node))
 
 
 def _operand_bytes(node: Node) -> int:

@@ -12,7 +12,7 @@ import numpy as np
 
 from ipu_emu.graph.dtype import dtype_numbered
 from ipu_emu.ops.codegen.row_passes import Operand, RowPass, bound_rows
-from ipu_emu.ops.core.cost import Cost
+from ipu_emu.ops.core.cost import OpCost
 from ipu_emu.ops.core.kernel_helpers import flat, storage
 from ipu_emu.ops.core.node import Node, OutputTypes
 from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef, always
@@ -50,10 +50,10 @@ def _kind(node: Node, index: int) -> str:
     return "full" if node.input(index).shape == node.outputs[0].shape else "scalar"
 
 
-def _cost(node: Node) -> Cost:
+def _cost(node: Node) -> OpCost:
     moved = sum(t.nbytes for t in (*node.inputs, *node.outputs) if t is not None)
     work = sum(1 for function, *_ in node.attribute("body", ()) if function not in ("load", "store", "half"))
-    return Cost(work * node.outputs[0].nelms, moved)
+    return OpCost(work * node.outputs[0].nelms, moved)
 
 
 OPS = [OpDef("Fused", (1, None), _shape, _kernel, _cost, elementwise=True, takes_half=always)]

@@ -40,7 +40,7 @@ from ipu_emu.popart.session.step_io import PyStepIO, PyStepIOCallback, PyWeights
 from ipu_emu.popart.types.enums import DeviceConnectionType, DeviceType
 from ipu_emu.popart.types.tensor_info import TensorInfo
 from ipu_emu.program.executable import Executable
-from ipu_emu.program.report import Report
+from ipu_emu.program.report import ProgramReport
 
 __all__ = ["Session"]
 
@@ -364,9 +364,9 @@ class Session:
         """The program and the memory plan as text."""
         return str(self.executable)
 
-    def getReport(self, resetProfile: bool = True) -> Report:
+    def getReport(self, resetProfile: bool = True) -> ProgramReport:
         """Program, memory in bytes and operations of a step; stands in for PopVision's report."""
-        return Report.of(self.executable, self.replicationFactor)
+        return ProgramReport.of(self.executable, self.replicationFactor)
 
     def getCycleCount(self, id: str = "") -> int:
         """Modelled cycles of the last run on the first replica, those of ``modelledSeconds()["total"]``."""

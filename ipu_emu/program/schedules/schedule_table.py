@@ -14,11 +14,11 @@ from ipu_emu.program.schedules.stages import Mapping, Stage, framework_stages, i
 from ipu_emu.program.schedules.task import Slot, Task, TaskType
 from popdist_py.suggestion import did_you_mean
 
-__all__ = ["SCHEDULES", "Schedule", "depth", "fifo_depth", "in_flight", "schedule", "scheduled_stages"]
+__all__ = ["SCHEDULES", "ScheduleDefinition", "depth", "fifo_depth", "in_flight", "schedule", "scheduled_stages"]
 
 
 @dataclass(frozen=True)
-class Schedule:
+class ScheduleDefinition:
     """``offsets`` are the starts of the micro-batches in flight; ``stash`` is the FIFO of a forward stage."""
 
     slots: Callable[[Sequence[Stage], int], Iterator[Slot]]
@@ -83,10 +83,14 @@ def _again(task: Task, stages: Sequence[Stage]) -> Slot:
 
 
 SCHEDULES = {
-    "grouped": Schedule(grouped, framework_stages, grouped_offsets, grouped_stash, _ahead, _multiple),
-    "interleaved": Schedule(interleaved, framework_stages, interleaved_offsets, interleaved_stash, _ahead, _multiple),
-    "sequential": Schedule(sequential, framework_stages, sequential_offsets, sequential_stash, _inside, _multiple),
-    "popart": Schedule(popart, popart_stages, grouped_offsets, grouped_stash, _inside, _popart_depth),
+    "grouped": ScheduleDefinition(grouped, framework_stages, grouped_offsets, grouped_stash, _ahead, _multiple),
+    "interleaved": ScheduleDefinition(
+        interleaved, framework_stages, interleaved_offsets, interleaved_stash, _ahead, _multiple
+    ),
+    "sequential": ScheduleDefinition(
+        sequential, framework_stages, sequential_offsets, sequential_stash, _inside, _multiple
+    ),
+    "popart": ScheduleDefinition(popart, popart_stages, grouped_offsets, grouped_stash, _inside, _popart_depth),
 }
 
 
@@ -150,7 +154,7 @@ def depth(kind: str, stages: int, stage: int, training: bool) -> int:
     return fifo_depth(kind, stages, stage, training) + 1
 
 
-def _schedule_named(name: str) -> Schedule:
+def _schedule_named(name: str) -> ScheduleDefinition:
     if name not in SCHEDULES:
         raise EmulatorError(
             f"there is no schedule '{name}'; use {', '.join(SCHEDULES)}{did_you_mean(name, SCHEDULES)}"

@@ -10,7 +10,7 @@ import pytest
 
 from gcl import LINK_BANDWIDTH, LinkClass
 from ipu_emu import popart
-from ipu_emu.clock import CostCategory, Machine, Pricing, TimelineSegment, timeline
+from ipu_emu.clock import CostCategory, ModelledMachine, Pricing, TimelineSegment, timeline
 from ipu_emu.clock.op_cycles import Product
 from ipu_emu.errors import EmulatorError
 from ipu_emu.hardware import PATTERNS, SelectionOrder, System
@@ -49,7 +49,7 @@ def compiled(tower: Tower, **values: Any) -> Executable:
     return made
 
 
-def prices(executable: Executable, machine: Machine, kind: type) -> list[float]:
+def prices(executable: Executable, machine: ModelledMachine, kind: type) -> list[float]:
     pricing = Pricing(executable, machine)
     return [pricing.of(leaf).seconds for leaf in leaves(executable.program) if isinstance(leaf, kind)]
 
@@ -58,13 +58,13 @@ def prices(executable: Executable, machine: Machine, kind: type) -> list[float]:
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
 def test_a_large_product_takes_its_flops_at_peak(name: str, dtype: Any) -> None:
     system, n = System.named(name), 1024
-    (seconds,) = prices(gemm(n, n, n, dtype), Machine(system), Compute)
+    (seconds,) = prices(gemm(n, n, n, dtype), ModelledMachine(system), Compute)
     kind, size = system.generation, np.dtype(dtype).itemsize
     flops = 2 * n**3
     rate = {2: kind.half_flops, 4: kind.float_flops}[size]
     cycles = 11 + flops / kind.tiles / rate + 600 + best_grid(n, kind.tiles) * size / 4
     assert seconds == pytest.approx(cycles / kind.clock, rel=1e-9)
-    (half_as_fast,) = prices(gemm(n, n, n, dtype), Machine(system, amp_efficiency=0.5), Compute)
+    (half_as_fast,) = prices(gemm(n, n, n, dtype), ModelledMachine(system, amp_efficiency=0.5), Compute)
     assert half_as_fast - seconds == pytest.approx(flops / kind.tiles / rate / kind.clock, rel=1e-6)
 
 
@@ -89,7 +89,7 @@ def test_what_a_tile_receives_for_its_piece_of_a_product() -> None:
 
 
 def test_the_host_gives_at_the_rate_of_its_network() -> None:
-    (seconds,) = prices(gemm(100, 1000, 1), Machine(POD), HostLoad)
+    (seconds,) = prices(gemm(100, 1000, 1), ModelledMachine(POD), HostLoad)
     assert seconds == pytest.approx(2 * 100 * 1000 / 3.125e9 + SYNC)
 
 
@@ -97,7 +97,7 @@ def test_copies_take_their_links() -> None:
     """From IPU 0 to 1 along a rung; from 0 to 2 up the rail."""
     for ipus, link in (([0, 1], LinkClass.RUNG), ([0, 2], LinkClass.UP)):
         executable = compiled(Tower(2, ipus, plain=True), virtualGraphMode=MANUAL)
-        machine = Machine(POD, ipus_per_replica=4)
+        machine = ModelledMachine(POD, ipus_per_replica=4)
         first = prices(executable, machine, IpuCopy)[0]
         assert first == pytest.approx(6 * 8 * 4 / LINK_BANDWIDTH[link] + SYNC)
 
@@ -106,7 +106,7 @@ def test_the_selection_order_moves_ipus_on_the_ladder() -> None:
     """IPUs 1 and 2 are the shards 1 and 2: neighbours on a rail with SNAKE (1 and 3), a rung and a rail otherwise."""
     executable = compiled(Tower(4, plain=True), A=8, **PIPELINE)
     for order, ways in (("ZIGZAG", (0, 1, 2, 3)), ("SNAKE", (0, 1, 3, 2)), ("HOOF", (0, 2, 3, 1))):
-        machine = Machine(POD, ipus_per_replica=4, order=SelectionOrder[order])
+        machine = ModelledMachine(POD, ipus_per_replica=4, order=SelectionOrder[order])
         assert machine.places == ways
         routes = [machine.fabric.route(ways[ipu], ways[ipu + 1]) for ipu in range(3)]
         forward = prices(executable, machine, IpuCopy)[:3]
@@ -116,23 +116,25 @@ def test_the_selection_order_moves_ipus_on_the_ladder() -> None:
 
 def test_a_reduction_is_priced_as_gcl_does_it() -> None:
     executable = compiled(Tower(1, plain=True))
-    assert prices(executable, Machine(POD), AllReduce) == []
+    assert prices(executable, ModelledMachine(POD), AllReduce) == []
     executable = compiled(Tower(1, plain=True), R=2)
-    (two,) = prices(executable, Machine(POD, 2), AllReduce)
-    (sixteen,) = prices(executable, Machine(POD, 16), AllReduce)
+    (two,) = prices(executable, ModelledMachine(POD, 2), AllReduce)
+    (sixteen,) = prices(executable, ModelledMachine(POD, 16), AllReduce)
     assert SYNC < two < sixteen < 1e-3
 
 
 def test_shards_run_one_after_the_other() -> None:
     executable = compiled(Tower(3, plain=True), virtualGraphMode=MANUAL, A=4)
-    made = timeline(executable, Machine(POD, ipus_per_replica=4))
+    made = timeline(executable, ModelledMachine(POD, ipus_per_replica=4))
     assert made.seconds == pytest.approx(sum(made.by_ipu().values()))
     spans = sorted(made.spans, key=lambda span: span.start)
     assert all(one.start + one.seconds <= two.start + 1e-12 for one, two in pairwise(spans))
 
 
 def test_a_loop_counts_as_often_as_it_runs() -> None:
-    one, four = (timeline(compiled(Tower(1, plain=True), A=A, bps=bps), Machine(POD)) for A, bps in ((2, 1), (2, 4)))
+    one, four = (
+        timeline(compiled(Tower(1, plain=True), A=A, bps=bps), ModelledMachine(POD)) for A, bps in ((2, 1), (2, 4))
+    )
     assert four.seconds == pytest.approx(4 * one.seconds, rel=0.05)
     assert four.by_category()[CostCategory.UPDATE] == pytest.approx(4 * one.by_category()[CostCategory.UPDATE])
 
@@ -142,14 +144,14 @@ def test_streaming_memory_is_behind_the_gateway() -> None:
     options = {"optimizerStateTensorLocationSettings": OFF_CHIP}
     adam = popart.Adam({"defaultLearningRate": (0.1, True)})
     executable = compiled(Tower(1, plain=True), optimizer=adam, **options)
-    made = timeline(executable, Machine(POD)).by_category()[CostCategory.STREAMING]
+    made = timeline(executable, ModelledMachine(POD)).by_category()[CostCategory.STREAMING]
     moved = [leaf for leaf in leaves(executable.program) if isinstance(leaf, RemoteLoad | RemoteStore)]
     nbytes = sum(executable.graph.tensor(leaf.op.inputs[-1]).nbytes for leaf in moved)
     assert nbytes >= 2 * 2 * 4 * (8 * 8 + 8)
     assert made == pytest.approx(nbytes / 16e9 + len(moved) * SYNC)
 
 
-def stages_of(executable: Executable, machine: Machine) -> tuple[Pipeline, list[float]]:
+def stages_of(executable: Executable, machine: ModelledMachine) -> tuple[Pipeline, list[float]]:
     """The pipeline of a program, and how long each stage takes."""
     batches = executable.program[0]
     assert isinstance(batches, Repeat)
@@ -192,9 +194,9 @@ def pipeline_seconds(made: TimelineSegment) -> float:
 @pytest.mark.parametrize("kind", ["popart", "grouped", "interleaved", "sequential"])
 def test_pipelines(kind: str) -> None:
     executable = compiled(Tower(4, plain=True), A=8, pipelineSchedule=kind, **PIPELINE)
-    machine = Machine(POD, ipus_per_replica=4)
+    machine = ModelledMachine(POD, ipus_per_replica=4)
     full, ladder, free = (
-        timeline(executable, Machine(POD, ipus_per_replica=4, sync=PATTERNS[name]))
+        timeline(executable, ModelledMachine(POD, ipus_per_replica=4, sync=PATTERNS[name]))
         for name in ("Full", "ReplicaAndLadder", "SinglePipeline")
     )
     # Of a grouped pipeline the last slots neither load nor store, and are no barriers.
@@ -210,9 +212,9 @@ def test_pipelines(kind: str) -> None:
 
 def test_machines_that_there_are_not() -> None:
     with pytest.raises(EmulatorError, match="16 replicas of 2 IPUs requested; Pod16 has 16 IPUs"):
-        Machine(POD, 16, 2)
+        ModelledMachine(POD, 16, 2)
     with pytest.raises(EmulatorError, match="efficiency 0 is out of range"):
-        Machine(POD, amp_efficiency=0)
+        ModelledMachine(POD, amp_efficiency=0)
 
 
 class TestSession:
@@ -220,7 +222,7 @@ class TestSession:
         session = Tower(2, plain=True).session(A=4, R=2, bps=3, instrumentWithHardwareCycleCounter=True)
         seconds = session.modelledSeconds()
         executable = session.executable
-        made = timeline(executable, Machine(POD, 2))
+        made = timeline(executable, ModelledMachine(POD, 2))
         assert seconds.pop("total") == made.seconds == session.modelledTimeline().seconds
         assert sum(seconds.values()) == pytest.approx(made.seconds)
         assert seconds["collectives"] > 0

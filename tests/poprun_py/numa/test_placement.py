@@ -11,7 +11,7 @@ import pytest
 
 from poprun_py.numa.binding import bind, memory_policy
 from poprun_py.numa.placement import STRATEGIES, Placement, place
-from poprun_py.numa.topology import Node, NumaTopology, discover_local, format_cpu_list
+from poprun_py.numa.topology import NumaNode, NumaTopology, discover_local, format_cpu_list
 from poprun_py.options.option_table import LaunchOptions
 from poprun_py.plan.launch_plan import THREAD_VARIABLES, placement_strategy
 
@@ -25,7 +25,7 @@ def host(nodes, cores, threads=1):
         tuple(tuple(core + count * thread for thread in range(threads)) for core in range(first, first + cores))
         for first in range(0, count, cores)
     ]
-    return NumaTopology(tuple(Node(index, node, (index,)) for index, node in enumerate(numbered)))
+    return NumaTopology(tuple(NumaNode(index, node, (index,)) for index, node in enumerate(numbered)))
 
 
 def places(topology, strategy, count):

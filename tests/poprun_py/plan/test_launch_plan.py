@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from popdist_py.environment import Environment
-from poprun_py.numa.topology import Node, NumaTopology
+from poprun_py.numa.topology import NumaNode, NumaTopology
 from poprun_py.options.parser import parse
 from poprun_py.plan.launch_plan import SUPERVISOR_FILE, THREAD_VARIABLES, plan
 from poprun_py.site.machine import Machine
@@ -22,7 +22,7 @@ OPENMPI = MpiInstallation("openmpi", "/ompi/bin/mpirun", "/ompi/lib/libmpi.so.40
 
 
 def planned(line: str, *, installation=MPICH, cpus=4, cluster=None, **environ):
-    node = Node(0, tuple((cpu,) for cpu in range(cpus)), (0,))
+    node = NumaNode(0, tuple((cpu,) for cpu in range(cpus)), (0,))
     topology = NumaTopology((node,))
     machine = Machine(cpus=cpus, cwd="/home", python="/venv/bin/python", environ=environ, topology=topology)
     return plan(

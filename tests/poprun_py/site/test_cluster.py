@@ -8,7 +8,7 @@ import pytest
 
 from popdist_py.environment import Environment
 from poprun_py.errors import UsageError
-from poprun_py.numa.topology import Node, NumaTopology
+from poprun_py.numa.topology import NumaNode, NumaTopology
 from poprun_py.options.parser import parse
 from poprun_py.plan.launch_plan import SUPERVISOR_FILE, plan
 from poprun_py.site.cluster import MPI, SLURM, Cluster, find_cluster
@@ -26,7 +26,7 @@ def find(line, **environ):
 
 
 def planned(line, *, installation=MPICH, **environ):
-    topology = NumaTopology((Node(0, ((0,), (1,)), (0,)), Node(1, ((2,), (3,)), (1,))))
+    topology = NumaTopology((NumaNode(0, ((0,), (1,)), (0,)), NumaNode(1, ((2,), (3,)), (1,))))
     machine = Machine(4, "/home", "/venv/bin/python", environ=environ, nodename="h0", topology=topology)
     options = parse(shlex.split(line))
     cluster = find_cluster(options, environ=environ, nodename="h0")

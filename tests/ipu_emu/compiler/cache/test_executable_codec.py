@@ -28,5 +28,5 @@ def test_every_kind_of_instruction_survives_a_file(tmp_path: Path) -> None:
     assert (compiled, loaded) == ("3", "0")
     assert digest == again
     plain = {"HostLoad", "Compute", "CountMicroBatch", "DrawKey", "AccumulateGradient", "AccumulateAnchor"}
-    assert plain | {"AllReduce", "Collective", "WeightUpdate", "HostStore"} <= set(kinds)
+    assert plain | {"AllReduce", "ReplicaCollective", "WeightUpdate", "HostStore"} <= set(kinds)
     assert set(kinds) <= {cls.__name__ for cls in INSTRUCTIONS}

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ipu_emu import popart
-from ipu_emu.clock import CostCategory, Machine, Pricing, timeline
+from ipu_emu.clock import CostCategory, ModelledMachine, Pricing, timeline
 from ipu_emu.hardware import System
 from ipu_emu.hostio import Feed
 from ipu_emu.program.instructions import HostLoad, RemoteLoad, leaves
@@ -214,7 +214,7 @@ def test_the_clock_counts_the_longer_of_both(rate: float, batches: int, factor: 
     loop = OverlappedLoop.of(executable.program[0], executable.plan)
     assert loop is not None
     assert loop.staged
-    machine = Machine(System.pod(4), host=rate)
+    machine = ModelledMachine(System.pod(4), host=rate)
     pricing, made = Pricing(executable, machine), timeline(executable, machine)
 
     def seconds(parts: Any) -> float:

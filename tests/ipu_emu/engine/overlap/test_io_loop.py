@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ipu_emu import popart
-from ipu_emu.clock import CostCategory, Machine, Pricing, timeline
+from ipu_emu.clock import CostCategory, ModelledMachine, Pricing, timeline
 from ipu_emu.errors import EmulatorError
 from ipu_emu.hardware import System
 from ipu_emu.program.instructions import Counter, HostLoad, HostStore, Repeat
@@ -182,7 +182,7 @@ def test_the_clock_counts_the_longer_of_both(batches: int, factor: int, rate: fl
     executable = Model(LOOPS).session(batches, A=factor).executable
     loop = OverlappedLoop.of(executable.program[0], executable.plan)
     assert loop is not None
-    machine = Machine(System.pod(4), host=rate, io_tiles=32)
+    machine = ModelledMachine(System.pod(4), host=rate, io_tiles=32)
     pricing, made = Pricing(executable, machine), timeline(executable, machine)
 
     def seconds(leaves: Any) -> float:
@@ -198,7 +198,7 @@ def test_the_clock_counts_the_longer_of_both(batches: int, factor: int, rate: fl
 
 def test_spans_of_the_host_lie_beside_those_of_compute() -> None:
     executable = Model(LOOPS).session(3, A=2).executable
-    made = timeline(executable, Machine(System.pod(4), io_tiles=32))
+    made = timeline(executable, ModelledMachine(System.pod(4), io_tiles=32))
     work = {span.name: span for span in made.spans if span.name.startswith("micro-batch")}
     loads = [span for span in made.spans if span.name.startswith("HostLoad input (")]
     assert len(work) == 6
@@ -212,10 +212,10 @@ def test_fewer_tiles_compute_more_slowly() -> None:
     loop = executable.program[0]
     assert isinstance(loop, Repeat)
     assert loop.counter is Counter.BATCH
-    few, all_ = (timeline(executable, Machine(System.pod(4), io_tiles=tiles)) for tiles in (1408, 0))
+    few, all_ = (timeline(executable, ModelledMachine(System.pod(4), io_tiles=tiles)) for tiles in (1408, 0))
     assert few.by_category()[CostCategory.COMPUTE] > all_.by_category()[CostCategory.COMPUTE]
     with pytest.raises(EmulatorError, match="1,472 I/O tiles requested; an IPU has 1472 tiles"):
-        Machine(System.pod(4), io_tiles=1472)
+        ModelledMachine(System.pod(4), io_tiles=1472)
 
 
 @pytest.mark.parametrize(("count", "text"), [(30, "is 30"), (33, "is 33"), (1472, "is 1472"), (0, "numIOTiles is 0")])
@@ -257,7 +257,7 @@ def test_a_pipeline_is_priced_with_its_stores_beside_compute() -> None:
         tower = Tower(2, plain=True)
         anchors = dict.fromkeys([tower.loss, tower.y], popart.AnchorReturnType("All", tiles, strategy))
         executable = tower.session(A=6, anchors=anchors, numIOTiles=32, **PIPELINE).executable
-        made[strategy] = timeline(executable, Machine(System.pod(4), ipus_per_replica=2, host=1e8))
+        made[strategy] = timeline(executable, ModelledMachine(System.pod(4), ipus_per_replica=2, host=1e8))
     plain, beside = made[JUST_IN_TIME], made[LOOPS]
     hidden = beside.by_category()[CostCategory.BESIDE]
     assert plain.by_category()[CostCategory.BESIDE] == 0
