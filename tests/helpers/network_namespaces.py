@@ -106,6 +106,7 @@ def _serve(names: list[str], folder: Path) -> Path:
             f"Port 22\nListenAddress {_address(i)}\nHostKey {folder}/hostkey\n"
             f"AuthorizedKeysFile {folder}/authorized_keys\nPidFile {folder}/sshd{i}.pid\n"
             "PermitRootLogin yes\nStrictModes no\nUsePAM no\nPasswordAuthentication no\nMaxStartups 100\n"
+            "SetEnv SHLVL=1\n"  # so that bash does not read the .bashrc, in which a death could leave somebody's lock
         )
         server = [shutil.which("sshd"), "-f", config, "-E", folder / f"sshd{i}.log"]
         _run(*Hosts(names, folder).command(i, server))
