@@ -15,13 +15,16 @@ _NOT_FOUND, _NOT_EXECUTABLE = 127, 126  # as shells have it
 def find_program(name: str, *, environ: Mapping[str, str], cwd: str) -> str:
     """Return the file that running ``name`` in ``cwd`` would execute; raise ProgramError if there is none."""
     if os.sep in name:
-        return _executable(name, [os.path.join(cwd, name)], where="no such file")
+        return _executable(name, [os.path.join(cwd, name)], why="no such file; check its spelling")
     path = environ.get("PATH", os.defpath)
     candidates = [os.path.join(cwd, folder or os.curdir, name) for folder in path.split(os.pathsep)]
-    return _executable(name, candidates, where="it is not on PATH")
+    is_here = os.path.isfile(os.path.join(cwd, name))
+    return _executable(
+        name, candidates, why=f"it is not on PATH; {_how_to_run(name) if is_here else 'check its spelling'}"
+    )
 
 
-def _executable(name: str, candidates: list[str], *, where: str) -> str:
+def _executable(name: str, candidates: list[str], *, why: str) -> str:
     present = [path for path in candidates if os.path.isfile(path)]
     for path in present:
         if os.access(path, os.X_OK):
@@ -33,7 +36,7 @@ def _executable(name: str, candidates: list[str], *, where: str) -> str:
         )
     if os.path.isdir(candidates[0]) and os.sep in name:
         raise ProgramError(f"{name} cannot be run: it is a folder; name a file", exit_code=_NOT_EXECUTABLE)
-    raise ProgramError(f"{name} cannot be run: {where}; check its spelling", exit_code=_NOT_FOUND)
+    raise ProgramError(f"{name} cannot be run: {why}", exit_code=_NOT_FOUND)
 
 
 def _check_interpreter(name: str, path: str) -> None:
@@ -53,7 +56,10 @@ def _check_interpreter(name: str, path: str) -> None:
         )
 
 
+def _how_to_run(name: str) -> str:
+    """What to write for a file of the current folder."""
+    return f"put python before it: poprun-py python {name}" if name.endswith(".py") else f"to run it here: ./{name}"
+
+
 def _remedy(name: str) -> str:
-    if name.endswith(".py"):
-        return f"put python before it: poprun-py python {name}"
-    return f"make it so: chmod +x {name}"
+    return _how_to_run(name) if name.endswith(".py") else f"make it so: chmod +x {name}"

@@ -220,8 +220,7 @@ class DeviceManager:
         if found is None:
             raise EmulatorError(
                 f"Failed to acquire device with {numIpus} IPUs. Ensure that there are sufficient IPUs available. "
-                "If you have enabled the Poplar SDK you can check device availability with the `gc-monitor` "
-                "command-line utility.",
+                "You can check device availability with the `ipu-emu info` command-line utility.",
                 note=f"The emulated {self._system.name} has {self._system.ipus} IPUs",
             )
         return found
@@ -259,8 +258,8 @@ class DeviceManager:
         found = self.tryAcquireDeviceById(id, pattern, connectionType)
         if found is None:
             raise EmulatorError(
-                f"Failed to acquire device with id '{id}'. Ensure it is available. If you have enabled the Poplar "
-                "SDK you can check device availability with the `gc-monitor` command-line utility."
+                f"Failed to acquire device with id '{id}'. Ensure it is available. You can check "
+                "device availability with the `ipu-emu info` command-line utility."
             )
         return found
 

@@ -45,6 +45,8 @@ def test_the_current_folder_counts_only_when_path_says_so(folder):
         ("nonesuch", 127, "not on PATH"),
         ("./nonesuch", 127, "no such file"),
         ("./data.py", 126, "poprun-py python ./data.py"),
+        ("data.py", 127, "it is not on PATH; put python before it: poprun-py python data.py"),
+        ("run", 127, "it is not on PATH; to run it here: ./run"),
         ("./sub", 126, "it is a folder"),
         ("", 127, "not on PATH"),
     ],
