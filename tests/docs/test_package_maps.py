@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,15 @@ def test_a_map_has_a_row_for_every_tracked_module(package: str) -> None:
 def test_the_maps_in_the_documentation_are_up_to_date() -> None:
     stale = [str(path.relative_to(ROOT)) for path, text in written().items() if path.read_text() != text]
     assert stale == [], "run scripts/maps --write"
+
+
+def test_no_folder_has_more_than_20_entries() -> None:
+    tracked = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60
+    ).stdout.splitlines()
+    paths = {path for file in tracked for path in (Path(file), *Path(file).parents) if (ROOT / file).exists()}
+    entries = Counter(path.parent for path in paths - {Path()})
+    assert {str(folder): count for folder, count in entries.items() if count > 20} == {}
 
 
 def test_the_order_of_the_packages_is_that_of_the_import_contract() -> None:

@@ -1,6 +1,4 @@
-"""Stashes and host copies: the ops that keep activations between the stages of a pipeline, and those that load and
-store step data.
-"""
+"""Stashes and host copies: ops that keep activations between pipeline stages, or load and store step data."""
 
 from __future__ import annotations
 
