@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from ipu_emu.checkpoint.checkpoint_folder import Folder
 from ipu_emu.checkpoint.manifest import Manifest
 from ipu_emu.checkpoint.safetensors_file import write
+from popdist_py import trace
 from popdist_py.atomic_write import replace_file
 from popdist_py.bounded_read import read_file
 
@@ -83,6 +84,7 @@ class Writer:
         self._waited_for.set()
         self._pool.shutdown()
 
+    @trace.span("write a checkpoint", trace.Category.CHECKPOINT)
     def _write_part(self, step: int, arrays: Mapping[str, NDArray[Any]]) -> str:
         folder = self._folder.part(step)
         path = folder / _file(self._instance, self._instances)

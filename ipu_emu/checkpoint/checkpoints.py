@@ -32,6 +32,7 @@ from ipu_emu.checkpoint.checkpoint_folder import CheckpointError, Folder
 from ipu_emu.checkpoint.manifest import MOST_BYTES, PROGRAM, RANDOM, Manifest
 from ipu_emu.checkpoint.safetensors_file import read
 from ipu_emu.checkpoint.session_state import Trainable, groups_of, joined, mismatches, shares, stateful
+from popdist_py import trace
 
 __all__ = ["Checkpoints", "Resumed"]
 
@@ -69,6 +70,7 @@ class Checkpoints:
 
     # Saving
 
+    @trace.span("save a checkpoint", trace.Category.CHECKPOINT)
     def save(self, session: Trainable, step: int, state: Mapping[str, Any] | None = None) -> None:
         """Write the state of ``session`` after ``step`` steps; ``state`` is plain data of the program.
 
@@ -111,6 +113,7 @@ class Checkpoints:
 
     # Restoring
 
+    @trace.span("restore a checkpoint", trace.Category.CHECKPOINT)
     def restore(self, session: Trainable) -> Resumed:
         """Load the newest complete checkpoint into ``session``, whose device is prepared; step 0 if there is none.
 

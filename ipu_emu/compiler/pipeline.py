@@ -57,6 +57,7 @@ from ipu_emu.ops.control.loop_and_while import check_gradients
 from ipu_emu.program.anchors import Anchor
 from ipu_emu.program.executable import Executable
 from ipu_emu.program.storage_order import batch_innermost
+from popdist_py import trace
 from popdist_py.suggestion import did_you_mean
 
 __all__ = ["PASSES", "STEP_GRAPH", "CompileState", "Pass", "compile", "pass_named", "passes", "run_passes", "start"]
@@ -146,7 +147,8 @@ def run_passes(state: CompileState, *, stop_after: str | None = None) -> Compile
     end = 1 + PASSES.index(pass_named(stop_after)) if stop_after is not None else len(PASSES)
     for one in PASSES[first:end]:
         if one.applies(state.options):
-            after = one.run(replace(state, graph=state.graph.copy()))
+            with trace.span(one.name, trace.Category.COMPILATION):
+                after = one.run(replace(state, graph=state.graph.copy()))
             state = replace(after, done=(*state.done, one.name))
     return state
 

@@ -217,9 +217,12 @@ class Engine:
         """Bind host I/O and collectives for all replicas at once, the other instructions per replica."""
         counters = self._host.counters
         if category is not WallCategory.COMPUTE:
-            return CallLists(category, [call_chain(*(self._binder.shared(leaf, counters) for leaf in group))])
+            bound = [(leaf, [self._binder.shared(leaf, counters)]) for leaf in group]
+            return CallLists(category, [self._binder.chain(bound, None, counters)])
         lists = [
-            call_chain(*(step for leaf in group for step in self._binder.local(leaf, replica, counters)))
+            self._binder.chain(
+                [(leaf, self._binder.local(leaf, replica, counters)) for leaf in group], replica, counters
+            )
             for replica in range(self.replicas.local)
         ]
         return CallLists(category, lists)

@@ -152,7 +152,7 @@ def _records(thread: int, words: NDArray[np.int64], names: Mapping[int, Name]) -
     for start in starts:
         if int(start) < free:  # a time stamp that looks like a sequence
             continue
-        count = int(rows[start, VALUE])
+        count = int(rows[start, VALUE]) & 0xFFFFFFFF
         free = int(start) + 1 + -(-count // RECORD_WORDS)
         plain[start:free] = False
         stamps = rows[start + 1 : free].reshape(-1)[:count]
@@ -184,5 +184,6 @@ def _spans(
     out["begin"] = np.concatenate([start[BEGIN : BEGIN + 1], stamps])[:count]
     out["end"] = stamps[:count]
     out["name"] = spans[:count]
+    out["value"] = start[VALUE] >> 32
     out["track"], out["kind"], out["thread"] = int(start[KEY]) >> 32 & 0xFFFF, Kind.SPAN, thread
     return out

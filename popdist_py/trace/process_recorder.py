@@ -5,17 +5,33 @@ from __future__ import annotations
 import os
 import sys
 import time
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from collections.abc import Callable
+from functools import wraps
+from types import TracebackType
+from typing import Any, Protocol, TypeVar, cast
 
 from popdist_py.environment import TRACE_FOLDER, TRACE_LIMIT
-from popdist_py.trace.recorder import Recorder
-from popdist_py.trace.records import Category
+from popdist_py.trace.recorder import Recorder, Span
+from popdist_py.trace.records import Category, Kind, key_of
 
 __all__ = ["boot", "counter", "flow", "instant", "recorder", "span", "start", "stop"]
 
 _DEFAULT_LIMIT_MIB = 512
-_NOTHING: AbstractContextManager[None] = nullcontext()
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+_What = tuple[str, Category, dict[str, Any]]
+
+
+class Mark(Protocol):
+    """A context manager that is a decorator too."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None: ...
+
+    def __call__(self, function: _F, /) -> _F: ...
 
 
 class _ProcessRecorder:
@@ -62,10 +78,14 @@ def stop() -> None:
     _process.recorder, _process.known = None, True
 
 
-def span(name: str, category: Category = Category.USER, **args: Any) -> AbstractContextManager[None]:
+def span(name: str, category: Category = Category.USER, **args: Any) -> Mark:
     """A context manager, and a decorator, that records how long its block takes; ``args`` are shown beside it."""
     own = recorder()
-    return _NOTHING if own is None else own.span(own.name(name, category, **args))
+    if own is None:
+        return _Unrecorded((name, category, args))
+    made = _Recorded(own, key_of(Kind.SPAN, own.name(name, category, **args)), 0)
+    made.what = (name, category, args)
+    return made
 
 
 def instant(name: str, category: Category = Category.USER, **args: Any) -> None:
@@ -87,6 +107,47 @@ def flow(name: str, number: int, *, out: bool, category: Category = Category.USE
     own = recorder()
     if own is not None:
         own.flow(own.name(name, category), number, out=out)
+
+
+class _Recorded(Span):
+    """A span that can decorate a function."""
+
+    __slots__ = ("what",)
+    what: _What
+
+    def __call__(self, function: _F) -> _F:
+        return _decorated(self.what, function)
+
+
+class _Unrecorded:
+    """Records nothing for a block; a function that it decorates records its calls as soon as a trace is recorded."""
+
+    __slots__ = ("what",)
+
+    def __init__(self, what: _What) -> None:
+        self.what = what
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+    def __call__(self, function: _F) -> _F:
+        return _decorated(self.what, function)
+
+
+def _decorated(what: _What, function: _F) -> _F:
+    name, category, args = what
+
+    @wraps(function)
+    def recorded(*given: Any, **named: Any) -> Any:
+        with span(name, category, **args):
+            return function(*given, **named)
+
+    return cast(_F, recorded)
 
 
 def _limit() -> int:

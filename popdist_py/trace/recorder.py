@@ -255,10 +255,10 @@ class Sequence:
         self._recorder, self._key, self._count = recorder, key, count
         self._records = 1 + ceil(count / RECORD_WORDS)
 
-    def begin(self) -> memoryview:
-        """Start a round now; memory for as many 64-bit integers as there are spans."""
+    def begin(self, value: int = 0) -> memoryview:
+        """Start a round now, all spans with ``value``; memory for as many 64-bit integers as there are spans."""
         words, at = self._recorder.reserve(self._records)
-        words[at + VALUE] = self._count
+        words[at + VALUE] = value << 32 | self._count
         words[at] = perf_counter_ns()
         words[at + KEY] = self._key
         return words[at + RECORD_WORDS : at + RECORD_WORDS + self._count]

@@ -76,7 +76,7 @@ class Kind(IntEnum):
     COUNTER = 3  # the bits of a 64-bit float
     FLOW_OUT = 4  # the number that the FLOW_IN of the receiver has too
     FLOW_IN = 5
-    SEQUENCE = 6  # the number of times that follow, 8 bytes each, padded to whole records
+    SEQUENCE = 6  # spans without gaps: the value of all << 32 | their number; their ends follow, in whole records
 
 
 def key_of(kind: Kind, name: int, track: int = 0) -> int:
@@ -94,6 +94,8 @@ class Category(Enum):
     DATA = "data preparation"
     HOST_IO = "host I/O"
     COMPUTE = "compute"
+    IPU_COPIES = "copies between IPUs"
+    STREAMING_MEMORY = "Streaming Memory"
     COLLECTIVES = "gradient communication"
     UPDATE = "weight update"
     CHECKPOINT = "checkpoint"

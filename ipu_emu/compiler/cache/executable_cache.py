@@ -28,6 +28,7 @@ from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph
 from ipu_emu.ops.codegen.llvm_compiler import vector_width
 from ipu_emu.program.executable import Executable
+from popdist_py import trace
 from popdist_py.atomic_write import replace_file
 from popdist_py.trusted_files import UntrustedError, folder_fault, read_trusted
 
@@ -72,6 +73,7 @@ def _compiler() -> bytes:
     return digest.digest()
 
 
+@trace.span("save the executable", trace.Category.COMPILATION)
 def save_executable(
     executable: Executable,
     path: str | os.PathLike[str],
@@ -90,6 +92,7 @@ def save_executable(
         ) from error
 
 
+@trace.span("load the executable", trace.Category.COMPILATION)
 def load_executable(path: str | os.PathLike[str], key: str | None = None) -> Executable:
     """Read an executable; raise EmulatorError if there is none, or if its key is not ``key``.
 

@@ -7,7 +7,7 @@ method that makes its calls.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipu_emu.engine.calls.floating_point_checks import with_floating_point_check
+from ipu_emu.engine.calls.instruction_trace import BoundLeaves, InstructionTrace
 from ipu_emu.engine.calls.op_calls import op_calls
 from ipu_emu.engine.calls.step_counters import StepCounters
 from ipu_emu.engine.calls.wall_time import WallCategory
@@ -42,6 +43,7 @@ from ipu_emu.program.instructions import (
     ShardCollectives,
     row,
 )
+from popdist_py import trace
 
 __all__ = ["CALLS", "Binder", "HostPosition", "StepFeedProtocol", "category_of"]
 
@@ -89,6 +91,7 @@ class Binder:
     ) -> None:
         self.executable, self.replicas, self.buffers, self.buckets = executable, replicas, buffers, buckets
         self.host, self.watch = host, watch
+        self._recorder = trace.recorder()
 
     def shared(self, leaf: Leaf, counters: StepCounters, micro_batch: int = 0) -> Call:
         """The call of an instruction that serves all replicas at once."""
@@ -99,6 +102,21 @@ class Binder:
         """The calls of an instruction that each replica runs alone."""
         steps: list[Call] = _row(leaf).bind(self, leaf, replica, counters, micro_batch)
         return steps
+
+    def chain(
+        self,
+        bound: BoundLeaves,
+        replica: int | None,
+        counters: StepCounters,
+        about: Mapping[str, Any] | None = None,
+    ) -> Call:
+        """One call of the calls of several instructions; ``replica``: the one that runs them, None for all at once.
+
+        If this process records a trace, every instruction becomes a span; ``about`` is shown beside it.
+        """
+        if self._recorder is None:
+            return call_chain(*(call for _, calls in bound for call in calls))
+        return InstructionTrace(self._recorder, self.replicas.offset, about).chain(bound, replica, counters)
 
     # Instructions that each replica runs alone
 

@@ -5,16 +5,16 @@ Micro-batch m uses buffer m modulo the number of buffers. Instructions on tensor
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import groupby
 from math import lcm
+from typing import Any
 
 from ipu_emu.engine.calls.instruction_calls import Binder, category_of
 from ipu_emu.engine.calls.step_counters import StepCounters
 from ipu_emu.engine.calls.wall_time import WallCategory
 from ipu_emu.ops import Call
-from ipu_emu.ops.core.call_chain import call_chain
 from ipu_emu.program.instructions import Leaf
 
 __all__ = ["MultiBufferedBinder", "MultiBufferedCalls"]
@@ -34,11 +34,15 @@ class MultiBufferedCalls:
 
 @dataclass(frozen=True)
 class MultiBufferedBinder:
-    """Binds instructions; ``local`` has the position of each replica in the step, ``host`` that of the host."""
+    """Binds instructions; ``local`` has the position of each replica in the step, ``host`` that of the host.
+
+    ``about`` is what a trace says of the instructions.
+    """
 
     binder: Binder
     local: Sequence[StepCounters]
     host: StepCounters
+    about: Mapping[str, Any] = field(default_factory=dict)
 
     def by_category(self, leaves: Sequence[Leaf]) -> list[MultiBufferedCalls]:
         """Bind instructions in order; consecutive ones of one category share a list."""
@@ -46,17 +50,17 @@ class MultiBufferedBinder:
 
     def bind(self, category: WallCategory, leaves: Sequence[Leaf]) -> MultiBufferedCalls:
         """Instructions of one category."""
-        bound = [self._calls(category, leaf) for leaf in leaves]
-        period = lcm(*(len(places) for places in bound))
-        width = len(self.local) if category is WallCategory.COMPUTE else 1
-        calls = [
-            [
-                call_chain(*(step for places in bound for step in places[place % len(places)][part]))
-                for part in range(width)
-            ]
-            for place in range(period)
-        ]
-        return MultiBufferedCalls(category, calls)
+        bound = [(leaf, self._calls(category, leaf)) for leaf in leaves]
+        period = lcm(*(len(places) for _, places in bound))
+        local = category is WallCategory.COMPUTE
+
+        def chain(place: int, part: int) -> Call:
+            calls = [(leaf, places[place % len(places)][part]) for leaf, places in bound]
+            counters = self.local[part] if local else self.host
+            return self.binder.chain(calls, part if local else None, counters, self.about)
+
+        parts = range(len(self.local) if local else 1)
+        return MultiBufferedCalls(category, [[chain(place, part) for part in parts] for place in range(period)])
 
     def _calls(self, category: WallCategory, leaf: Leaf) -> list[list[list[Call]]]:
         """The calls of an instruction by buffer and replica."""

@@ -16,6 +16,7 @@ from ipu_emu.hostio.data.sample_structure import Field
 from ipu_emu.hostio.data.slot_fillers import SlotFiller, StreamFiller
 from ipu_emu.hostio.workers.slot_ring import SlotContent, SlotRing
 from ipu_emu.hostio.workers.worker_pool import WorkerPool, WorkerProcesses, WorkerThreads, cause_of
+from popdist_py import trace
 
 __all__ = ["Prefetcher", "WorkerSettings"]
 
@@ -87,7 +88,11 @@ class Prefetcher:
     def next(self) -> tuple[SlotContent, str, list[StepArrays]]:
         """Return the next slot: its content, the text of an error or an end, and its steps, last first."""
         begin = perf_counter_ns()
-        content, text = self._fill() if self._pool is None else self._await(self._pool)
+        if self._pool is None:
+            content, text = self._fill()
+        else:
+            with trace.span("wait for data", trace.Category.DATA):
+                content, text = self._await(self._pool)
         self.waited += perf_counter_ns() - begin
         if content is not SlotContent.DATA:
             return content, text, []
@@ -107,6 +112,7 @@ class Prefetcher:
                 raise
         return self._slots.content(self._consumed)
 
+    @trace.span("prepare data", trace.Category.DATA)
     def _fill(self) -> tuple[SlotContent, str]:
         """Prepare a slot in this thread; samples that need no preparation are not copied."""
         try:

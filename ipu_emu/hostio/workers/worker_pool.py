@@ -22,6 +22,7 @@ from typing import Any
 from ipu_emu.errors import FeedError
 from ipu_emu.hostio.data.slot_fillers import SlotFiller
 from ipu_emu.hostio.workers.slot_ring import SlotContent, SlotRing
+from popdist_py import trace
 
 __all__ = ["WorkerPool", "WorkerProcesses", "WorkerThreads", "cause_of"]
 
@@ -191,7 +192,8 @@ def _work(slots: SlotRing, filler: SlotFiller, worker: int) -> None:
             finally:
                 slots.unlock()
             if drawn is not None:
-                filler.fill(drawn, slots.arrays[number % slots.count])
+                with trace.span("prepare data", trace.Category.DATA):
+                    filler.fill(drawn, slots.arrays[number % slots.count])
         except BaseException as error:
             slots.publish(worker, SlotContent.ERROR, cause_of(error))
             return

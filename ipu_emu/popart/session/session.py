@@ -41,6 +41,7 @@ from ipu_emu.popart.types.enums import DeviceConnectionType, DeviceType
 from ipu_emu.popart.types.tensor_info import TensorInfo
 from ipu_emu.program.executable import Executable
 from ipu_emu.program.report import ProgramReport
+from popdist_py import trace
 
 __all__ = ["Session"]
 
@@ -103,7 +104,8 @@ class Session:
 
     def prepareDevice(self, loadEngine: bool = True) -> None:
         """Compile for the device, or use the executable that was loaded, and create the engine."""
-        self._executable = self._compilation.prepared(self._given)
+        with trace.span("compile", trace.Category.COMPILATION):
+            self._executable = self._compilation.prepared(self._given)
         if loadEngine:
             self.loadEngineAndConnectStreams()
 
@@ -158,7 +160,8 @@ class Session:
                 f"Failed to attach to device with id '{info.id}': its IPUs are in use. Detach the other "
                 "device first, or close the session that uses it"
             )
-        self._engine = self._engine_of(self.executable, self._replicas())
+        with trace.span("load the engine", trace.Category.INITIALISATION):
+            self._engine = self._engine_of(self.executable, self._replicas())
         if self._weights_loaded:
             self._weights.load(self._engine)
         self._weights_loaded = self._weights_loaded or not self._training
@@ -233,7 +236,7 @@ class Session:
                 "in training mode"
             )
         handle = next((value for value in given[:1] if isinstance(value, str)), str(named.get("programHandle", "")))
-        with self._program(handle, engine) as chosen:
+        with trace.span("step", trace.Category.COMPUTE), self._program(handle, engine) as chosen:
             self._steps.run(chosen, stepio, host_only=offline, checks_sizes=stepio.checksSizes)
             self._weights.follow(engine)
         self._runs += 1
@@ -276,11 +279,13 @@ class Session:
             if id not in self._weights.values:
                 self._loaded.write(id, value)
 
+    @trace.span("weights to the device", trace.Category.WEIGHTS)
     def weightsFromHost(self) -> None:
         """Copy the host's weights and optimiser state to all local replicas."""
         self._weights.load(self._loaded)
         self._weights_loaded = True
 
+    @trace.span("weights to the host", trace.Category.WEIGHTS)
     def weightsToHost(self) -> None:
         """Copy weights and optimiser state to the host: of the first replica, or of the first of each group."""
         self._weights.fetch(self._loaded)
@@ -299,6 +304,7 @@ class Session:
         self._weights.write(weightsIo.weights)
         self.weightsFromHost()
 
+    @trace.span("broadcast of weights", trace.Category.WEIGHTS)
     def broadcastWeights(self, rootRank: int = 0) -> None:
         """Give every instance the host's weights of instance ``rootRank``; ``weightsFromHost`` must follow.
 
@@ -308,6 +314,7 @@ class Session:
         for id, value in self._weights.values.items():
             self._weights.values[id] = np.array(popdist_py.broadcast(value, rootRank)).reshape(value.shape)
 
+    @trace.span("save the model", trace.Category.CHECKPOINT)
     def modelToHost(self, filename: str) -> None:
         """Write a ModelProto with the weights of the device and the optimiser state; external data stay external."""
         if self._executable is None:

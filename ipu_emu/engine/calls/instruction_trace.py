@@ -1,0 +1,90 @@
+"""InstructionTrace: the spans of instructions in the trace of a process, one after the other without gaps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from time import perf_counter_ns
+from typing import Any
+
+from ipu_emu.engine.calls.step_counters import StepCounters
+from ipu_emu.ops import Call
+from ipu_emu.ops.core.call_chain import call_chain
+from ipu_emu.program.instructions import (
+    AllReduce,
+    Collective,
+    HostLoad,
+    HostStore,
+    Instruction,
+    IpuCopy,
+    Leaf,
+    RemoteLoad,
+    RemoteStore,
+    ShardCollectives,
+    WeightUpdate,
+    row,
+)
+from popdist_py.trace import Category, Recorder
+from popdist_py.trace import Sequence as Spans
+
+__all__ = ["BoundLeaves", "InstructionTrace"]
+
+#: Instructions with their calls.
+BoundLeaves = Sequence[tuple[Leaf, Sequence[Call]]]
+
+#: What the time of an instruction is spent on.
+CATEGORIES: dict[type[Instruction], Category] = {
+    Instruction: Category.COMPUTE,
+    WeightUpdate: Category.UPDATE,
+    IpuCopy: Category.IPU_COPIES,
+    RemoteLoad: Category.STREAMING_MEMORY,
+    RemoteStore: Category.STREAMING_MEMORY,
+    Collective: Category.COLLECTIVES,
+    ShardCollectives: Category.COLLECTIVES,
+    AllReduce: Category.COLLECTIVES,
+    HostLoad: Category.HOST_IO,
+    HostStore: Category.HOST_IO,
+}
+
+
+class InstructionTrace:
+    """Makes one call of the calls of several instructions; their spans have the micro-batch as value.
+
+    ``about`` is shown beside each span, such as the stage of a pipeline.
+    """
+
+    def __init__(self, recorder: Recorder, offset: int, about: Mapping[str, Any] | None = None) -> None:
+        self._recorder, self._offset, self._about = recorder, offset, dict(about or {})
+
+    def chain(
+        self, bound: Sequence[tuple[Leaf, Sequence[Call]]], replica: int | None, counters: StepCounters
+    ) -> Call:
+        """Run the calls in order; ``replica`` is the local index, None for instructions of all replicas at once."""
+        names = [self._name(leaf) for leaf, _ in bound]
+        track = 0
+        if replica is not None and bound:
+            ipu = next((op.place.ipu for leaf, _ in bound for op in leaf.ops), 0)
+            number = self._offset + replica
+            track = self._recorder.track(f"replica {number}, IPU {ipu}", replica=number, ipu=ipu)
+        return _TracedCalls(
+            [call_chain(*calls) for _, calls in bound], self._recorder.sequence(names, track), counters
+        )
+
+    def _name(self, leaf: Leaf) -> int:
+        op = leaf.ops[0] if leaf.ops else None
+        about = {"op": op.type, "output": next(iter(op.outputs), "")} if op else {}
+        label = op.type if op and type(leaf).__name__ in ("Compute", "WeightUpdate") else type(leaf).__name__
+        category = row(CATEGORIES, type(leaf))
+        return self._recorder.name(label, category, instruction=type(leaf).__name__, **about, **self._about)
+
+
+class _TracedCalls:
+    """One call that runs all ``calls`` in order and writes down when each ended."""
+
+    def __init__(self, calls: Sequence[Call], spans: Spans, counters: StepCounters) -> None:
+        self._calls, self._begin, self._counters = tuple(enumerate(calls)), spans.begin, counters
+
+    def __call__(self) -> None:
+        stamps = self._begin(self._counters.micro_batch)
+        for at, call in self._calls:
+            call()
+            stamps[at] = perf_counter_ns()
