@@ -11,7 +11,6 @@ from ipu_emu.ops import Call
 from ipu_emu.ops.core.call_chain import call_chain
 from ipu_emu.program.instructions import (
     AllReduce,
-    Collective,
     HostLoad,
     HostStore,
     Instruction,
@@ -19,6 +18,7 @@ from ipu_emu.program.instructions import (
     Leaf,
     RemoteLoad,
     RemoteStore,
+    ReplicaCollective,
     ShardCollectives,
     WeightUpdate,
     row,
@@ -38,7 +38,7 @@ CATEGORIES: dict[type[Instruction], Category] = {
     IpuCopy: Category.IPU_COPIES,
     RemoteLoad: Category.STREAMING_MEMORY,
     RemoteStore: Category.STREAMING_MEMORY,
-    Collective: Category.COLLECTIVES,
+    ReplicaCollective: Category.COLLECTIVES,
     ShardCollectives: Category.COLLECTIVES,
     AllReduce: Category.COLLECTIVES,
     HostLoad: Category.HOST_IO,
