@@ -1,13 +1,16 @@
-"""compat: run a program written for PopART and PopDist unchanged: ``python -m ipu_emu.compat program.py``.
+"""compat: run a program for PopART, TensorFlow on the IPU or PopDist unchanged: ``python -m ipu_emu.compat x.py``.
 
 Only imports are redirected:
 
-    popart           ipu_emu.popart
-    popdist          popdist_py
-    popdist.popart   popdist_py.popart
+    popart                  ipu_emu.popart
+    popdist                 popdist_py
+    popdist.popart          popdist_py.popart
+    popdist.tensorflow      ipu_emu.tensorflow.popdist_tensorflow
+    tensorflow.python.ipu   ipu_emu.tensorflow.api
 
 The redirection takes precedence over installed packages of these names. Importing other parts of Graphcore's SDK
-(popxl, poptorch, poplar) fails with a message that says so.
+(popxl, poptorch, poplar) fails with a message that says so. With ``--tf1`` before the program, ``import tensorflow``
+gives the API of TensorFlow 1.
 
 Python processes that the program starts, such as the workers of a data loader, find the folder ``aliases`` in their
 path: in the ``sys.path`` that multiprocessing passes on, or in PYTHONPATH.
@@ -25,11 +28,16 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 
+from ipu_emu.tensorflow import finder
+from ipu_emu.tensorflow.versions import first_version
+
 __all__ = ["ALIASES", "install", "main", "take_over"]
 
 #: The names that a program imports, and the modules that it gets.
 ALIASES = {"popart": "ipu_emu.popart", "popdist": "popdist_py"}
-_ABSENT = ("popxl", "poptorch", "poplar", "tensorflow.python.ipu")
+#: Single modules that are elsewhere than their package.
+_MOVED = {"popdist.tensorflow": "ipu_emu.tensorflow.popdist_tensorflow"}
+_ABSENT = ("popxl", "poptorch", "poplar")
 
 
 class _Alias(Loader):
@@ -59,6 +67,8 @@ class _Finder(MetaPathFinder):
             raise ModuleNotFoundError(
                 f"{fullname} is not part of the emulator, which has popart, popdist and popdist.popart", name=fullname
             )
+        if fullname in _MOVED:
+            return ModuleSpec(fullname, _Alias(_MOVED[fullname]))
         root, _, rest = fullname.partition(".")
         if root not in ALIASES:
             return None
@@ -69,6 +79,8 @@ def install() -> None:
     """Redirect imports of this process from now on; a second call changes nothing."""
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())
+    os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
+    finder.install()
 
 
 def take_over(name: str) -> None:
@@ -89,10 +101,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program that the command line names, as if Python had been started with it."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     if not given or given[0] in ("-h", "--help"):
-        print("usage: python -m ipu_emu.compat program.py [arguments]\n\n" + (__doc__ or "").split("\n\n")[0])
+        print("usage: python -m ipu_emu.compat [--tf1] program.py [arguments]\n\n" + (__doc__ or "").split("\n\n")[0])
         return 0 if given else 2
     install()
     _reach_children()
+    if given[0] == "--tf1":
+        first_version()
+        given = given[1:]
+        if not given:
+            print("--tf1 needs a program; name the program to run", file=sys.stderr)
+            return 2
     if given[0] == "-m" and len(given) > 1:
         sys.argv = given[1:]
         runpy.run_module(given[1], run_name="__main__", alter_sys=True)

@@ -16,7 +16,7 @@ from ipu_emu.tensorflow.pipeline_arguments import PipelineStageOptions, StageFun
 if TYPE_CHECKING:
     from ipu_emu.tensorflow.pipeline_call import PipelineCall
 
-__all__ = ["check_call", "check_program", "check_shards"]
+__all__ = ["check_call", "check_program", "check_shards", "check_when_compiled"]
 
 #: An error, where it is raised, and its text.
 _Rule = tuple[type[EmulatorError], "Callable[[PipelineCall], Any]", "str | Callable[[PipelineCall], str]"]
@@ -28,7 +28,16 @@ _REDUCTIONS = ("SUM", "MEAN", "RUNNING_MEAN")
 def check_call(call: PipelineCall) -> None:
     """Raise the first error of a call."""
     _check_types(call)
-    for error, wrong, text in _RULES:
+    _check(call, _RULES)
+
+
+def check_when_compiled(call: PipelineCall) -> None:
+    """Raise the first error that depends on what the stages do, or on the configuration."""
+    _check(call, _COMPILE_RULES)
+
+
+def _check(call: PipelineCall, rules: tuple[_Rule, ...]) -> None:
+    for error, wrong, text in rules:
         if wrong(call):
             raise error(text if isinstance(text, str) else text(call))
 
@@ -277,8 +286,6 @@ _RULES: tuple[_Rule, ...] = (
         "The pipelining schedule 'Interleaved' does not currently support multiple pipeline stages on the same "
         "device for training graphs. Give each stage its own IPU, or use another schedule.",
     ),
-    _recomputes("Sequential", "Recompute_then_backpropagate"),
-    _recomputes("Interleaved", "Recompute_and_backpropagate_interleaved"),
     _queue("infeed_queue", InfeedQueue),
     _queue("outfeed_queue", OutfeedQueue),
     _options("forward_propagation_stages_poplar_options"),
@@ -337,6 +344,11 @@ _RULES: tuple[_Rule, ...] = (
             "stage, or as one of the inputs."
         ),
     ),
+)  # fmt: skip
+
+_COMPILE_RULES: tuple[_Rule, ...] = (
+    _recomputes("Sequential", "Recompute_then_backpropagate"),
+    _recomputes("Interleaved", "Recompute_and_backpropagate_interleaved"),
     (UnsupportedError, lambda call: next(_used_twice(call), None), _shared_variable),
     (
         UnsupportedError,

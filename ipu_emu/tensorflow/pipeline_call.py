@@ -10,7 +10,7 @@ from typing import Any
 from ipu_emu.errors import EmulatorError
 from ipu_emu.hostio import InfeedQueue, OutfeedQueue
 from ipu_emu.program.schedules import Mapping, Slot, schedule
-from ipu_emu.tensorflow.argument_checks import check_call
+from ipu_emu.tensorflow.argument_checks import check_call, check_when_compiled
 from ipu_emu.tensorflow.pipeline_arguments import PipelineStageOptions, StageFunction
 
 __all__ = ["PipelineCall", "PipelineSchedule", "RecomputationMode", "ReductionMethod"]
@@ -45,7 +45,8 @@ class PipelineCall:
     """A call; raise TensorFlow's errors for invalid arguments. With an ``optimizer_function`` it is training.
 
     A ``gradient_accumulation_count`` that is a function is called when slots are requested, as in a run.
-    ``allow_recompute``, ``io_tiles`` and ``remote_memory`` belong to the configuration of the IPUs.
+    ``allow_recompute``, ``io_tiles`` and ``remote_memory`` belong to the configuration of the IPUs. What is known
+    only when the program is compiled is checked at once, or if the call is ``late`` by ``check_compiled``.
     """
 
     computational_stages: Sequence[StageFunction | Sequence[StageFunction]]
@@ -80,9 +81,16 @@ class PipelineCall:
     allow_recompute: bool = False
     io_tiles: bool = False
     remote_memory: bool = True
+    late: bool = False
 
     def __post_init__(self) -> None:
         check_call(self)
+        if not self.late:
+            self.check_compiled()
+
+    def check_compiled(self) -> None:
+        """Raise the first error that a compiler finds."""
+        check_when_compiled(self)
         if isinstance(self.gradient_accumulation_count, int):
             self._slots(self.gradient_accumulation_count)
 

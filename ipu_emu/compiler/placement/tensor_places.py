@@ -33,11 +33,15 @@ def tensor_places(graph: Graph, stage_of: Callable[[Op], int] = _stage_of) -> di
 def place_updates(graph: Graph, totals: Mapping[str, str]) -> None:
     """Place every op of the update phase on the IPU of the variable or gradient that it changes.
 
-    ``totals`` maps the sum of a gradient over micro-batches to the gradient of one.
+    ``totals`` maps the sum of a gradient over micro-batches to the gradient of one. A variable that an update reads
+    first, such as an optimiser state, lives where that op is placed.
     """
     found = tensor_places(graph)
     found |= {total: found[part] for total, part in totals.items()}
+    known = {id for op in graph.ops if op.phase is not Phase.UPDATE for id in (*op.inputs, *op.outputs)} | {*totals}
     for index, op in enumerate(graph.ops):
         if op.phase is Phase.UPDATE:
-            graph.ops[index] = replace(op, place=found[op.inputs[0]])
-            found.update(dict.fromkeys(op.outputs, found[op.inputs[0]]))
+            place = found[op.inputs[0]]
+            graph.ops[index] = replace(op, place=place)
+            found.update(dict.fromkeys([*op.outputs, *(id for id in op.inputs if id not in known)], place))
+            known.update(op.inputs, op.outputs)

@@ -1,0 +1,332 @@
+"""Configuration: IPUConfig, its nested attributes, and their check."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass
+from difflib import get_close_matches
+from enum import Enum
+from typing import Any
+
+from ipu_emu.tensorflow import system
+from ipu_emu.tensorflow.system import System
+
+__all__ = [
+    "AttributeMetadata",
+    "DeviceConnectionType",
+    "ExecutionProfileType",
+    "IPUConfig",
+    "MergeRemoteBuffersBehaviour",
+    "SchedulingAlgorithm",
+    "SelectionOrder",
+    "StochasticRoundingBehaviour",
+    "configure_ipu_system",
+    "get_ipu_config",
+    "reset_ipu_configuration",
+]
+
+
+class SelectionOrder(Enum):
+    """In which order the IPUs of a device are numbered."""
+
+    AUTO = 0
+    ZIGZAG = 1
+    SNAKE = 2
+    HOOF = 3
+
+
+class ExecutionProfileType(Enum):
+    """What an execution profile holds."""
+
+    NO_PROFILE = 0
+    DEVICE_PROFILE = 1
+    IPU_PROFILE = 2
+    TILE_PROFILE = 3
+
+
+class DeviceConnectionType(Enum):
+    """When a program connects to its IPUs."""
+
+    ALWAYS = 0
+    ON_DEMAND = 1
+    PRE_COMPILE = 2
+    NEVER = 3
+
+
+class MergeRemoteBuffersBehaviour(Enum):
+    """Whether equal remote buffers become one."""
+
+    NO_MERGING = 0
+    MERGE = 1
+    IF_BENEFICIAL = 2
+
+
+class SchedulingAlgorithm(Enum):
+    """How ops are ordered."""
+
+    CHOOSE_BEST = 0
+    CLUSTERING = 1
+    POST_ORDER = 2
+    LOOK_AHEAD = 3
+    SHORTEST_PATH = 4
+
+
+class StochasticRoundingBehaviour(Enum):
+    """Where FLOAT16 results are rounded stochastically."""
+
+    OFF = 0
+    ON = 1
+    REPLICA_IDENTICAL_ONLY = 2
+
+    @classmethod
+    def from_bool(cls, value: bool) -> StochasticRoundingBehaviour:
+        return cls.ON if value else cls.OFF
+
+
+@dataclass(frozen=True)
+class AttributeMetadata:
+    """What there is to know about an attribute."""
+
+    name: str
+    types: tuple[type, ...]
+    default: Any
+    doc: str = ""
+    deprecated: bool = False
+    deprecated_msg: str = ""
+
+
+_NUMBERS = (int, list, tuple)
+_POPLAR: dict[str, Any] = {"poplar_options": ({}, (dict,), "options of Poplar's library")}
+
+#: Every attribute: its default, its types, and what it is; a dictionary is a category of attributes.
+_TREE: dict[str, Any] = {
+    "allow_recompute": (False, (bool,), "recompute activations in the backward pass"),
+    "auto_select_ipus": ([], _NUMBERS, "the number of IPUs of each device"),
+    "compilation_poplar_options": ({}, (dict,), "options of Poplar's compiler"),
+    "convolutions": _POPLAR,
+    "device_connection": {
+        "enable_remote_buffers": (False, (bool,), "offload to Streaming Memory without a device"),
+        "type": (DeviceConnectionType.ALWAYS, (DeviceConnectionType,), "when to connect"),
+        "version": ("", (str,), "the generation to compile for"),
+    },
+    "experimental": {
+        "always_rearrange_copies_on_the_host": (False, (bool,), "where copies are rearranged"),
+        "enable_prng_stability": (False, (bool,), "equal random numbers in recomputed parts"),
+        "multi_replica_distribution": {
+            "process_count": (0, (int,), "processes that share a model"),
+            "process_index": (0, (int,), "the number of this process"),
+        },
+    },
+    "floating_point_behaviour": {
+        "div0": (False, (bool,), "stop at a division by zero"),
+        "esr": (StochasticRoundingBehaviour.OFF, (StochasticRoundingBehaviour, bool), "stochastic rounding"),
+        "inv": (False, (bool,), "stop at an invalid operation"),
+        "nanoo": (False, (bool,), "NaN where FLOAT16 overflows"),
+        "oflo": (False, (bool,), "stop at an overflow"),
+        "set_all": (False, (bool,), "all of these"),
+    },
+    "gcl_poplar_options": ({}, (dict,), "options of the collectives"),
+    "io_tiles": {
+        "available_memory_proportion": (0.9, (float, int), "memory of I/O tiles for I/O"),
+        "num_io_tiles": (0, (int,), "tiles for I/O"),
+        "place_ops_on_io_tiles": (False, (bool,), "run I/O on these tiles"),
+    },
+    "ipu_model": {
+        "compile_ipu_code": (True, (bool,), "compile code for tiles"),
+        "tiles_per_ipu": (0, (int,), "tiles of an IPU"),
+        "version": ("ipu2", (str,), "the generation"),
+    },
+    "matmuls": {**_POPLAR, "clear_pass_type": (False, (bool,), "forget the pass of products")},
+    "norms": {
+        "experimental": {
+            "distributed_batch_norm_replica_group_size": (1, (int,), "replicas that share statistics"),
+        },
+        "use_stable_statistics": (False, (bool,), "compute the variance from centred values"),
+    },
+    "optimizations": {
+        "combine_embedding_lookups": (False, (bool,), "merge look-ups"),
+        "combine_matmuls": (False, (bool,), "merge products"),
+        "enable_dynamic_slice_replacement": (True, (bool,), "replace slices by look-ups"),
+        "enable_fast_math": (False, (bool,), "inexact mathematics"),
+        "enable_gather_simplifier": (True, (bool,), "simplify gathers"),
+        "enable_graph_outlining": (True, (bool,), "share equal parts"),
+        "math": {
+            name: (name != "fast", (bool,), "simplifications")
+            for name in ("dot_strength", "fast")
+        },
+        "maximum_all_gather_buffer_size": (0, (int,), "bytes of merged gathers"),
+        "maximum_cross_replica_sum_buffer_size": (0, (int,), "bytes of merged sums over replicas"),
+        "maximum_inter_ipu_copies_buffer_size": (0, (int,), "bytes of merged copies"),
+        "maximum_reduce_many_buffer_size": (0, (int,), "bytes of merged reductions"),
+        "maximum_reduce_scatter_buffer_size": (0, (int,), "bytes of merged reduce-scatters"),
+        "maximum_send_recv_cluster_size": (0, (int,), "bytes of merged host transfers"),
+        "merge_infeed_io_copies": (True, (bool,), "merge copies of infeeds"),
+        "merge_remote_buffers": (
+            MergeRemoteBuffersBehaviour.IF_BENEFICIAL, (MergeRemoteBuffersBehaviour,), "merge remote buffers",
+        ),
+        "minimum_remote_tensor_size": (128, (int,), "bytes from which tensors are offloaded"),
+        "prefetch_data_streams": (True, (bool,), "load the next element ahead"),
+        "triangular_solve_expander_block_size": (0, (int,), "block of triangular solves"),
+        "cholesky_block_size": (0, (int,), "block of decompositions"),
+    },
+    "pooling": _POPLAR,
+    "scheduling": {
+        "algorithm": (SchedulingAlgorithm.CHOOSE_BEST, (SchedulingAlgorithm,), "the order of ops"),
+        "maximum_scheduler_lookahead_depth": (5, (int,), "depth of the search"),
+        "maximum_scheduler_search_space_size": (64, (int,), "width of the search"),
+    },
+    "select_ipus": ([], _NUMBERS, "the numbers of the IPUs of each device"),
+    "selection_order": (SelectionOrder.AUTO, (SelectionOrder,), "the order of a device's IPUs"),
+    "serialization_output_folder": ("", (str,), "a folder for serialised graphs"),
+    "slices": _POPLAR,
+    "verified_transfers": {
+        "enabled": (False, (bool,), "verify transfers"),
+        "reverse_order": (False, (bool,), "order of the checks"),
+    },
+}  # fmt: skip
+
+
+class _Category:
+    """Attributes of one category; the values are checked when they are set."""
+
+    def __init__(self, tree: dict[str, Any], path: str = "") -> None:
+        object.__setattr__(self, "_tree", tree)
+        object.__setattr__(self, "_path", path)
+        for name, entry in tree.items():
+            made = _Category(entry, f"{path}{name}.") if isinstance(entry, dict) else copy.deepcopy(entry[0])
+            object.__setattr__(self, name, made)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        entry = self._entry(name)
+        if isinstance(entry, dict):
+            raise AttributeError(f"{self._path}{name} is a category of attributes; set one of {', '.join(entry)}")
+        value = _converted(f"{self._path}{name}", entry[1], value)
+        object.__setattr__(self, name, value)
+        if name == "set_all" and value:
+            for other in ("div0", "inv", "nanoo", "oflo"):
+                object.__setattr__(self, other, True)
+            object.__setattr__(self, "esr", StochasticRoundingBehaviour.ON)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self._entry(name)
+
+    def _entry(self, name: str) -> Any:
+        tree: dict[str, Any] = object.__getattribute__(self, "_tree")
+        path = object.__getattribute__(self, "_path")
+        if name not in tree:
+            close = get_close_matches(name, [*tree, *(n for n, _ in _walk(_TREE))], 1)
+            hint = f" Did you mean '{close[0]}'?" if close else f" There are {', '.join(tree)}."
+            raise AttributeError(f"'{path}{name}' is not an attribute of IPUConfig.{hint}")
+        return tree[name]
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        made = type(self)() if isinstance(self, IPUConfig) else _Category(self._tree, self._path)
+        for name in self._tree:
+            object.__setattr__(made, name, copy.deepcopy(getattr(self, name), memo))
+        return made
+
+    def __repr__(self) -> str:
+        lines = [
+            f"{self._path}{name} = {getattr(self, name)!r}" for name in self._tree if not self._is_category(name)
+        ]
+        lines += [repr(getattr(self, name)) for name in self._tree if self._is_category(name)]
+        return "\n".join(lines)
+
+    def _is_category(self, name: str) -> bool:
+        return isinstance(self._tree[name], dict)
+
+
+def _converted(path: str, types: tuple[type, ...], value: Any) -> Any:
+    """``value`` if it has one of the types; raise TypeError otherwise."""
+    wrong_bool = isinstance(value, bool) and bool not in types
+    if isinstance(value, types) and not wrong_bool:
+        if StochasticRoundingBehaviour in types and isinstance(value, bool):
+            return StochasticRoundingBehaviour.from_bool(value)
+        return value
+    asked = ", ".join(kind.__name__ for kind in types)
+    raise TypeError(f"Trying to set {path} to {value!r}, which is {type(value).__name__}; use {asked}")
+
+
+def _walk(tree: dict[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
+    for name, entry in tree.items():
+        yield f"{path}{name}", entry
+        if isinstance(entry, dict):
+            yield from _walk(entry, f"{path}{name}.")
+
+
+class IPUConfig(_Category):
+    """The configuration of the IPU system; nothing happens before ``configure_ipu_system``."""
+
+    def __init__(self) -> None:
+        super().__init__(_TREE)
+
+    def get_attribute_metadata(self, attr: str) -> AttributeMetadata:
+        """Return what there is to know about an attribute, by its dotted name."""
+        found = dict(_walk(_TREE)).get(attr)
+        if found is None:
+            close = get_close_matches(attr, [name for name, _ in _walk(_TREE)], 1)
+            raise ValueError(
+                f"Could not get attribute metadata for '{attr}', it does not exist."
+                + (f" Did you mean '{close[0]}'?" if close else "")
+            )
+        if isinstance(found, dict):
+            return AttributeMetadata(attr, (), None, "a category of attributes")
+        return AttributeMetadata(attr, found[1], copy.deepcopy(found[0]), found[2])
+
+    def configure_ipu_system(self, device: str = "cpu") -> None:
+        """Use this configuration from now on."""
+        configure_ipu_system(self, device)
+
+
+def configure_ipu_system(config: IPUConfig, device: str = "cpu", reset_configuration: bool = True) -> None:
+    """Use ``config`` from now on; raise its errors."""
+    if not isinstance(config, IPUConfig):
+        raise TypeError(f"`config` must be an IPUConfig instance, not {type(config).__name__}")
+    devices = _devices(config)
+    if config.io_tiles.place_ops_on_io_tiles and not config.io_tiles.num_io_tiles:
+        raise ValueError("Cannot place ops on I/O tiles when io_tiles.num_io_tiles == 0")
+    if config.norms.experimental.distributed_batch_norm_replica_group_size < 1:
+        raise ValueError("norms.experimental.distributed_batch_norm_replica_group_size must be at least 1")
+    shared = config.experimental.multi_replica_distribution
+    count = max(shared.process_count, 1)
+    if not 0 <= shared.process_index < count:
+        raise ValueError(f"process_index {shared.process_index} is not in the range of process_count {count}")
+    system.configure(System(devices, copy.deepcopy(config), shared.process_index, count))
+
+
+def _devices(config: IPUConfig) -> tuple[int, ...]:
+    """The number of IPUs of each device."""
+    automatic, selected = _listed(config.auto_select_ipus), _listed(config.select_ipus)
+    if automatic and selected:
+        raise Exception("Only one of `auto_select_ipus` and `select_ipus` can be set.")
+    if selected:
+        if len(set(selected)) < len(selected):
+            raise ValueError("All MultiIPU indices in `select_ipus` must be unique.")
+        return (1,) * len(selected)
+    for ipus in automatic:
+        if ipus < 1 or ipus & (ipus - 1):
+            raise ValueError(
+                f"Unsupported number of IPUs requested - could not find an IPU device with {ipus} IPUs; use a power "
+                "of two"
+            )
+    return tuple(automatic) or (1,)
+
+
+def _listed(value: Any) -> list[int]:
+    return [value] if isinstance(value, int) else [int(one) for one in value]
+
+
+def get_ipu_config(session: Any = None) -> list[Any]:
+    """Return the configuration in use."""
+    found = system.configured().config
+    if found is None:
+        raise RuntimeError("No IPU devices configured.")
+    return [found]
+
+
+def reset_ipu_configuration() -> None:
+    """Forget the configuration."""
+    system.configure(System())

@@ -1,0 +1,145 @@
+"""Compiler: ``compile`` turns a function into a program for the IPU."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from tensorflow.python.eager import context
+from tensorflow.python.framework import dtypes, ops
+from tensorflow.python.framework import tensor as tensor_lib
+from tensorflow.python.ops import array_ops, control_flow_ops, gen_resource_variable_ops, script_ops
+from tensorflow.python.util import nest
+
+from ipu_emu.tensorflow.devices import current_device
+from ipu_emu.tensorflow.program.program import Program
+from ipu_emu.tensorflow.program.seeds import seed
+from ipu_emu.tensorflow.program.session_runs import SessionRuns
+from ipu_emu.tensorflow.tracing.trace import Trace, is_resource
+
+__all__ = ["compile"]
+
+_READS = ("ReadVariableOp", "ResourceGather", "VariableShape", "VarIsInitializedOp", "ResourceGatherNd")
+
+
+def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None) -> Any:
+    """Compile ``computation(*inputs)`` for the IPU of the enclosing scope.
+
+    Return a list of its tensors, or an op if it returns none; they run the program. It is compiled when it runs
+    first, so the system may be configured later.
+    """
+    device = current_device()
+    if device is None:
+        raise Exception(
+            "ipu_compiler.compile must be called in the scope of an IPU: with ops.device('/device:IPU:0') or "
+            "scopes.ipu_scope('/device:IPU:0')"
+        )
+    given = [] if inputs is None else list(inputs)
+    if not isinstance(inputs, list | tuple | type(None)):
+        raise TypeError("inputs must be a list or a tuple of tensors")
+    flat = [ops.convert_to_tensor(one) for one in nest.flatten(given)]
+    trace = Trace("ipu", device)
+
+    def call(*tensors: Any) -> Any:
+        return computation(*nest.pack_sequence_as(given, list(tensors)))
+
+    result = trace.call(call, flat)
+    if type(result).__name__ in ("EstimatorSpec", "IPUEstimatorSpec"):
+        raise ValueError("The computation returned an EstimatorSpec; return its tensors and ops")
+    tensors, operations = _split(trace, result)
+    program = Program(trace, tensors, operations)
+    return _host_graph(program, trace, tensors)
+
+
+def _split(trace: Trace, result: Any) -> tuple[list[Any], list[Any]]:
+    """The tensors and the ops that the function returned."""
+    tensors, operations = [], []
+    for one in [] if result is None else nest.flatten(result):
+        if isinstance(one, ops.Operation):
+            operations.append(one)
+        elif one is not None:
+            with trace.graph.as_default():
+                tensors.append(ops.convert_to_tensor(one))
+    return tensors, operations
+
+
+def _host_graph(program: Program, trace: Trace, tensors: Sequence[Any]) -> Any:
+    """Ops of the enclosing graph that read variables, run the program and assign variables."""
+    captures = trace.captures()
+    handles = [(outer, inner) for outer, inner in captures if is_resource(outer)]
+    others = [(outer, inner) for outer, inner in captures if not is_resource(outer)]
+    names = [_name_of(outer) for outer, _ in handles]
+    kinds = [_kind(outer) for outer, _ in handles]
+    changed = [number for number, (_, inner) in enumerate(handles) if _may_change(trace, inner)]
+    reads = [
+        gen_resource_variable_ops.read_variable_op(outer, kind)
+        for (outer, _), kind in zip(handles, kinds, strict=True)
+    ]
+    run = _Run(program, [inner.name for _, inner in others], names, [names[n] for n in changed])
+    types = [tensor.dtype for tensor in tensors] + [kinds[number] for number in changed]
+    given = [*(outer for outer, _ in others), *reads]
+    if context.executing_eagerly():
+        outputs = [ops.convert_to_tensor(value) for value in run(*(value.numpy() for value in given))]
+    else:
+        SessionRuns.add(ops.get_default_graph(), program)
+        outputs = _as_list(script_ops.numpy_function(run, given, types or [dtypes.bool], name="ipu_program"))
+    with ops.control_dependencies(outputs if not context.executing_eagerly() else []):
+        assigns = [
+            gen_resource_variable_ops.assign_variable_op(handles[number][0], outputs[len(tensors) + place])
+            for place, number in enumerate(changed)
+        ]
+    after = [*(one for one in assigns if one is not None), *(outputs if not types else [])]
+    if not tensors:
+        return control_flow_ops.group(*after, *outputs) if not context.executing_eagerly() else None
+    for output, tensor in zip(outputs, tensors, strict=False):
+        output.set_shape(tensor.shape)
+    with ops.control_dependencies(after if not context.executing_eagerly() else []):
+        return [array_ops.identity(output) for output in outputs[: len(tensors)]]
+
+
+class _Run:
+    """The function that TensorFlow calls to run a program."""
+
+    def __init__(self, program: Program, inputs: list[str], variables: list[str], changed: list[str]) -> None:
+        self.program, self.inputs, self.variables, self.changed = program, inputs, variables, changed
+        self._seeded = -1
+        self._local = threading.Lock()
+
+    def __call__(self, *arrays: Any) -> list[Any]:
+        try:
+            with self._local:
+                return self._run([np.asarray(array) for array in arrays])
+        except BaseException as error:
+            SessionRuns.failed(error)
+            raise
+
+    def _run(self, arrays: list[Any]) -> list[Any]:
+        count = len(self.inputs)
+        inputs = dict(zip(self.inputs, arrays[:count], strict=True))
+        before = dict(zip(self.variables, arrays[count:], strict=True))
+        self.program.seed(*seed())
+        results, after = self.program.run(inputs, before)
+        made = [after.get(name, before[name]).astype(before[name].dtype, copy=False) for name in self.changed]
+        return [*results, *made] or [np.asarray(True)]
+
+
+def _as_list(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, list | tuple) else [value]
+
+
+def _name_of(handle: Any) -> str:
+    return getattr(getattr(handle, "op", None), "name", None) or str(id(handle))
+
+
+def _kind(handle: Any) -> Any:
+    from tensorflow.python.ops import handle_data_util
+
+    data = handle_data_util.get_resource_handle_data(handle)
+    return dtypes.as_dtype(data.shape_and_type[0].dtype)
+
+
+def _may_change(trace: Trace, handle: tensor_lib.Tensor) -> bool:
+    """Whether an op of the trace may assign the variable."""
+    return any(op.type not in _READS for op in handle.consumers())

@@ -1,0 +1,166 @@
+"""Infeed queue: the elements of a data set, one for each replica in every iteration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from tensorflow.python.data.ops import dataset_ops
+from tensorflow.python.eager import context
+from tensorflow.python.framework import errors, ops
+from tensorflow.python.ops import control_flow_ops, gen_dataset_ops, gen_experimental_dataset_ops, script_ops
+from tensorflow.python.util import nest
+
+from ipu_emu.tensorflow.api.ipu_outfeed_queue import check_ordinal
+from ipu_emu.tensorflow.program.prefetching import Prefetcher
+from ipu_emu.tensorflow.tracing.trace import current_trace
+
+__all__ = ["IPUInfeedQueue", "IPUIterator", "IPUOwnedIterator", "ScopedIPUInfeedQueue"]
+
+_DEFAULT_DEPTH, _DEPTH_LIMIT = 3, 256
+
+
+class IPUInfeedQueue:
+    """A queue over a ``tf.data`` data set; a string as second argument is the feed name of early releases."""
+
+    def __init__(
+        self,
+        dataset: Any,
+        device_ordinal: int | str | None = None,
+        prefetch_depth: int | None = None,
+        optimise_latency: bool = False,
+        *,
+        feed_name: str | None = None,
+        replication_factor: int | None = None,
+        data_to_prefetch: int | None = None,
+    ) -> None:
+        check_ordinal(device_ordinal)
+        self._depth = prefetch_depth or _DEFAULT_DEPTH
+        if self._depth < 1:
+            raise ValueError("prefetch_depth must be greater than zero")
+        if self._depth >= _DEPTH_LIMIT:
+            raise ValueError(f"prefetch_depth must be less than {_DEPTH_LIMIT}")
+        if not isinstance(dataset, dataset_ops.DatasetV2 | dataset_ops.DatasetV1):
+            raise TypeError(f"IPUInfeedQueue takes a tf.data.Dataset, found {type(dataset).__name__}")
+        self._dataset = dataset
+        self._spec = dataset.element_spec
+        _check_spec(self._spec)
+        self._dequeued = False
+        self._prefetcher: Prefetcher | None = None
+        self._initializer: Any = None
+        if not context.executing_eagerly():
+            self._variant = self._serialised()
+        self._deleted = False
+
+    def _serialised(self) -> Any:
+        """The data set as a value that a session can compute."""
+        return gen_dataset_ops.dataset_to_graph_v2(
+            self._dataset._variant_tensor, external_state_policy=1, strip_device_assignment=True
+        )
+
+    @property
+    def number_of_tuple_elements(self) -> int:
+        """The number of tensors of an element."""
+        return len(nest.flatten(self._spec))
+
+    @property
+    def dequeued(self) -> bool:
+        """Whether a program dequeues it."""
+        return self._dequeued
+
+    @property
+    def initializer(self) -> Any:
+        """An op that starts the queue; in eager mode it starts at once."""
+        if context.executing_eagerly():
+            if self._prefetcher is None:
+                self._start(self._dataset)
+            return None
+        if self._initializer is not None:
+            raise ValueError("The IPUInfeedQueue `initializer` function can only be called once.")
+        with ops.init_scope():
+            done = script_ops.numpy_function(self._restart, [self._variant], [], name="infeed_initializer")
+        self._initializer = done if isinstance(done, ops.Operation) else control_flow_ops.group(done)
+        return self._initializer
+
+    def _restart(self, serialised: bytes) -> None:
+        with ops.init_scope(), context.eager_mode(), ops.device("CPU:0"):
+            variant = gen_experimental_dataset_ops.dataset_from_graph(serialised)
+            self._start(dataset_ops._VariantDataset(variant, self._spec))
+
+    def _start(self, dataset: Any) -> None:
+        if self._prefetcher is not None:
+            self._prefetcher.close()
+        self._prefetcher = Prefetcher(dataset, self._depth)
+
+    def _dequeue(self) -> Any:
+        """Return the tensors of an element of the program that is being compiled."""
+        trace = current_trace()
+        if trace is None:
+            raise ValueError("An infeed can only be dequeued in a program that is compiled for the IPU.")
+        self._dequeued = True
+        use = trace.position()  # each call takes an element of its own
+        with ops.name_scope("infeed"):
+            flat = [
+                trace.placeholder(spec.dtype, spec.shape, "infeed", (self, number, use), f"element_{number}")
+                for number, spec in enumerate(nest.flatten(self._spec))
+            ]
+        return nest.pack_sequence_as(self._spec, flat)
+
+    def get_next(self) -> Any:
+        """Raise ValueError: the program dequeues."""
+        raise ValueError("`get_next` is obsolete: an infeed is dequeued by the loop or the pipeline that takes it.")
+
+    def next_element(self) -> list[Any]:
+        """The arrays of the next element; raise OutOfRangeError at the end of the data."""
+        if self._prefetcher is None:
+            raise errors.FailedPreconditionError(
+                None, None, "The infeed is not initialised; run its initializer before the program"
+            )
+        return self._prefetcher.take()
+
+    @property
+    def deleter(self) -> Any:
+        """An op that stops the queue."""
+        if context.executing_eagerly():
+            self._stop()
+            return None
+        with ops.init_scope():
+            return script_ops.numpy_function(self._stop, [], [], name="infeed_deleter")
+
+    def _stop(self) -> None:
+        if self._prefetcher is not None:
+            self._prefetcher.close()
+            self._prefetcher = None
+
+
+class ScopedIPUInfeedQueue(IPUInfeedQueue):
+    """An infeed that ends with its Python object."""
+
+
+class IPUIterator:
+    """An iterator over a data set for programs of a strategy."""
+
+    def __init__(self, dataset: Any = None, **options: Any) -> None:
+        self._queue = IPUInfeedQueue(dataset, **options)
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        return self._queue._dequeue()
+
+
+IPUOwnedIterator = IPUIterator
+
+
+def _check_spec(spec: Any) -> None:
+    """Raise ValueError for elements without fixed sizes, and for nested ones."""
+    parts = spec.values() if isinstance(spec, dict) else spec if isinstance(spec, tuple | list) else [spec]
+    if any(isinstance(part, dict | tuple | list) for part in parts):
+        raise ValueError("Nested list/tuple input shapes are not supported")
+    for part in parts:
+        shape = getattr(part, "shape", None)
+        if shape is None or not shape.is_fully_defined():
+            raise ValueError(
+                f"Output shape {shape} is not fully defined. If using tf.Dataset.batch, set `drop_remainder=True`."
+            )

@@ -1,0 +1,170 @@
+"""Outfeed queue: results that a program enqueues in every iteration, and the host dequeues."""
+
+from __future__ import annotations
+
+from enum import Enum
+from threading import Lock
+from typing import Any
+
+import numpy as np
+from tensorflow.python.eager import context
+from tensorflow.python.framework import ops, tensor_shape
+from tensorflow.python.ops import control_flow_ops, script_ops
+from tensorflow.python.util import nest
+
+from ipu_emu.tensorflow.tracing.trace import current_trace
+
+__all__ = ["IPUOutfeedMode", "IPUOutfeedQueue", "ScopedIPUOutfeedQueue"]
+
+
+class IPUOutfeedMode(Enum):
+    """Whether an outfeed keeps all elements or the last one."""
+
+    ALL = "all"
+    LAST = "get_last"
+
+
+class IPUOutfeedQueue:
+    """A queue of results. A string in the place of the mode is the feed name of early releases, and is ignored."""
+
+    def __init__(
+        self,
+        outfeed_mode: IPUOutfeedMode | str | None = None,
+        device_ordinal: int | None = None,
+        buffer_depth: int = 3,
+        optimise_latency: bool = False,
+        *,
+        feed_name: str | None = None,
+        outfeed_all: bool | None = None,
+        replication_factor: int | None = None,
+        io_batch_size: int = 1,
+    ) -> None:
+        if buffer_depth < 1:
+            raise ValueError(f"Outfeed buffer depth cannot be less than 1, not {buffer_depth}")
+        check_ordinal(device_ordinal)
+        self._mode = _mode(outfeed_mode, outfeed_all)
+        self._structure: Any = None
+        self._specs: list[tuple[Any, Any]] = []
+        self._kept: list[list[Any]] = []
+        self._lock = Lock()
+        self._enqueued = False
+        #: Micro-batches whose values are added up before they are kept; set by a pipeline.
+        self.added = 1
+        self.added_dtype: Any = None
+
+    @property
+    def enqueued(self) -> bool:
+        """Whether a program enqueues the outfeed."""
+        return self._enqueued
+
+    @property
+    def keeps_all(self) -> bool:
+        """Whether all elements are kept."""
+        return self._mode is IPUOutfeedMode.ALL or self.added > 1
+
+    def enqueue(self, tensors: Any) -> Any:
+        """Enqueue a tensor, or a tuple or dict of tensors, in every iteration; return an op."""
+        trace = current_trace()
+        if trace is None:
+            raise ValueError("An outfeed can only be enqueued in a program that is compiled for the IPU.")
+        if self._enqueued:
+            raise ValueError("An outfeed can only be enqueued once.")
+        if isinstance(tensors, dict) and not all(isinstance(key, str) for key in tensors):
+            raise TypeError("The keys of an enqueued dict must be strings.")
+        self._enqueued = True
+        flat = [ops.convert_to_tensor(one) for one in nest.flatten(tensors)]
+        self._structure = nest.map_structure(lambda one: 0, tensors)
+        self._specs = [(self._dtype(one.dtype), one.shape) for one in flat]
+        return trace.effect(flat, "outfeed", self)
+
+    def _dtype(self, dtype: Any) -> Any:
+        return dtype if self.added_dtype is None else self.added_dtype
+
+    def put(self, arrays: list[Any], replicas: int) -> None:
+        """Take the elements of a run: for each array of an element [enqueues, replicas, ...]."""
+        if self.added > 1:
+            arrays = [self._sums(array) for array in arrays]
+        if replicas == 1:
+            arrays = [array[:, 0] for array in arrays]
+        with self._lock:
+            if self._mode is IPUOutfeedMode.LAST:
+                self._kept = [[array[-1] for array in arrays]]
+            else:
+                self._kept.append(arrays)
+
+    def _sums(self, array: Any) -> Any:
+        """The sum of the values of each batch, one addition after the other."""
+        if self.added_dtype is not None:
+            array = array.astype(self.added_dtype.as_numpy_dtype)
+        batches = array.reshape(-1, self.added, *array.shape[1:])
+        total = batches[:, 0].copy()
+        for number in range(1, self.added):
+            total += batches[:, number]
+        return total
+
+    def dequeue(self, wait_for_completion: bool = False) -> Any:
+        """Return all elements since the last call, or the last one, in the structure of an element."""
+        if not self._enqueued:
+            raise ValueError("Trying to dequeue an outfeed which has not been enqueued.")
+        types = [dtype for dtype, _ in self._specs]
+        if context.executing_eagerly():
+            made = [ops.convert_to_tensor(array) for array in self._take()]
+        else:
+            with ops.init_scope():
+                found = script_ops.numpy_function(self._take, [], types, name="outfeed_dequeue")
+            made = list(found) if isinstance(found, list | tuple) else [found]
+            for tensor, (_, shape) in zip(made, self._specs, strict=True):
+                if self._mode is IPUOutfeedMode.ALL:
+                    rank = shape.rank
+                    tensor.set_shape(tensor_shape.TensorShape(None) if rank is None else tensor.shape)
+        return nest.pack_sequence_as(self._structure, made)
+
+    def _take(self) -> list[Any]:
+        with self._lock:
+            kept = self._kept
+            if self._mode is IPUOutfeedMode.ALL:
+                self._kept = []
+        if self._mode is IPUOutfeedMode.LAST:
+            if not kept:
+                raise ValueError("The outfeed is empty; run the program that enqueues it first")
+            return [np.array(array) for array in kept[-1]]
+        if not kept:
+            return [np.empty((0, *shape.as_list()), dtype.as_numpy_dtype) for dtype, shape in self._specs]
+        columns = zip(*kept, strict=True)
+        return [np.concatenate(parts) if len(parts) > 1 else np.ascontiguousarray(parts[0]) for parts in columns]
+
+    @property
+    def deleter(self) -> Any:
+        """An op that deletes the queue."""
+        return control_flow_ops.no_op() if not context.executing_eagerly() else None
+
+    def __iter__(self) -> Any:
+        if not context.executing_eagerly():
+            raise RuntimeError("IPUOutfeedQueue can only be iterated over in eager mode.")
+        if self._mode is not IPUOutfeedMode.ALL:
+            raise RuntimeError("IPUOutfeedQueue can only be iterated over if the mode is IPUOutfeedMode.ALL.")
+        rows = [tensor.numpy() for tensor in nest.flatten(self.dequeue())]
+        for number in range(len(rows[0]) if rows else 0):
+            yield nest.pack_sequence_as(self._structure, [ops.convert_to_tensor(row[number]) for row in rows])
+
+
+class ScopedIPUOutfeedQueue(IPUOutfeedQueue):
+    """An outfeed that ends with its Python object."""
+
+
+def _mode(mode: IPUOutfeedMode | str | None, everything: bool | None) -> IPUOutfeedMode:
+    if isinstance(mode, IPUOutfeedMode):
+        return mode
+    if everything is False:
+        return IPUOutfeedMode.LAST
+    return next((known for known in IPUOutfeedMode if known.value == mode), IPUOutfeedMode.ALL)
+
+
+def check_ordinal(value: Any) -> None:
+    """Raise ValueError for what is no number of a device; a string is a feed name of early releases."""
+    if value is None or isinstance(value, str):
+        return
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError("Device ordinal must be an integer")
+    if value < 0:
+        raise ValueError("Device ordinal must be >= 0")

@@ -1,0 +1,147 @@
+"""Loops: programs that run a body several times on the device without returning to the host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tensorflow.python.framework import ops
+from tensorflow.python.framework import tensor as tensor_lib
+from tensorflow.python.util import nest
+
+from ipu_emu.tensorflow.api.ipu_infeed_queue import IPUInfeedQueue
+from ipu_emu.tensorflow.tracing.trace import Carried, Section, Trace, current_trace
+
+__all__ = ["repeat", "while_loop"]
+
+_MOST_INLINED = 4096
+
+
+def repeat(
+    n: Any,
+    body: Callable[..., Any],
+    inputs: Any = None,
+    infeed_queue: IPUInfeedQueue | None = None,
+    use_while_v1: bool = True,
+) -> Any:
+    """Run ``body`` ``n`` times; its outputs are its inputs of the next iteration. Return its last outputs."""
+    trace = _trace("repeat")
+    values = _inputs(inputs)
+    if trace.section is not None:
+        return _inlined(int(n), body, values, infeed_queue)
+    section = Section("loop", trace.position(), batches=int(n))
+    with trace.in_section(section):
+        starts = [trace.placeholder(one.dtype, one.shape, "carried", None, "carried") for one in values]
+        tensors, operations = _called(body, starts, infeed_queue)
+        _check_types(values, tensors)
+        section.roots = operations
+        section.carried = [Carried(*one) for one in zip(values, starts, tensors, strict=True)]
+        _check_accumulation(section)
+    return tensors if tensors else trace.nothing(operations, "repeat")
+
+
+def while_loop(
+    condition: Callable[..., Any],
+    body: Callable[..., Any],
+    inputs: Any = None,
+    infeed_queue: IPUInfeedQueue | None = None,
+    maximum_iterations: int | None = None,
+    use_while_v1: bool = True,
+) -> Any:
+    """Run ``body`` for as long as ``condition`` of its inputs holds; return its last outputs."""
+    trace = _trace("while_loop")
+    values = _inputs(inputs)
+    if trace.section is not None:
+        raise NotImplementedError("A while_loop in another loop is not supported; use repeat")
+    first = ops.convert_to_tensor(condition(*values))
+    section = Section("while", trace.position())
+    with trace.in_section(section):
+        starts = [trace.placeholder(one.dtype, one.shape, "carried", None, "carried") for one in values]
+        tensors, operations = _called(body, starts, infeed_queue)
+        _check_types(values, tensors)
+        section.roots = operations
+        section.carried = [Carried(*one) for one in zip(values, starts, tensors, strict=True)]
+        section.condition = ops.convert_to_tensor(condition(*tensors))
+        section.count = (first, maximum_iterations)
+    return tensors if tensors else trace.nothing(operations, "while_loop")
+
+
+def _trace(name: str) -> Trace:
+    trace = current_trace()
+    if trace is None:
+        raise ValueError(f"loops.{name} must be called in a function that ipu_compiler.compile compiles")
+    return trace
+
+
+def _inputs(inputs: Any) -> list[Any]:
+    given = [] if inputs is None else list(inputs) if isinstance(inputs, list | tuple) else [inputs]
+    return [ops.convert_to_tensor(one) for one in given]
+
+
+def _called(
+    body: Callable[..., Any], starts: Sequence[Any], infeed_queue: IPUInfeedQueue | None
+) -> tuple[list[Any], list[Any]]:
+    """The tensors and the ops that an iteration returns."""
+    arguments, named = list(starts), dict[str, Any]()
+    if infeed_queue is not None:
+        if not isinstance(infeed_queue, IPUInfeedQueue):
+            raise TypeError("infeed_queue is not an instance of ipu_infeed_queue.IPUInfeedQueue")
+        element = infeed_queue._dequeue()
+        if isinstance(element, dict):
+            named = element
+        else:
+            arguments += element if isinstance(element, tuple | list) else [element]
+    return split_outputs(body(*arguments, **named))
+
+
+def split_outputs(result: Any) -> tuple[list[Any], list[Any]]:
+    """The tensors, then the ops, that a body returned; raise ValueError for another order."""
+    flat = [] if result is None else nest.flatten(result)
+    flat = [one if isinstance(one, ops.Operation) else _tensor(one) for one in flat if one is not None]
+    tensors = [one for one in flat if isinstance(one, tensor_lib.Tensor)]
+    operations = [one for one in flat if isinstance(one, ops.Operation)]
+    if [id(one) for one in flat] != [id(one) for one in (*tensors, *operations)]:
+        raise ValueError("IPU loop body must return zero or more Tensor values followed by zero or more Operations.")
+    return tensors, operations
+
+
+def _tensor(value: Any) -> Any:
+    try:
+        return ops.convert_to_tensor(value)
+    except (TypeError, ValueError):
+        raise TypeError(
+            "IPU loop body must return zero or more Tensor values followed by zero or more Operations."
+        ) from None
+
+
+def _check_types(inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+    given, made = [one.dtype for one in inputs], [one.dtype for one in outputs]
+    if given != made:
+        raise TypeError(
+            f"The body of the loop returns tensors of the types {[t.name for t in made]}, and its inputs are "
+            f"{[t.name for t in given]}; return one tensor of the same type for each input"
+        )
+
+
+def _check_accumulation(section: Section) -> None:
+    """Divide the iterations of a loop with gradient accumulation into batches of micro-batches."""
+    count = 1 if section.kind == "pipeline" else section.accumulation
+    if section.batches % count:
+        raise ValueError(
+            f"Detected a gradient accumulation operation with {count} number of mini batches inside a loop with "
+            f"{section.batches} iterations. Please make sure that the number of iterations is a multiple of the "
+            "number of mini batches."
+        )
+    section.batches //= count
+
+
+def _inlined(n: int, body: Callable[..., Any], values: list[Any], infeed_queue: IPUInfeedQueue | None) -> Any:
+    """A loop in another loop: the body as often as it runs."""
+    if n > _MOST_INLINED:
+        raise NotImplementedError(f"An inner loop has {n} iterations; use at most {_MOST_INLINED}")
+    trace = _trace("repeat")
+    tensors, operations = values, list[Any]()
+    for _ in range(n):
+        with ops.control_dependencies(operations):
+            tensors, operations = _called(body, tensors, infeed_queue)
+    return tensors if tensors else trace.nothing(operations, "repeat")

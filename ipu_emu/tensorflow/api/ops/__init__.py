@@ -1,0 +1,1 @@
+"""Ops: the modules of ``tensorflow.python.ipu.ops``."""

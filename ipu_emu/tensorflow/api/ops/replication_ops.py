@@ -1,0 +1,23 @@
+"""Replication: the number of a replica, and how many there are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tensorflow.python.framework import dtypes
+from tensorflow.python.ops import array_ops
+
+from ipu_emu.tensorflow.tracing.collectives import trace_of
+
+__all__ = ["replication_factor", "replication_index"]
+
+
+def replication_index(name: str | None = None) -> Any:
+    """The number of the replica that computes this."""
+    return trace_of("replication_index").placeholder(dtypes.int32, [], "replication_index", None, name)
+
+
+def replication_factor(name: str | None = None) -> Any:
+    """The number of replicas."""
+    made = trace_of("replication_factor").placeholder(dtypes.int32, [], "replication_factor", None, name)
+    return array_ops.identity(made)

@@ -1,0 +1,80 @@
+"""Scopes: where ops run, and attributes of ops."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from tensorflow.python.ops import variable_scope
+
+from ipu_emu.tensorflow.devices import device_number, on_ipu
+from ipu_emu.tensorflow.tracing.trace import current_trace
+
+__all__ = [
+    "frontend_attribute",
+    "ipu_jit_scope",
+    "ipu_scope",
+    "ipu_shard",
+    "outside_compilation_scope",
+    "partials_type",
+    "stochastic_rounding",
+]
+
+
+@contextmanager
+def ipu_scope(device: str) -> Iterator[None]:
+    """Place ops on an IPU device, and use resource variables."""
+    number = device_number(device)
+    if number is None:
+        raise ValueError(f"ipu_scope takes the name of an IPU such as /device:IPU:0, not {device!r}")
+    with on_ipu(number), variable_scope.variable_scope("", use_resource=True, reuse=variable_scope.AUTO_REUSE):
+        yield
+
+
+@contextmanager
+def ipu_shard(index: int | Iterable[int]) -> Iterator[None]:
+    """Place ops on a shard, or on several."""
+    chosen = (index,) if isinstance(index, int) else tuple(index)
+    if any(not isinstance(one, int) or one < 0 for one in chosen):
+        raise ValueError(f"ipu_shard takes the numbers of shards, from 0 on, not {index!r}")
+    trace = current_trace()
+    first = trace.position() if trace is not None else 0
+    try:
+        yield
+    finally:
+        if trace is not None:
+            trace.shards.append((first, trace.position(), chosen))
+
+
+@contextmanager
+def ipu_jit_scope(ipu_scope: Any) -> Iterator[None]:
+    """Do nothing: what is compiled is said by ``compile``."""
+    yield
+
+
+@contextmanager
+def frontend_attribute(attribute_name: str, attribute_value: str, restore_to: str | None = None) -> Iterator[None]:
+    """Accept an attribute of ops."""
+    yield
+
+
+@contextmanager
+def stochastic_rounding(override: bool) -> Iterator[None]:
+    """Accept a rounding for some ops; the configuration's rounding holds for all."""
+    yield
+
+
+@contextmanager
+def partials_type(override: Any) -> Iterator[None]:
+    """Accept a type of partial sums; sums of FLOAT16 are in FLOAT."""
+    yield
+
+
+def outside_compilation_scope(name: str = "outside") -> Any:
+    """Raise an error: no op of a compiled function runs on the host."""
+    if current_trace() is None:
+        raise ValueError("outside_compilation_scope is only allowed in compiled functions")
+    raise NotImplementedError(
+        "outside_compilation_scope is not supported; compute these ops before or after the compiled function"
+    )

@@ -1,0 +1,34 @@
+"""Devices: the scopes that place ops on an IPU, a device that TensorFlow itself does not know."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+__all__ = ["current_device", "device_number", "on_ipu"]
+
+_IPU = re.compile(r"(?:^|/)(?:device:)?IPU:?(\d+)?$", re.IGNORECASE)
+_scopes: list[int] = []
+
+
+def device_number(name: Any) -> int | None:
+    """The number of the IPU device that ``name`` names, None for other devices."""
+    found = _IPU.search(name) if isinstance(name, str) else None
+    return None if found is None else int(found.group(1) or 0)
+
+
+def current_device() -> int | None:
+    """The device of the innermost scope, None outside of scopes."""
+    return _scopes[-1] if _scopes else None
+
+
+@contextmanager
+def on_ipu(number: int) -> Iterator[None]:
+    """Place ops on an IPU device."""
+    _scopes.append(number)
+    try:
+        yield
+    finally:
+        _scopes.pop()

@@ -1,0 +1,90 @@
+"""Finder: the names of TensorFlow for the IPU as modules of the emulator.
+
+    tensorflow.python.ipu          ipu_emu.tensorflow.api
+    tensorflow.python.ipu.ops.x    ipu_emu.tensorflow.api.ops.x
+
+A program gets them by ``python -m ipu_emu.compat program.py``, or by ``import ipu_emu.tensorflow.install``.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
+from types import ModuleType
+
+from ipu_emu.tensorflow.versions import check_versions
+
+__all__ = ["Finder", "install", "uninstall"]
+
+_IPU, _API = "tensorflow.python.ipu", "ipu_emu.tensorflow.api"
+#: Modules that exist under a second name.
+_MOVED = {"pipelining_ops": "ops.pipelining_ops", "cross_replica_ops": "ops.cross_replica_ops"}
+#: Modules of the reference that are refused, and what to do instead.
+_REFUSED = {
+    "serving": "export the model with TensorFlow's own means",
+    "embedded_runtime": "run the program in a session",
+    "application_compile_op": "run the program in a session",
+    "custom_ops": "write the op in terms of TensorFlow's ops",
+    "vertex_edsl": "write the op in terms of TensorFlow's ops",
+    "autoshard": "place ops with scopes.ipu_shard, or use a pipeline",
+    "autoshard_cnn": "place ops with scopes.ipu_shard, or use a pipeline",
+    "ops.f8_ops": "use FLOAT16",
+    "embedding_ops.HostEmbedding": "keep the table in a variable",
+}
+
+
+class _Alias(Loader):
+    """Loads a module that exists under another name."""
+
+    def __init__(self, target: str) -> None:
+        self._target = target
+        self._own: ModuleSpec | None = None
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        module = import_module(self._target)
+        self._own = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Do nothing: the module has been executed already, under its own name."""
+        module.__spec__ = self._own
+
+
+class Finder(MetaPathFinder):
+    """Finds the names below ``tensorflow.python.ipu``."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname != _IPU and not fullname.startswith(_IPU + "."):
+            return None
+        check_versions()
+        from ipu_emu.tensorflow import patches
+
+        patches.apply()
+        rest = fullname[len(_IPU) + 1 :]
+        name = _MOVED.get(rest, rest)
+        module = f"{_API}.{name}" if name else _API
+        if rest in _REFUSED:
+            raise ModuleNotFoundError(f"{fullname} is not part of the emulator; {_REFUSED[rest]}", name=fullname)
+        found = find_spec(module)
+        if found is None:
+            raise ModuleNotFoundError(
+                f"{fullname} is not part of the emulator (see docs/tensorflow.md for what is)", name=fullname
+            )
+        return ModuleSpec(fullname, _Alias(module), is_package=found.submodule_search_locations is not None)
+
+
+def install() -> None:
+    """Find the names from now on; a second call changes nothing."""
+    if not any(isinstance(finder, Finder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, Finder())
+
+
+def uninstall() -> None:
+    """Find them no longer."""
+    sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, Finder)]

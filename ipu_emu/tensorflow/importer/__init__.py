@@ -1,0 +1,1 @@
+"""Importer: a traced TensorFlow graph as ops of the emulator."""

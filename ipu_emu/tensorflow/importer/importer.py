@@ -1,0 +1,323 @@
+"""Importer: imports the ops of a section one by one, by the rule of their type, into a graph of the emulator.
+
+An op whose inputs are all known is folded. Variables are in static single assignment: reads give their present value,
+and each variable that was assigned is changed once, at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ipu_emu.compiler.gradients.gradient import Gradient
+from ipu_emu.errors import EmulatorError
+from ipu_emu.graph import Graph, Op, Phase, Place, Role, Tensor
+from ipu_emu.graph.dtype import dtype_of
+from ipu_emu.graph.op import GRAPHCORE
+from ipu_emu.ops import TABLE, Value, append
+from ipu_emu.ops.random.counter_rng import STREAM_ID, key_in
+from ipu_emu.tensorflow.importer.folding import fold
+from ipu_emu.tensorflow.importer.node import Node, refused
+from ipu_emu.tensorflow.importer.rules.control import merged
+from ipu_emu.tensorflow.importer.rules.table import RULES
+from ipu_emu.tensorflow.importer.values import Held, Imported, Known, Variable, device_dtype, on_device
+
+__all__ = ["Importer", "Position"]
+
+_LAST = [0, 2, 3, 1]  # [N, C, H, W] as [N, H, W, C]
+_FIRST = [0, 3, 1, 2]
+#: Ops whose result follows from shapes alone.
+_OF_SHAPES = frozenset({"Shape", "ShapeN", "Size", "Rank", "ZerosLike", "OnesLike", "VariableShape"})
+#: Ops that pass lists, handles or any value through.
+_TRANSPARENT = frozenset({"Identity", "IdentityN", "NoOp", "PartitionedCall", "StatefulPartitionedCall"})
+
+
+@dataclass(frozen=True)
+class Position:
+    """The part of a step, and the place, of the ops that an op of TensorFlow becomes."""
+
+    phase: Phase = Phase.FORWARD
+    place: Place = field(default_factory=Place)
+
+
+@dataclass
+class _State:
+    """The present value of a variable, where it is used, and where it was assigned."""
+
+    variable: Variable
+    value: Value
+    assigned: Position | None = None
+    phases: set[Phase] = field(default_factory=set)
+    home: Place | None = None
+
+
+#: Imports an op that is marked; returns None where the op has no marker.
+Marked = Callable[[Any, list[Imported]], "list[Any] | None"]
+
+
+class Importer:
+    """Imports ops into ``graph``.
+
+    ``position_of`` says where an op belongs; ``marked`` imports the ops that mean something else than TensorFlow's.
+    """
+
+    def __init__(
+        self, position_of: Callable[[Any], Position], marked: Marked, *, replicas: int = 1, norm_group: int = 1
+    ) -> None:
+        self.graph = Graph()
+        self.replicas, self.norm_group = replicas, norm_group
+        self.position = Position()
+        self.values: dict[str, Imported] = {}
+        self.variables: dict[str, _State] = {}
+        self.gradients: list[Gradient] = []
+        #: Where the ops that computed an id belong.
+        self.made: dict[str, Position] = {}
+        self._position_of, self._marked = position_of, marked
+        self._label, self._op = "", None
+        self._turned: dict[tuple[str, Position], Value] = {}
+        self._constants: dict[tuple[Any, ...], Value] = {}
+
+    # Ops of TensorFlow
+
+    def run(self, tf_ops: Iterable[Any]) -> None:
+        """Import ``tf_ops``, in an order in which each comes after its inputs."""
+        for op in tf_ops:
+            self.position = self._position_of(op)
+            self._import(op, self.values)
+
+    def _import(self, op: Any, values: dict[str, Imported]) -> None:
+        inputs = [values[tensor.name] for tensor in op.inputs]
+        self._label, self._op = op.name, op
+        outputs = self._marked(op, inputs) if values is self.values else None
+        if outputs is None:
+            outputs = self._outputs(op, inputs)
+        for tensor, value in zip(op.outputs, outputs, strict=False):
+            values[tensor.name] = Held(value) if isinstance(value, Value) else value
+
+    def _outputs(self, op: Any, inputs: list[Imported]) -> list[Any]:
+        rule = RULES.get(op.type)
+        known = all(isinstance(one, Known) for one in inputs)
+        if known and not op.op_def.is_stateful and op.type not in _TRANSPARENT and op.type != "Placeholder":
+            try:
+                return [Known(array) for array in fold(op, [one.array for one in inputs])]  # type: ignore[union-attr]
+            except Exception as error:  # an op without a kernel for eager execution
+                if rule is None:
+                    raise refused(op, f"it cannot be computed when the program is compiled: {error}") from error
+        if rule is None:
+            raise refused(
+                op,
+                "the emulated IPU has no such op; compute it in the data set, on the host before the program, or by "
+                "other ops",
+            )
+        try:
+            made = rule(Node(op, inputs, self))
+        except EmulatorError as error:
+            if str(op.name) in str(error):
+                raise
+            raise refused(op, str(error.args[0] if error.args else error)) from error
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+            raise refused(op, f"its operands do not fit: {type(error).__name__}: {error}") from error
+        return list(made) if isinstance(made, list | tuple) else [made]
+
+    # Functions
+
+    def function_of(self, op: Any, name: str) -> Any:
+        """The graph of the function that the attribute ``name`` names."""
+        return self._function(op, op.get_attr(name).name)
+
+    def functions_of(self, op: Any, name: str) -> list[Any]:
+        return [self._function(op, one.name) for one in op.get_attr(name)]
+
+    def _function(self, op: Any, name: str) -> Any:
+        graph = op.graph
+        while graph is not None:
+            found = graph._get_function(name)  # there is no public way to the graph of a function
+            if found is not None:
+                body = getattr(found, "graph", None)
+                if body is not None:
+                    return body
+            graph = getattr(graph, "outer_graph", None)
+        raise refused(op, f"its function {name} was not found")
+
+    def call(self, function: Any, inputs: Sequence[Imported]) -> list[Imported]:
+        """Import the body of ``function`` in place; return its outputs."""
+        values = {tensor.name: given for tensor, given in zip(function.inputs, inputs, strict=True)}
+        outer = self._label, self._op
+        for op in function.get_operations():
+            if op.type == "Placeholder" and op.outputs[0].name in values:
+                continue
+            self._import(op, values)
+        self._label, self._op = outer
+        return [values[tensor.name] for tensor in function.outputs]
+
+    def branch(self, node: Node, functions: Sequence[Any]) -> list[Any]:
+        """The outputs of the branch that input 0 selects: the first of two if it is true, or by its number."""
+        chosen, inputs = node.inputs[0], node.inputs[1:]
+        two = node.op.type in ("If", "StatelessIf")
+        if isinstance(chosen, Known):
+            number = (0 if chosen.array.reshape(-1)[0] else 1) if two else int(chosen.array)
+            number = number if 0 <= number < len(functions) else len(functions) - 1
+            return self.call(functions[number], inputs)
+        selector = node.x.shaped(())
+        before = {name: state.value for name, state in self.variables.items()}
+        results, finals = [], []
+        for function in functions:
+            for name, value in before.items():
+                self.variables[name].value = value
+            results.append(self.call(function, inputs))
+            finals.append({name: state.value for name, state in self.variables.items()})
+        conditions = [selector if two else selector.op("Equal", selector.like(i)) for i in range(len(functions) - 1)]
+        return self._selected(node, conditions, results, finals)
+
+    def _selected(self, node: Node, conditions: list[Value], results: list[Any], finals: list[Any]) -> list[Any]:
+        """Of each output, and of each variable, the one of the branch whose condition holds."""
+        made = list(results[-1])
+        for condition, values in zip(conditions[::-1], results[-2::-1], strict=True):
+            made = [merged(node, condition, a, b) for a, b in zip(values, made, strict=True)]
+        for name, state in self.variables.items():
+            value = finals[-1].get(name, state.value)
+            for condition, ends in zip(conditions[::-1], finals[-2::-1], strict=True):
+                other = ends.get(name, value)
+                value = value if other is value else condition.op("Where", other, value)
+            state.value = value
+        return made
+
+    # Ops of the emulator
+
+    def value(self, tensor: Tensor) -> Value:
+        """Return a tensor of the graph as a value to compute with."""
+        return Value(tensor, self._emit, self.graph.constant)
+
+    def _emit(self, type: str, inputs: Sequence[Value], attributes: dict[str, Any], outputs: int) -> list[Value]:
+        return self.apply(type, inputs, attributes, outputs)
+
+    def apply(self, type: str, inputs: Sequence[Value], attributes: dict[str, Any], outputs: int = 1) -> list[Value]:
+        """Append an op at the present position."""
+        domain = "" if ("", type) in TABLE.table else GRAPHCORE
+        names = tuple(self.graph.unused(f"{self._label}:{index}") for index in range(outputs))
+        where = self.position
+        op = Op(
+            type, tuple(value.tensor.id for value in inputs), names, attributes, domain, 10, self._label,
+            where.phase, where.place,
+        )  # fmt: skip
+        made = append(self.graph, op)
+        self.made |= dict.fromkeys(names, where)
+        return [self.value(tensor) for tensor in made]
+
+    def constant(self, array: NDArray[Any]) -> Value:
+        """Return a constant, once for equal arrays that are small."""
+        array = on_device(np.asarray(array))
+        kind = dtype_of(array)
+        key = (kind.name, array.shape, array.tobytes() if array.size <= 64 else id(array))
+        if key not in self._constants:
+            if not array.shape and kind.is_float:
+                self._constants[key] = self.value(self.graph.constant(float(array), Tensor("", kind, ())))
+                return self._constants[key]
+            id_ = self.graph.unused(f"constant/{len(self._constants)}")
+            tensor = self.graph.add(Tensor(id_, kind, array.shape, Role.CONSTANT), np.ascontiguousarray(array))
+            self._constants[key] = self.value(tensor)
+        return self._constants[key]
+
+    def plain(self, held: Held) -> Value:
+        """Return a tensor in TensorFlow's order of axes."""
+        return self._turn(held.value, _LAST) if held.channels_first else held.value
+
+    def first(self, held: Held) -> Value:
+        """Return a batch of images in the order [N, C, H, W]."""
+        return held.value if held.channels_first else self._turn(held.value, _FIRST)
+
+    def _turn(self, value: Value, perm: list[int]) -> Value:
+        key = (value.tensor.id, self.position)
+        if key not in self._turned:
+            self._turned[key] = value.op("Transpose", perm=perm)
+        return self._turned[key]
+
+    def random(self, type: str, shape: Sequence[int], numpy: Any, values: Sequence[float], salt: str) -> Value:
+        """Return random numbers that depend on ``salt`` and on the replica, the step and the micro-batch."""
+        key = self.value(self.graph.tensor(key_in(self.graph)))
+        attributes = {
+            "shape": list(shape),
+            "dtype": device_dtype(numpy).onnx,
+            "values": list(values),
+            STREAM_ID: crc32(salt.encode()),
+        }
+        return self.apply(type, [key], attributes)[0]
+
+    def copied(self, value: Value) -> Value:
+        """Return ``value`` as a tensor of its own."""
+        return value.op("Sum")
+
+    # Variables
+
+    def _state(self, variable: Variable) -> _State:
+        if variable.name not in self.variables:
+            tensor = self.graph.add(Tensor(f"variable/{variable.name}", variable.dtype, variable.shape, Role.WEIGHT))
+            self.variables[variable.name] = _State(variable, self.value(tensor))
+        state = self.variables[variable.name]
+        state.phases.add(self.position.phase)
+        if state.home is None:
+            state.home = self.position.place
+        return state
+
+    def read(self, variable: Variable) -> Value:
+        """Return the present value of a variable."""
+        return self._state(variable).value
+
+    def assign(self, variable: Variable, value: Value) -> None:
+        """Change the value of a variable."""
+        state = self._state(variable)
+        if value.tensor.shape != variable.shape:
+            value = value.spread_to(variable.shape)
+        state.value, state.assigned = value, self.position
+
+    def home_of(self, name: str) -> Place | None:
+        """The place where a variable was used first."""
+        state = self.variables.get(name)
+        return None if state is None else state.home
+
+    def write_variables(self) -> list[str]:
+        """Append the changes of all assigned variables, and give variables of the update alone their role.
+
+        Return the names of the variables that were assigned.
+        """
+        changed = [state for state in self.variables.values() if state.assigned is not None]
+        changed = [state for state in changed if state.value.tensor.id != self.id_of(state.variable.name)]
+        held = {self.id_of(name) for name in self.variables}
+        for state in changed:
+            self.position = self._writing(state)
+            if state.value.tensor.id in held or state.value.tensor.role is Role.CONSTANT:
+                state.value = self._own(state.value)
+        for state in changed:
+            self.position, self._label = self._writing(state), f"assign/{state.variable.name}"
+            variable = self.value(self.graph.tensor(self.id_of(state.variable.name)))
+            self.apply("CopyVarUpdate", [variable, state.value], {})
+        for name, state in self.variables.items():
+            if state.phases == {Phase.UPDATE}:
+                id_ = self.id_of(name)
+                self.graph.tensors[id_] = replace(self.graph.tensor(id_), role=Role.STATE)
+        return [state.variable.name for state in changed]
+
+    def _writing(self, state: _State) -> Position:
+        assert state.assigned is not None
+        return Position(state.assigned.phase, state.home or state.assigned.place)
+
+    def _own(self, value: Value) -> Value:
+        """A copy, which is not folded, of a variable or a constant."""
+        self._label = f"copy/{value.tensor.id}"
+        if value.tensor.role is not Role.CONSTANT:
+            return self.copied(value)
+        name = self.graph.unused(f"{value.tensor.id}/copy")
+        op = Op("Sum", (value.tensor.id,), (name,), {}, "", 10, name, self.position.phase, self.position.place)
+        tensor = replace(value.tensor, id=name, role=Role.COMPUTED)
+        self.graph.append(op, [tensor])
+        self.made[name] = self.position
+        return self.value(tensor)
+
+    def id_of(self, name: str) -> str:
+        """The id of the tensor that holds a variable."""
+        return f"variable/{name}"

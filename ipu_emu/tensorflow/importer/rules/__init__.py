@@ -1,0 +1,1 @@
+"""Rules: the ops of the emulator for each op type of TensorFlow, one module per family, in one table."""

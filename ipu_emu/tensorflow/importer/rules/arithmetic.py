@@ -1,0 +1,278 @@
+"""Element-wise rules: arithmetic, comparisons, mathematical functions, activations and their gradients.
+
+A formula takes its operands as values, on which arithmetic appends ops; operands keep the order of axes in which
+images are held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ipu_emu.ops import Value
+from ipu_emu.tensorflow.importer.node import Node, Rule
+from ipu_emu.tensorflow.importer.values import Held, Known, device_dtype
+
+__all__ = ["RULES", "cast_to", "elementwise"]
+
+_SELU_ALPHA, _SELU_SCALE = 1.6732632423543772, 1.0507009873554805
+
+
+def elementwise(formula: Callable[..., Value]) -> Rule:
+    """Return the rule of a ``formula`` of all operands."""
+
+    def rule(node: Node) -> Held:
+        values, first = node.aligned()
+        return Held(formula(*values), first)
+
+    return rule
+
+
+def _with_attributes(formula: Callable[..., Value], *names: str) -> Rule:
+    """Return the rule of a formula that also takes attributes."""
+
+    def rule(node: Node) -> Held:
+        values, first = node.aligned()
+        return Held(formula(*values, *(node.attr(name) for name in names)), first)
+
+    return rule
+
+
+def _named(type: str, **attributes: Any) -> Rule:
+    return elementwise(lambda x, *others: x.op(type, *others, **attributes))
+
+
+def cast_to(value: Value, numpy: Any) -> Value:
+    """Return ``value`` in the device's type for ``numpy``."""
+    kind = device_dtype(numpy)
+    return value if value.tensor.dtype is kind else value.op("Cast", to=kind.onnx)
+
+
+def _where(condition: Value, a: Value | float, b: Value | float) -> Value:
+    """a where the condition holds, else b; one of the two may be a number."""
+    like = a if isinstance(a, Value) else b
+    assert isinstance(like, Value)
+    first, second = (one if isinstance(one, Value) else like.like(one) for one in (a, b))
+    return condition.op("Where", first, second)
+
+
+def _zero(x: Value) -> Value:
+    return x.op("Equal", x.like(0))
+
+
+# Arithmetic
+
+
+def _floor_mod(a: Value, b: Value) -> Value:
+    return a.op("Mod", b, fmod=0)
+
+
+def _floor_div(a: Value, b: Value) -> Value:
+    if a.tensor.dtype.is_float:
+        return (a / b).op("Floor")
+    return (a - _floor_mod(a, b)) / b
+
+
+def _no_nan(operation: Callable[[Value, Value], Value], which: int) -> Rule:
+    """A product or quotient that is 0 wherever its operand ``which`` is 0."""
+
+    def formula(a: Value, b: Value) -> Value:
+        made = operation(a, b)
+        return _where(_zero((a, b)[which]), made.like(0), made)
+
+    return elementwise(formula)
+
+
+def _add_many(node: Node) -> Held:
+    values, first = node.aligned()
+    return Held(values[0].op("Sum", *values[1:]) if len(values) > 1 else values[0], first)
+
+
+def _select(node: Node) -> Held:
+    """The first Select takes a vector for whole rows."""
+    if node.op.type == "Select" and len(node.shape(0)) == 1 and len(node.shape(1)) > 1:
+        rows = node.value(0).shaped((*node.shape(0), *(1,) * (len(node.shape(1)) - 1)))
+        return Held(rows.op("Where", node.value(1), node.value(2)))
+    values, first = node.aligned()
+    return Held(values[0].op("Where", *values[1:]), first)
+
+
+def _cast(node: Node) -> Held:
+    (value,), first = node.aligned()
+    numpy = node.numpy_of("DstT")
+    if np.dtype(numpy) == np.bool_:
+        return Held(_zero(value).op("Not") if value.tensor.dtype.name != "BOOL" else value, first)
+    return Held(cast_to(value, numpy), first)
+
+
+def _shift(direction: str) -> Rule:
+    return elementwise(lambda a, b: a.op("BitShift", b, direction=direction))
+
+
+# Activations; the gradients take what TensorFlow gives them: the input or the output of the activation
+
+
+def _leaky(x: Value, alpha: float) -> Value:
+    return _where(x.op("Greater", x.like(0)), x, x * alpha)
+
+
+def _selu(x: Value) -> Value:
+    low = (x.op("Exp") - 1.0) * (_SELU_SCALE * _SELU_ALPHA)
+    return _where(x.op("Less", x.like(0)), low, x * _SELU_SCALE)
+
+
+def _elu(x: Value) -> Value:
+    return _where(x.op("Less", x.like(0)), x.op("Expm1"), x)
+
+
+def _elu_grad(g: Value, y: Value) -> Value:
+    return _where(y.op("Less", y.like(0)), g * (y + 1.0), g)
+
+
+def _selu_grad(g: Value, y: Value) -> Value:
+    return _where(y.op("Less", y.like(0)), g * (y + _SELU_SCALE * _SELU_ALPHA), g * _SELU_SCALE)
+
+
+def _relu6_grad(g: Value, x: Value) -> Value:
+    inside = x.op("Greater", x.like(0)).op("And", x.op("Less", x.like(6)))
+    return _where(inside, g, 0.0)
+
+
+def _leaky_grad(g: Value, x: Value, alpha: float) -> Value:
+    return _where(x.op("Greater", x.like(0)), g, g * alpha)
+
+
+def _softsign_grad(g: Value, x: Value) -> Value:
+    size = x.op("Abs") + 1.0
+    return g / (size * size)
+
+
+def _clip(x: Value, low: Value, high: Value) -> Value:
+    return x.op("Min", high).op("Max", low)
+
+
+def _approximate_equal(a: Value, b: Value, tolerance: float) -> Value:
+    size = (a - b).op("Abs")
+    return size.op("Less", size.like(tolerance))
+
+
+def _bias_add(node: Node) -> Held:
+    channels_last = node.attr("data_format") == b"NHWC"
+    if channels_last:
+        (x, bias), first = node.aligned()
+        return Held(x + bias, first)
+    x = node.x
+    return Held(x + node.y.shaped((*node.shape(1), *(1,) * (len(node.shape(0)) - 2))))
+
+
+def _bias_add_grad(node: Node) -> Value:
+    held = node.held(0)
+    if node.attr("data_format") == b"NHWC" and not held.channels_first:
+        value, channel = held.value, len(held.shape) - 1
+    else:
+        value, channel = held.value if held.channels_first else node.x, 1
+    axes = [axis for axis in range(value.tensor.rank) if axis != channel]
+    return value.op("ReduceSum", axes=axes, keepdims=0)
+
+
+def _identity(node: Node) -> Any:
+    return node.inputs[0]
+
+
+def _identities(node: Node) -> list[Any]:
+    return list(node.inputs)
+
+
+def _zeros_like(number: float) -> Rule:
+    def rule(node: Node) -> Known:
+        return Known(np.full(node.shape(0), number, node.numpy_of("T")))
+
+    return rule
+
+
+def _assert(node: Node) -> list[Any]:
+    """Assertions are not checked on the device."""
+    return []
+
+
+_ONE: dict[str, str] = {
+    "Abs": "Abs", "Acos": "Acos", "Acosh": "Acosh", "Asin": "Asin", "Asinh": "Asinh", "Atan": "Atan",
+    "Atanh": "Atanh", "Ceil": "Ceil", "Cos": "Cos", "Cosh": "Cosh", "Erf": "Erf", "Exp": "Exp", "Expm1": "Expm1",
+    "Floor": "Floor", "Inv": "Reciprocal", "Invert": "BitwiseNot", "IsInf": "IsInf", "IsNan": "IsNaN", "Log": "Log",
+    "Log1p": "Log1p", "LogicalNot": "Not", "Neg": "Neg", "Reciprocal": "Reciprocal", "Relu": "Relu",
+    "Rint": "Round", "Round": "Round", "Sigmoid": "Sigmoid", "Sign": "Sign", "Sin": "Sin", "Sinh": "Sinh",
+    "Softplus": "Softplus", "Softsign": "Softsign", "Sqrt": "Sqrt", "Tan": "Tan", "Tanh": "Tanh",
+}  # fmt: skip
+
+_TWO: dict[str, str] = {
+    "Add": "Add", "AddV2": "Add", "Atan2": "Atan2", "BitwiseAnd": "BitwiseAnd", "BitwiseOr": "BitwiseOr",
+    "BitwiseXor": "BitwiseXor", "Div": "Div", "Equal": "Equal", "Greater": "Greater",
+    "GreaterEqual": "GreaterOrEqual", "Less": "Less", "LessEqual": "LessOrEqual", "LogicalAnd": "And",
+    "LogicalOr": "Or", "Maximum": "Max", "Minimum": "Min", "Mul": "Mul", "Pow": "Pow", "RealDiv": "Div",
+    "Sub": "Sub", "TruncateDiv": "Div",
+}  # fmt: skip
+
+_FORMULAS: dict[str, Callable[..., Value]] = {
+    "ClipByValue": _clip,
+    "Cube": lambda x: x * x * x,
+    "Elu": _elu,
+    "EluGrad": _elu_grad,
+    "Erfc": lambda x: 1.0 - x.op("Erf"),
+    "FloorDiv": _floor_div,
+    "FloorMod": _floor_mod,
+    "InvGrad": lambda y, g: -(g * (y * y)),
+    "IsFinite": lambda x: x.op("IsNaN").op("Or", x.op("IsInf")).op("Not"),
+    "Mod": lambda a, b: a.op("Mod", b, fmod=1),
+    "NotEqual": lambda a, b: a.op("Equal", b).op("Not"),
+    "ReciprocalGrad": lambda y, g: -(g * (y * y)),
+    "Relu6": lambda x: x.op("Clip", min=0.0, max=6.0),
+    "Relu6Grad": _relu6_grad,
+    "ReluGrad": lambda g, x: g.op("ReluGrad", x),
+    "Rsqrt": lambda x: x.op("Sqrt").op("Reciprocal"),
+    "RsqrtGrad": lambda y, g: g * -0.5 * (y * y * y),
+    "Selu": _selu,
+    "SeluGrad": _selu_grad,
+    "SigmoidGrad": lambda y, g: g * (y * (1 - y)),
+    "SoftplusGrad": lambda g, x: g * x.op("Sigmoid"),
+    "SoftsignGrad": _softsign_grad,
+    "SqrtGrad": lambda y, g: g * 0.5 / y,
+    "Square": lambda x: x * x,
+    "SquaredDifference": lambda a, b: (a - b) * (a - b),
+    "TanhGrad": lambda y, g: g * (1 - y * y),
+    "TruncateMod": lambda a, b: a.op("Mod", b, fmod=1),
+}
+
+RULES: dict[str, Rule] = {
+    **{type: _named(target) for type, target in _ONE.items()},
+    **{type: _named(target) for type, target in _TWO.items()},
+    **{type: elementwise(formula) for type, formula in _FORMULAS.items()},
+    "AccumulateNV2": _add_many,
+    "AddN": _add_many,
+    "ApproximateEqual": _with_attributes(_approximate_equal, "tolerance"),
+    "Assert": _assert,
+    "BiasAdd": _bias_add,
+    "BiasAddGrad": _bias_add_grad,
+    "Cast": _cast,
+    "CheckNumerics": _identity,
+    "DivNoNan": _no_nan(lambda a, b: a / b, 1),
+    "EnsureShape": _identity,
+    "Identity": _identity,
+    "IdentityN": _identities,
+    "LeakyRelu": _with_attributes(_leaky, "alpha"),
+    "LeakyReluGrad": _with_attributes(_leaky_grad, "alpha"),
+    "LeftShift": _shift("LEFT"),
+    "MulNoNan": _no_nan(lambda a, b: a * b, 1),
+    "OnesLike": _zeros_like(1),
+    "PreventGradient": _identity,
+    "RightShift": _shift("RIGHT"),
+    "Select": _select,
+    "SelectV2": _select,
+    "Snapshot": _identity,
+    "StopGradient": _identity,
+    "Xdivy": _no_nan(lambda x, y: x / y, 0),
+    "Xlog1py": _no_nan(lambda x, y: x * y.op("Log1p"), 0),
+    "Xlogy": _no_nan(lambda x, y: x * y.op("Log"), 0),
+    "ZerosLike": _zeros_like(0),
+}

@@ -1,0 +1,174 @@
+"""Rules of functions, branches, loops and lists of tensors.
+
+A called function is imported in place. A loop is unrolled; its condition must be known for each iteration. Of a
+branch whose condition is computed, both sides are computed, and the results selected.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ipu_emu.tensorflow.importer.node import Node, Rule
+from ipu_emu.tensorflow.importer.rules.arithmetic import cast_to
+from ipu_emu.tensorflow.importer.values import Held, Imported, Known, TensorList, Variable
+
+__all__ = ["RULES"]
+
+#: The most iterations of a loop that are unrolled.
+_MOST_ITERATIONS = 4096
+
+
+def _call(node: Node) -> list[Imported]:
+    return node.writer.call(node.writer.function_of(node.op, "f"), node.inputs)
+
+
+def _branches(node: Node) -> list[Any]:
+    return node.writer.branch(node, [node.writer.function_of(node.op, one) for one in ("then_branch", "else_branch")])
+
+
+def _case(node: Node) -> list[Any]:
+    return node.writer.branch(node, node.writer.functions_of(node.op, "branches"))
+
+
+def _while(node: Node) -> list[Imported]:
+    condition, body = (node.writer.function_of(node.op, name) for name in ("cond", "body"))
+    values = list(node.inputs)
+    for _ in range(_MOST_ITERATIONS + 1):
+        (going,) = node.writer.call(condition, values)
+        if not isinstance(going, Known):
+            raise node.refuse(
+                "the number of iterations of this loop is computed on the device; give it a number that is known "
+                "when the program is compiled"
+            )
+        if not going.array:
+            return values
+        values = list(node.writer.call(body, values))
+    raise node.refuse(f"the loop has more than {_MOST_ITERATIONS} iterations, which is too many to unroll")
+
+
+# Lists of tensors
+
+
+def _list(node: Node) -> TensorList:
+    given = node.inputs[0]
+    if not isinstance(given, TensorList):
+        raise node.refuse("it takes a list of tensors")
+    return given
+
+
+def _element_shape(node: Node, index: int) -> tuple[int, ...] | None:
+    given = node.inputs[index]
+    if not isinstance(given, Known):
+        return None
+    shape = tuple(int(one) for one in given.array.reshape(-1)) if given.array.ndim else None
+    return None if shape is None or -1 in shape else shape
+
+
+def _reserve(node: Node) -> TensorList:
+    """(shape of an element, number)"""
+    return TensorList((None,) * node.integer(1), _element_shape(node, 0), node.numpy_of("element_dtype"))
+
+
+def _empty(node: Node) -> TensorList:
+    return TensorList((), _element_shape(node, 0), node.numpy_of("element_dtype"))
+
+
+def _from_tensor(node: Node) -> TensorList:
+    shape = node.shape(0)
+    if isinstance(node.inputs[0], Known):
+        items: list[Any] = [Known(row) for row in node.known(0)]
+    else:
+        items = [_row(node, index) for index in range(shape[0])]
+    return TensorList(tuple(items), shape[1:], node.numpy_of("element_dtype"))
+
+
+def _row(node: Node, index: int) -> Held:
+    value, shape = node.x, node.shape(0)
+    cut = value.op("Slice", starts=[index], ends=[index + 1], axes=[0]) if shape[0] > 1 else value
+    return Held(cut.shaped(shape[1:]))
+
+
+def _item(node: Node, given: TensorList, index: int) -> Any:
+    found = given.items[index]
+    if found is not None:
+        return found
+    if given.shape is None:
+        raise node.refuse(f"element {index} of the list was not set")
+    return Known(np.zeros(given.shape, given.dtype))
+
+
+def _get(node: Node) -> Any:
+    return _item(node, _list(node), node.integer(1))
+
+
+def _set(node: Node) -> TensorList:
+    given, index = _list(node), node.integer(1)
+    items = list(given.items)
+    items += [None] * (index + 1 - len(items))
+    items[index] = node.inputs[2]
+    return TensorList(tuple(items), given.shape or node.shape(2), given.dtype)
+
+
+def _stack(node: Node) -> Any:
+    given = _list(node)
+    items = [_item(node, given, index) for index in range(len(given.items))]
+    if all(isinstance(one, Known) for one in items):
+        return Known(np.stack([one.array for one in items]))
+    values = [node.of(one) for one in items]
+    rows = [value.shaped((1, *value.tensor.shape)) for value in values]
+    return rows[0].op("Concat", *rows[1:], axis=0) if len(rows) > 1 else rows[0]
+
+
+def _push(node: Node) -> TensorList:
+    given = _list(node)
+    return TensorList((*given.items, node.inputs[1]), given.shape or node.shape(1), given.dtype)
+
+
+def _pop(node: Node) -> list[Any]:
+    given = _list(node)
+    return [TensorList(given.items[:-1], given.shape, given.dtype), _item(node, given, -1)]
+
+
+def _length(node: Node) -> Known:
+    return Known(np.asarray(len(_list(node).items), np.int32))
+
+
+def _list_element_shape(node: Node) -> Known:
+    return Known(np.asarray(_list(node).shape or (), node.numpy_of("shape_type")))
+
+
+def _nothing(node: Node) -> list[Any]:
+    return []
+
+
+def merged(node: Node, condition: Any, first: Imported, second: Imported) -> Any:
+    """``first`` where the condition holds, else ``second``."""
+    if isinstance(first, Variable) or isinstance(second, Variable):
+        return first
+    a, b = node.of(first), node.of(second)
+    return condition.op("Where", a, cast_to(b, a.tensor.dtype.numpy))
+
+
+RULES: dict[str, Rule] = {
+    "Case": _case,
+    "EmptyTensorList": _empty,
+    "If": _branches,
+    "NoOp": _nothing,
+    "PartitionedCall": _call,
+    "StatefulPartitionedCall": _call,
+    "StatelessCase": _case,
+    "StatelessIf": _branches,
+    "StatelessWhile": _while,
+    "TensorListElementShape": _list_element_shape,
+    "TensorListFromTensor": _from_tensor,
+    "TensorListGetItem": _get,
+    "TensorListLength": _length,
+    "TensorListPopBack": _pop,
+    "TensorListPushBack": _push,
+    "TensorListReserve": _reserve,
+    "TensorListSetItem": _set,
+    "TensorListStack": _stack,
+    "While": _while,
+}

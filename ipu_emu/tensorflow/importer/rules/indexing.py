@@ -1,0 +1,173 @@
+"""Rules of ops that read or write elements at indices, and of sorting."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ipu_emu.ops import Value
+from ipu_emu.tensorflow.importer.node import Node, Rule
+from ipu_emu.tensorflow.importer.rules.arithmetic import cast_to
+
+__all__ = ["RULES", "rows_added"]
+
+
+def _gather_v2(node: Node) -> Value:
+    """(data, indices, axis)"""
+    axis = node.integer(2) % max(len(node.shape(0)), 1)
+    batch = int(node.attr("batch_dims")) % max(len(node.shape(1)) + 1, 1)
+    return _gathered(node, node.x, axis, batch)
+
+
+def _gathered(node: Node, data: Value, axis: int, batch: int) -> Value:
+    indices = cast_to(node.value(1), np.int32)
+    if not batch:
+        return data.op("Gather", indices, axis=axis)
+    shape, own = data.tensor.shape, indices.tensor.shape
+    if axis != batch:
+        order = [*range(batch), axis, *(a for a in range(batch, len(shape)) if a != axis)]
+        data = data.op("Transpose", perm=order)
+    groups, rest = prod(shape[:batch]), data.tensor.shape[batch + 1 :]
+    rows = data.shaped((groups * shape[axis], *rest))
+    each = indices.shaped((groups, prod(own[batch:])))
+    starts = node.constant(np.arange(groups)[:, None] * shape[axis], np.int32)
+    made = rows.op("Gather", each + starts, axis=0).shaped((*own, *rest))
+    if axis == batch:
+        return made
+    kept, inner = len(own), axis - batch
+    order = [*range(batch), *range(kept, kept + inner), *range(batch, kept), *range(kept + inner, kept + len(rest))]
+    return made.op("Transpose", perm=order)
+
+
+def _gather(node: Node) -> Value:
+    return node.x.op("Gather", cast_to(node.y, np.int32), axis=0)
+
+
+def _resource_gather(node: Node) -> Value:
+    batch = int(node.attr("batch_dims"))
+    return _gathered(node, node.writer.read(node.variable(0)), batch, batch)
+
+
+def _gather_nd(node: Node) -> Value:
+    data, indices = node.x, node.y
+    depth = indices.tensor.shape[-1]
+    rows = data.shaped((prod(data.tensor.shape[:depth]), *data.tensor.shape[depth:]))
+    return rows.op("Gather", _places(node, indices, data.tensor.shape[:depth]), axis=0)
+
+
+def _places(node: Node, indices: Value, shape: tuple[int, ...]) -> Value:
+    """The number of each element that ``indices`` [..., depth] name in an array of ``shape``."""
+    strides = [prod(shape[axis + 1 :]) for axis in range(len(shape))]
+    numbers = cast_to(indices, np.int32) * node.constant(np.array(strides), np.int32)
+    return numbers.op("ReduceSum", axes=[indices.tensor.rank - 1], keepdims=0)
+
+
+def rows_added(node: Node, updates: Value, places: Value, rows: int) -> Value:
+    """Zeros [rows, ...] to which each update is added at its place."""
+    rest = updates.tensor.shape[places.tensor.rank :]
+    return updates.op("GatherGrad", cast_to(places, np.int32), axis=0, shape=[rows, *rest])
+
+
+def _segment_sum(node: Node) -> Value:
+    """(data, ids, number of segments)"""
+    return rows_added(node, node.x, node.y, node.integer(2))
+
+
+def _sorted_segment_sum(node: Node) -> Value:
+    return rows_added(node, node.x, node.y, int(node.known(1).max(initial=-1)) + 1)
+
+
+def _scatter_sum(node: Node, indices: Value, updates: Value, shape: tuple[int, ...]) -> Value:
+    depth = indices.tensor.shape[-1]
+    made = rows_added(node, updates, _places(node, indices, shape[:depth]), prod(shape[:depth]))
+    return made.shaped(shape)
+
+
+def _scatter_nd(node: Node) -> Value:
+    """(indices, updates, shape)"""
+    return _scatter_sum(node, node.x, node.y, tuple(node.integers(2)))
+
+
+def _tensor_scatter(sign: int) -> Rule:
+    def rule(node: Node) -> Value:
+        x = node.x
+        change = _scatter_sum(node, node.y, node.value(2), x.tensor.shape)
+        return x + change if sign > 0 else x - change
+
+    return rule
+
+
+def _tensor_scatter_update(node: Node) -> Value:
+    return node.x.op("ScatterND", cast_to(node.y, np.int32), node.value(2))
+
+
+def _resource_scatter(sign: int) -> Rule:
+    """(variable, row indices, updates)"""
+
+    def rule(node: Node) -> list[Any]:
+        variable = node.variable(0)
+        old, places, updates = node.writer.read(variable), node.value(1), node.value(2)
+        rest = variable.shape[1:]
+        change = rows_added(node, updates.spread_to((*places.tensor.shape, *rest)), places, variable.shape[0])
+        node.writer.assign(variable, old + change if sign > 0 else old - change)
+        return []
+
+    return rule
+
+
+def _resource_scatter_update(node: Node) -> list[Any]:
+    variable = node.variable(0)
+    old, places = node.writer.read(variable), cast_to(node.value(1), np.int32)
+    updates = node.value(2).spread_to((*places.tensor.shape, *variable.shape[1:]))
+    node.writer.assign(variable, old.op("ScatterND", places.shaped((*places.tensor.shape, 1)), updates))
+    return []
+
+
+def _one_hot(node: Node) -> Value:
+    """(indices, depth, on, off)"""
+    indices, depth, axis = cast_to(node.x, np.int32), node.integer(1), int(node.attr("axis"))
+    shape = indices.tensor.shape
+    place = axis % (len(shape) + 1)
+    wide = indices.shaped((*shape[:place], 1, *shape[place:]))
+    classes = np.arange(depth).reshape(depth, *(1,) * (len(shape) - place))
+    return wide.op("Equal", node.constant(classes, np.int32)).op("Where", node.value(2), node.value(3))
+
+
+def _top_k(node: Node) -> list[Value]:
+    x = node.x
+    values, places = x.ops(2, "TopK", node.constant([node.integer(1)], np.int32), axis=x.tensor.rank - 1)
+    kind = node.numpy_of("index_type") if any(e.name == "index_type" for e in node.op.op_def.attr) else np.int32
+    return [values, cast_to(places, kind)]
+
+
+def _in_top_k(node: Node) -> Value:
+    """(predictions [N, C], targets, k): fewer than k classes are above the target."""
+    predictions, targets = node.x, cast_to(node.y, np.int32)
+    rows, classes = predictions.tensor.shape
+    flat = predictions.shaped((rows * classes,))
+    starts = node.constant(np.arange(rows) * classes, np.int32)
+    target = flat.op("Gather", starts + targets, axis=0).shaped((rows, 1))
+    above = cast_to(predictions.op("Greater", target), np.int32).op("ReduceSum", axes=[1], keepdims=0)
+    return above.op("Less", node.constant(node.integer(2), np.int32))
+
+
+RULES: dict[str, Rule] = {
+    "Gather": _gather,
+    "GatherNd": _gather_nd,
+    "GatherV2": _gather_v2,
+    "InTopKV2": _in_top_k,
+    "OneHot": _one_hot,
+    "ResourceGather": _resource_gather,
+    "ResourceScatterAdd": _resource_scatter(1),
+    "ResourceScatterSub": _resource_scatter(-1),
+    "ResourceScatterUpdate": _resource_scatter_update,
+    "ScatterNd": _scatter_nd,
+    "SegmentSum": _sorted_segment_sum,
+    "TensorScatterAdd": _tensor_scatter(1),
+    "TensorScatterSub": _tensor_scatter(-1),
+    "TensorScatterUpdate": _tensor_scatter_update,
+    "TopKV2": _top_k,
+    "UnsortedSegmentSum": _segment_sum,
+}

@@ -1,0 +1,171 @@
+"""Rules of pooling and batch normalisation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ipu_emu.ops import Value
+from ipu_emu.tensorflow.importer.node import Node, Rule
+from ipu_emu.tensorflow.importer.rules.arithmetic import cast_to
+from ipu_emu.tensorflow.importer.rules.products import padding_of
+from ipu_emu.tensorflow.importer.values import Held
+
+__all__ = ["RULES"]
+
+
+def _is_last(node: Node) -> bool:
+    return bool(node.attr("data_format") == b"NHWC")
+
+
+def _image(node: Node, index: int) -> Value:
+    return node.first(index) if _is_last(node) else node.value(index)
+
+
+def _made(node: Node, value: Value) -> Held:
+    return Held(value, channels_first=_is_last(node))
+
+
+# Pooling
+
+
+def _windows(node: Node, shape: tuple[int, ...]) -> dict[str, Any]:
+    """The attributes of a pooling over images of ``shape`` in TensorFlow's order of axes."""
+    last = _is_last(node)
+    kernel, strides = ([int(one) for one in node.attr(name)] for name in ("ksize", "strides"))
+    kernel, strides, sizes = (list(one[1:3] if last else one[2:4]) for one in (kernel, strides, shape))
+    pads = padding_of(node, sizes, kernel, strides, [1, 1])
+    return {"kernel_shape": kernel, "strides": strides, "pads": pads}
+
+
+def _max_pool(node: Node) -> Held:
+    return _made(node, _image(node, 0).op("MaxPool", **_windows(node, node.shape(0))))
+
+
+def _max_pool_grad(node: Node) -> Held:
+    """(input, output, gradient)"""
+    windows = _windows(node, node.shape(0))
+    return _made(node, _image(node, 2).op("MaxPoolGrad", _image(node, 0), _image(node, 1), **windows))
+
+
+def _average_pool(node: Node) -> Held:
+    return _made(node, _image(node, 0).op("AveragePool", **_windows(node, node.shape(0))))
+
+
+def _average_pool_grad(node: Node) -> Held:
+    """(shape of the input, gradient)"""
+    shape = tuple(node.integers(0))
+    target = [shape[0], shape[3], *shape[1:3]] if _is_last(node) else list(shape)
+    return _made(node, _image(node, 1).op("AveragePoolGrad", shape=target, **_windows(node, shape)))
+
+
+# Batch normalisation
+
+
+def _batch_norm(node: Node) -> list[Any]:
+    """(x, scale, offset, mean, variance) -> y, the new running statistics, and what the gradient needs."""
+    x = _image(node, 0)
+    scale, offset, old_mean, old_variance = (node.value(index) for index in range(1, 5))
+    epsilon = float(node.attr("epsilon"))
+    if not node.attr("is_training"):
+        y = x.op("BatchNormInfer", *_typed(x, scale, offset, old_mean, old_variance), epsilon=epsilon)
+        return [_made(node, y), old_mean, old_variance, old_mean, old_variance, old_mean]
+    count, channels = x.tensor.nelms, x.tensor.shape[1]
+    group = node.writer.norm_group
+    if group > 1:
+        y, mean, variance, inverse = _shared(node, x, scale, offset, epsilon, group)
+    else:
+        y, mean, variance, inverse = x.ops(4, "BatchNormTrain", scale, offset, epsilon=epsilon)
+    samples = group * count // max(channels, 1)
+    unbiased = variance * (samples / max(samples - 1, 1))
+    factor = float(node.attr("exponential_avg_factor")) if _has_factor(node) else 1.0
+    if factor == 1.0:
+        return [_made(node, y), mean, unbiased, mean, inverse, mean]
+    running = [old * (1.0 - factor) + new * factor for old, new in ((old_mean, mean), (old_variance, unbiased))]
+    return [_made(node, y), *running, mean, inverse, mean]
+
+
+def _has_factor(node: Node) -> bool:
+    return any(entry.name == "exponential_avg_factor" for entry in node.op.op_def.attr)
+
+
+def _typed(x: Value, *others: Value) -> list[Value]:
+    return [cast_to(one, x.tensor.dtype.numpy) for one in others]
+
+
+def _of_channel(value: Value) -> Value:
+    return value.shaped((*value.tensor.shape, 1, 1))
+
+
+def _mean_of_group(node: Node, value: Value, group: int) -> Value:
+    """The mean over the images and over the replicas of a group, per channel."""
+    local = value.op("ReduceMean", axes=[0, 2, 3], keepdims=0)
+    attributes = {"__collectiveCommGroup": [1, group], "__collectiveOperator": 1}
+    return local.op("ReplicatedMean", **attributes)
+
+
+def _shared(node: Node, x: Value, scale: Value, offset: Value, epsilon: float, group: int) -> tuple[Value, ...]:
+    """Normalise by the statistics of the batches of ``group`` replicas."""
+    wide = cast_to(x, np.float32)
+    mean = _mean_of_group(node, wide, group)
+    centred = wide - _of_channel(mean)
+    variance = _mean_of_group(node, centred * centred, group)
+    inverse = (variance + epsilon).op("Sqrt").op("Reciprocal")
+    y = centred * _of_channel(inverse * scale) + _of_channel(offset)
+    return cast_to(y, x.tensor.dtype.numpy), mean, variance, inverse
+
+
+def _batch_norm_grad(node: Node) -> list[Any]:
+    """(g, x, scale, mean, inverse deviation or variance) -> dx, dscale, doffset"""
+    g, x = _image(node, 0), _image(node, 1)
+    scale, mean, spread = (node.value(index) for index in (2, 3, 4))
+    if not node.attr("is_training"):
+        inverse = (spread + float(node.attr("epsilon"))).op("Sqrt").op("Reciprocal")
+        parts = _fixed_grad(g, x, scale, mean, inverse)
+    elif node.writer.norm_group > 1:
+        parts = _shared_grad(node, g, x, scale, mean, spread)
+    else:
+        parts = g.ops(3, "BatchNormGrad", x, scale, mean, spread)
+    zero = node.constant(np.zeros((0,)), np.float32)
+    return [_made(node, parts[0]), *parts[1:], zero, zero]
+
+
+def _fixed_grad(g: Value, x: Value, scale: Value, mean: Value, inverse: Value) -> list[Value]:
+    """The gradients where the statistics do not depend on x."""
+    wide, data = cast_to(g, np.float32), cast_to(x, np.float32)
+    normal = (data - _of_channel(mean)) * _of_channel(inverse)
+    dx = wide * _of_channel(scale * inverse)
+    sums = [one.op("ReduceSum", axes=[0, 2, 3], keepdims=0) for one in (wide * normal, wide)]
+    return [cast_to(dx, x.tensor.dtype.numpy), *sums]
+
+
+def _shared_grad(node: Node, g: Value, x: Value, scale: Value, mean: Value, inverse: Value) -> list[Value]:
+    group = node.writer.norm_group
+    wide, data = cast_to(g, np.float32), cast_to(x, np.float32)
+    normal = (data - _of_channel(mean)) * _of_channel(inverse)
+    mean_g, mean_gn = (_of_channel(_mean_of_group(node, one, group)) for one in (wide, wide * normal))
+    dx = (wide - mean_g - normal * mean_gn) * _of_channel(scale * inverse)
+    sums = [one.op("ReduceSum", axes=[0, 2, 3], keepdims=0) for one in (wide * normal, wide)]
+    return [cast_to(dx, x.tensor.dtype.numpy), *sums]
+
+
+def _local_response(node: Node) -> Held:
+    size = 2 * int(node.attr("depth_radius")) + 1
+    alpha, beta, bias = (float(node.attr(name)) for name in ("alpha", "beta", "bias"))
+    return Held(node.first(0).op("LRN", size=size, alpha=alpha * size, beta=beta, bias=bias), channels_first=True)
+
+
+RULES: dict[str, Rule] = {
+    "AvgPool": _average_pool,
+    "AvgPoolGrad": _average_pool_grad,
+    "FusedBatchNorm": _batch_norm,
+    "FusedBatchNormGrad": _batch_norm_grad,
+    "FusedBatchNormGradV2": _batch_norm_grad,
+    "FusedBatchNormGradV3": _batch_norm_grad,
+    "FusedBatchNormV2": _batch_norm,
+    "FusedBatchNormV3": _batch_norm,
+    "LRN": _local_response,
+    "MaxPool": _max_pool,
+    "MaxPoolGrad": _max_pool_grad,
+}

@@ -1,0 +1,186 @@
+"""Rules of products: matrix products, einsum, convolutions and their gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ipu_emu.ops import Value
+from ipu_emu.tensorflow.importer.node import Node, Rule
+from ipu_emu.tensorflow.importer.values import Held
+
+__all__ = ["RULES", "padding_of", "window_attributes"]
+
+
+def _matmul(node: Node) -> Value:
+    a, b = node.x, node.y
+    return a.op("MatMulT", b, transA=int(node.attr("transpose_a")), transB=int(node.attr("transpose_b")))
+
+
+def _batch_matmul(node: Node) -> Value:
+    return node.x.op("MatMulT", node.y, transA=int(node.attr("adj_x")), transB=int(node.attr("adj_y")))
+
+
+def _einsum(node: Node) -> Value:
+    operands = [node.value(index) for index in range(len(node.inputs))]
+    return operands[0].op("Einsum", *operands[1:], equation=node.attr("equation").decode())
+
+
+# Windows
+
+
+def _spatial(values: Any, channels_last: bool) -> list[int]:
+    """The entries of the spatial axes."""
+    return [int(one) for one in (values[1:-1] if channels_last else values[2:])]
+
+
+def _is_channels_last(node: Node) -> bool:
+    return bool(node.attr("data_format").decode() in ("NHWC", "NDHWC"))
+
+
+def padding_of(
+    node: Node, sizes: list[int], kernel: list[int], strides: list[int], dilations: list[int]
+) -> list[int]:
+    """The padding before every spatial axis, then after it."""
+    kind = node.attr("padding").decode()
+    if kind == "EXPLICIT":
+        given = list(node.attr("explicit_paddings"))
+        pairs = [given[2 * axis : 2 * axis + 2] for axis in range(len(sizes) + 2)]
+        spatial = pairs[1:-1] if _is_channels_last(node) else pairs[2:]
+        return [pair[0] for pair in spatial] + [pair[1] for pair in spatial]
+    if kind == "VALID":
+        return [0] * (2 * len(sizes))
+    before, after = [], []
+    for size, width, stride, dilation in zip(sizes, kernel, strides, dilations, strict=True):
+        needed = max((-(-size // stride) - 1) * stride + (width - 1) * dilation + 1 - size, 0)
+        before.append(needed // 2)
+        after.append(needed - needed // 2)
+    return before + after
+
+
+def window_attributes(node: Node, image: tuple[int, ...], kernel: list[int]) -> dict[str, Any]:
+    """Strides, dilations and padding of a convolution over ``image``, a shape in TensorFlow's order of axes."""
+    last = _is_channels_last(node)
+    strides, sizes = _spatial(node.attr("strides"), last), _spatial(image, last)
+    given = list(node.attr("dilations")) if _has(node, "dilations") else []
+    dilations = _spatial(given, last) if given else [1] * len(sizes)
+    pads = padding_of(node, sizes, kernel, strides, dilations)
+    return {"strides": strides, "dilations": dilations, "pads": pads}
+
+
+def _has(node: Node, name: str) -> bool:
+    return any(entry.name == name for entry in node.op.op_def.attr)
+
+
+# Images
+
+
+def _image(node: Node, index: int) -> Value:
+    """Input ``index``, a batch of images, with the channels before the spatial axes."""
+    if not _is_channels_last(node):
+        return node.value(index)
+    if len(node.shape(index)) == 4:
+        return node.first(index)
+    rank = len(node.shape(index))
+    return node.value(index).op("Transpose", perm=[0, rank - 1, *range(1, rank - 1)])
+
+
+def _result(node: Node, value: Value) -> Held | Value:
+    """An image batch, which has its channels before the spatial axes, as an output."""
+    if not _is_channels_last(node):
+        return value
+    rank = value.tensor.rank
+    if rank == 4:
+        return Held(value, channels_first=True)
+    return value.op("Transpose", perm=[0, *range(2, rank), 1])
+
+
+def _first_shape(node: Node, shape: tuple[int, ...]) -> list[int]:
+    return [shape[0], shape[-1], *shape[1:-1]] if _is_channels_last(node) else list(shape)
+
+
+# Convolutions: filters are [spatial..., C, M] and become [M, C, spatial...]
+
+
+def _turned(value: Value) -> Value:
+    rank = value.tensor.rank
+    return value.op("Transpose", perm=[rank - 1, rank - 2, *range(rank - 2)])
+
+
+def _turned_back(value: Value) -> Value:
+    rank = value.tensor.rank
+    return value.op("Transpose", perm=[*range(2, rank), 1, 0])
+
+
+def _conv(node: Node) -> Held | Value:
+    image, filters = node.shape(0), node.shape(1)
+    x = _image(node, 0)
+    attributes = window_attributes(node, image, list(filters[:-2]))
+    group = x.tensor.shape[1] // filters[-2]
+    return _result(node, x.op("Conv", _turned(node.y), group=group, **attributes))
+
+
+def _conv_data_grad(node: Node) -> Held | Value:
+    """(input sizes, filter, gradient)"""
+    shape, filters = tuple(node.integers(0)), node.shape(1)
+    if len(shape) == 2:  # the spatial sizes alone
+        shape = (node.shape(2)[0], *shape, filters[-2])
+    attributes = window_attributes(node, shape, list(filters[:-2]))
+    target = _first_shape(node, shape)
+    g = _image(node, 2)
+    made = g.op("ConvDataGrad", _turned(node.y), shape=target, group=target[1] // filters[-2], **attributes)
+    return _result(node, made)
+
+
+def _conv_filter_grad(node: Node) -> Value:
+    """(input, filter sizes, gradient)"""
+    image, filters = node.shape(0), node.integers(1)
+    x, g = _image(node, 0), _image(node, 2)
+    attributes = window_attributes(node, image, filters[:-2])
+    target, group = [filters[-1], filters[-2], *filters[:-2]], x.tensor.shape[1] // filters[-2]
+    return _turned_back(g.op("ConvWeightGrad", x, shape=target, group=group, **attributes))
+
+
+# Depthwise convolutions: filters are [h, w, C, m] and become [C m, 1, h, w]
+
+
+def _deep(value: Value) -> Value:
+    height, width, channels, each = value.tensor.shape
+    return value.op("Transpose", perm=[2, 3, 0, 1]).shaped((channels * each, 1, height, width))
+
+
+def _depthwise(node: Node) -> Held | Value:
+    filters = node.shape(1)
+    attributes = window_attributes(node, node.shape(0), list(filters[:2]))
+    return _result(node, _image(node, 0).op("Conv", _deep(node.y), group=filters[2], **attributes))
+
+
+def _depthwise_data_grad(node: Node) -> Held | Value:
+    shape, filters = tuple(node.integers(0)), node.shape(1)
+    attributes = window_attributes(node, shape, list(filters[:2]))
+    g, target = _image(node, 2), _first_shape(node, shape)
+    return _result(node, g.op("ConvDataGrad", _deep(node.y), shape=target, group=filters[2], **attributes))
+
+
+def _depthwise_filter_grad(node: Node) -> Value:
+    filters = node.integers(1)
+    height, width, channels, each = filters
+    attributes = window_attributes(node, node.shape(0), filters[:2])
+    target = [channels * each, 1, height, width]
+    made = _image(node, 2).op("ConvWeightGrad", _image(node, 0), shape=target, group=channels, **attributes)
+    return made.shaped((channels, each, height, width)).op("Transpose", perm=[2, 3, 0, 1])
+
+
+RULES: dict[str, Rule] = {
+    "BatchMatMul": _batch_matmul,
+    "BatchMatMulV2": _batch_matmul,
+    "BatchMatMulV3": _batch_matmul,
+    "Conv2D": _conv,
+    "Conv2DBackpropFilter": _conv_filter_grad,
+    "Conv2DBackpropInput": _conv_data_grad,
+    "Conv3D": _conv,
+    "DepthwiseConv2dNative": _depthwise,
+    "DepthwiseConv2dNativeBackpropFilter": _depthwise_filter_grad,
+    "DepthwiseConv2dNativeBackpropInput": _depthwise_data_grad,
+    "Einsum": _einsum,
+    "MatMul": _matmul,
+}

@@ -1,0 +1,79 @@
+"""Rules of random numbers: the engine's counters draw them, so they do not depend on how replicas are laid out."""
+
+from __future__ import annotations
+
+from math import sqrt
+from typing import Any
+
+import numpy as np
+
+from ipu_emu.ops import Value
+from ipu_emu.tensorflow.importer.node import Node, Rule
+from ipu_emu.tensorflow.importer.rules.arithmetic import cast_to
+
+__all__ = ["RULES"]
+
+#: A truncated normal number is drawn between these probabilities, those of two standard deviations.
+_LOW, _HIGH = 0.022750131948179195, 0.9772498680518208
+
+
+def _salt(node: Node) -> str:
+    """What tells the numbers of this op from those of others: its name and its seeds."""
+    seeds = [str(node.attr(entry.name)) for entry in node.op.op_def.attr if entry.name in ("seed", "seed2")]
+    return ":".join([node.op.name, *seeds])
+
+
+def _drawn(node: Node, type: str, shape: list[int], numpy: Any, values: tuple[float, float]) -> Value:
+    return node.writer.random(type, shape, numpy, values, _salt(node))
+
+
+def _uniform(node: Node) -> Value:
+    return _drawn(node, "RandomUniforms", node.integers(0), node.numpy_of("dtype"), (0.0, 1.0))
+
+
+def _normal(node: Node) -> Value:
+    return _drawn(node, "RandomNormals", node.integers(0), node.numpy_of("dtype"), (0.0, 1.0))
+
+
+def _inverse_normal(p: Value) -> Value:
+    """The inverse of the normal distribution in the middle (0.0227 to 0.977), by the inverse of erf (Giles, 2010)."""
+    x = p * 2.0 - 1.0
+    w = -((1 - x) * (x + 1.0)).op("Log") - 2.5
+    made = w.constantly(2.81022636e-08)
+    for factor in (3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087, -0.00125372503, -0.00417768164,
+                   0.246640727, 1.50140941):  # fmt: skip
+        made = made * w + factor
+    return made * x * sqrt(2)
+
+
+def _truncated(node: Node) -> Value:
+    p = _drawn(node, "RandomUniforms", node.integers(0), np.float32, (_LOW, _HIGH))
+    return cast_to(_inverse_normal(p), node.numpy_of("dtype"))
+
+
+def _integers(node: Node) -> Value:
+    """(shape, lowest, highest + 1)"""
+    low, high = node.integer(1), node.integer(2)
+    unit = _drawn(node, "RandomUniforms", node.integers(0), np.float32, (0.0, 1.0))
+    number = (unit * float(high - low)).op("Floor").op("Min", unit.like(high - low - 1))
+    return cast_to(number + float(low), node.numpy_of("Tout"))
+
+
+def _multinomial(node: Node) -> Value:
+    """(logits, number of samples)"""
+    logs, count = node.x.op("LogSoftmax", axis=1), node.integer(1)
+    shape = [logs.tensor.shape[0], count]
+    numbers = _drawn(node, "RandomUniforms", shape, np.float32, (0.0, 1.0))
+    return cast_to(logs.op("DrawnClasses", numbers), node.numpy_of("output_dtype"))
+
+
+RULES: dict[str, Rule] = {
+    "Multinomial": _multinomial,
+    "RandomStandardNormal": _normal,
+    "RandomUniform": _uniform,
+    "RandomUniformInt": _integers,
+    "StatelessRandomNormalV2": _normal,
+    "StatelessRandomUniformV2": _uniform,
+    "StatelessTruncatedNormalV2": _truncated,
+    "TruncatedNormal": _truncated,
+}

@@ -1,0 +1,34 @@
+"""Table: the rule of every op type."""
+
+from __future__ import annotations
+
+from ipu_emu.tensorflow.importer.node import Rule
+from ipu_emu.tensorflow.importer.rules import (
+    arithmetic,
+    control,
+    indexing,
+    losses,
+    pooling_and_norms,
+    products,
+    random,
+    shapes,
+    updates,
+)
+
+__all__ = ["RULES"]
+
+RULES: dict[str, Rule] = {
+    type: rule
+    for module in (
+        arithmetic,
+        control,
+        indexing,
+        losses,
+        pooling_and_norms,
+        products,
+        random,
+        shapes,
+        updates,
+    )
+    for type, rule in module.RULES.items()
+}

@@ -1,0 +1,211 @@
+"""Rules of variables: reads, assignments, and TensorFlow's update ops, in the order of its kernels' arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ipu_emu.ops import Value
+from ipu_emu.tensorflow.importer.node import Node, Rule
+from ipu_emu.tensorflow.importer.rules.arithmetic import cast_to
+from ipu_emu.tensorflow.importer.values import Known
+
+__all__ = ["RULES"]
+
+
+def _read(node: Node) -> Value:
+    return node.writer.read(node.variable(0))
+
+
+def _read_several(node: Node) -> list[Value]:
+    return [node.writer.read(node.variable(index)) for index in range(len(node.inputs))]
+
+
+def _assign(node: Node) -> list[Any]:
+    variable = node.variable(0)
+    value = cast_to(node.y, variable.dtype.numpy)
+    node.writer.assign(variable, value)
+    return []
+
+
+def _change(sign: int) -> Rule:
+    def rule(node: Node) -> list[Any]:
+        variable = node.variable(0)
+        old, by = node.writer.read(variable), node.y
+        node.writer.assign(variable, old + by if sign > 0 else old - by)
+        return []
+
+    return rule
+
+
+def _variable_shape(node: Node) -> Known:
+    return Known(np.asarray(node.variable(0).shape, node.numpy_of("out_type")))
+
+
+def _initialized(node: Node) -> Known:
+    return Known(np.asarray(True))
+
+
+class _Update:
+    """The variables (the first inputs) of an update op, and its other inputs by name, in the variables' type."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self._places = {one.name: index for index, one in enumerate(node.op.op_def.input_arg)}
+
+    def read(self, name: str) -> Value:
+        return self.node.writer.read(self.node.variable(self._places[name]))
+
+    def __getattr__(self, name: str) -> Value:
+        return self.node.value(self._places[name])
+
+    def set(self, name: str, value: Value) -> Value:
+        self.node.writer.assign(self.node.variable(self._places[name]), value)
+        return value
+
+    def add(self, name: str, change: Value) -> None:
+        self.set(name, self.read(name) + change)
+
+    def take(self, name: str, change: Value) -> None:
+        self.set(name, self.read(name) - change)
+
+
+def _updating(function: Callable[[_Update], None]) -> Rule:
+    def rule(node: Node) -> list[Any]:
+        function(_Update(node))
+        return []
+
+    return rule
+
+
+def _decayed(u: _Update, name: str, decay: Value, new: Value) -> Value:
+    """name = decay name + (1 - decay) new"""
+    return u.set(name, u.read(name) * decay + new * (1 - decay))
+
+
+def _gradient_descent(u: _Update) -> None:
+    u.take("var", u.alpha * u.delta)
+
+
+def _proximal(u: _Update) -> None:
+    prox = u.read("var") - u.alpha * u.delta
+    shrunk = (prox.op("Abs") - u.alpha * u.l1).op("Relu")
+    u.set("var", prox.op("Sign") * shrunk / (u.alpha * u.l2 + 1.0))
+
+
+def _momentum(u: _Update) -> None:
+    accum = u.set("accum", u.read("accum") * u.momentum + u.grad)
+    if u.node.attr("use_nesterov"):
+        u.take("var", u.grad * u.lr + accum * u.momentum * u.lr)
+    else:
+        u.take("var", accum * u.lr)
+
+
+def _keras_momentum(u: _Update) -> None:
+    accum = u.set("accum", u.read("accum") * u.momentum - u.grad * u.lr)
+    u.add("var", accum * u.momentum - u.grad * u.lr if u.node.attr("use_nesterov") else accum)
+
+
+def _moments(u: _Update) -> tuple[Value, Value]:
+    m = u.set("m", u.read("m") + (u.grad - u.read("m")) * (1 - u.beta1))
+    v = u.set("v", u.read("v") + (u.grad * u.grad - u.read("v")) * (1 - u.beta2))
+    return m, v
+
+
+def _adam_rate(u: _Update) -> Value:
+    return u.lr * (1 - u.beta2_power).op("Sqrt") / (1 - u.beta1_power)
+
+
+def _adam(u: _Update) -> None:
+    rate = _adam_rate(u)
+    m, v = _moments(u)
+    if u.node.attr("use_nesterov"):
+        m = u.grad * (1 - u.beta1) + m * u.beta1
+    u.take("var", m * rate / (v.op("Sqrt") + u.epsilon))
+
+
+def _amsgrad(u: _Update) -> None:
+    rate = _adam_rate(u)
+    m, v = _moments(u)
+    largest = u.set("vhat", u.read("vhat").op("Max", v))
+    u.take("var", m * rate / (largest.op("Sqrt") + u.epsilon))
+
+
+def _ada_max(u: _Update) -> None:
+    m = u.set("m", u.read("m") + (u.grad - u.read("m")) * (1 - u.beta1))
+    v = u.set("v", (u.read("v") * u.beta2).op("Max", u.grad.op("Abs")))
+    u.take("var", u.lr / (1 - u.beta1_power) * (m / (v + u.epsilon)))
+
+
+def _adagrad(u: _Update) -> None:
+    accum = u.read("accum")
+    if u.node.attr("update_slots"):
+        accum = u.set("accum", accum + u.grad * u.grad)
+    deviation = accum.op("Sqrt")
+    if u.node.op.type.endswith("V2"):
+        deviation = deviation + u.epsilon
+    u.take("var", u.grad * u.lr / deviation)
+
+
+def _adadelta(u: _Update) -> None:
+    accum = _decayed(u, "accum", u.rho, u.grad * u.grad)
+    old = u.read("accum_update")
+    change = (old + u.epsilon).op("Sqrt") * (accum + u.epsilon).op("Sqrt").op("Reciprocal") * u.grad
+    u.take("var", change * u.lr)
+    u.set("accum_update", old * u.rho + change * change * (1 - u.rho))
+
+
+def _rms_prop(u: _Update) -> None:
+    ms = u.set("ms", u.read("ms") + (u.grad * u.grad - u.read("ms")) * (1 - u.rho))
+    mom = u.set("mom", u.read("mom") * u.momentum + u.grad * u.lr / (ms + u.epsilon).op("Sqrt"))
+    u.take("var", mom)
+
+
+def _centred_rms_prop(u: _Update) -> None:
+    ms = u.set("ms", u.read("ms") + (u.grad * u.grad - u.read("ms")) * (1 - u.rho))
+    mg = u.set("mg", u.read("mg") + (u.grad - u.read("mg")) * (1 - u.rho))
+    deviation = (ms - mg * mg + u.epsilon).op("Sqrt")
+    mom = u.set("mom", u.read("mom") * u.momentum + u.grad * u.lr / deviation)
+    u.take("var", mom)
+
+
+def _ftrl(u: _Update) -> None:
+    var, accum, linear = u.read("var"), u.read("accum"), u.read("linear")
+    grad = u.grad
+    shrunk = grad + u.l2_shrinkage * var * 2.0 if u.node.op.type.endswith("V2") else grad
+    new = accum + grad * grad
+    negative = -u.lr_power
+    sigma = (new.op("Pow", negative) - accum.op("Pow", negative)) / u.lr
+    linear = u.set("linear", linear + (shrunk - sigma * var))
+    quadratic = new.op("Pow", negative) / u.lr + u.l2 * 2.0
+    inside = linear.op("Abs").op("Greater", u.l1)
+    step = (linear.op("Sign") * u.l1 - linear) / quadratic
+    u.set("var", inside.op("Where", step, step.like(0)))
+    u.set("accum", new)
+
+
+RULES: dict[str, Rule] = {
+    "AssignAddVariableOp": _change(1),
+    "AssignSubVariableOp": _change(-1),
+    "AssignVariableOp": _assign,
+    "ReadVariableOp": _read,
+    "ResourceApplyAdaMax": _updating(_ada_max),
+    "ResourceApplyAdadelta": _updating(_adadelta),
+    "ResourceApplyAdagrad": _updating(_adagrad),
+    "ResourceApplyAdagradV2": _updating(_adagrad),
+    "ResourceApplyAdam": _updating(_adam),
+    "ResourceApplyAdamWithAmsgrad": _updating(_amsgrad),
+    "ResourceApplyCenteredRMSProp": _updating(_centred_rms_prop),
+    "ResourceApplyFtrl": _updating(_ftrl),
+    "ResourceApplyFtrlV2": _updating(_ftrl),
+    "ResourceApplyGradientDescent": _updating(_gradient_descent),
+    "ResourceApplyKerasMomentum": _updating(_keras_momentum),
+    "ResourceApplyMomentum": _updating(_momentum),
+    "ResourceApplyProximalGradientDescent": _updating(_proximal),
+    "ResourceApplyRMSProp": _updating(_rms_prop),
+    "VarIsInitializedOp": _initialized,
+    "VariableShape": _variable_shape,
+    "_ReadVariablesOp": _read_several,
+}

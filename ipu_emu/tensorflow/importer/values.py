@@ -1,0 +1,85 @@
+"""Values: what the importer knows about a tensor of TensorFlow.
+
+Known       its value: it is folded
+Held        a tensor of the emulator's graph
+Variable    the handle of a variable
+TensorList  the elements of a list of tensors
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ipu_emu.graph.dtype import DType, dtype_of
+from ipu_emu.ops import Value
+
+__all__ = ["Held", "Imported", "Known", "TensorList", "Variable", "device_dtype", "on_device"]
+
+_NARROWED = {np.dtype(np.int64): np.int32, np.dtype(np.uint64): np.uint32, np.dtype(np.float64): np.float32}
+
+
+def on_device(array: NDArray[Any]) -> NDArray[Any]:
+    """Return ``array`` in the type in which the device holds it: at most 32 bits."""
+    return array.astype(_NARROWED[array.dtype]) if array.dtype in _NARROWED else array
+
+
+def device_dtype(numpy: Any) -> DType:
+    """Return the device's type for a numpy type; raise EmulatorError for types that it has not."""
+    kind = np.dtype(numpy)
+    return dtype_of(_NARROWED.get(kind, kind))
+
+
+@dataclass(frozen=True)
+class Known:
+    """A value that is known when the graph is built, in TensorFlow's type."""
+
+    array: NDArray[Any]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.array.shape
+
+
+@dataclass(frozen=True)
+class Held:
+    """A tensor of the graph. An image batch that is ``channels_first`` is [N, H, W, C] for TensorFlow but held as
+    [N, C, H, W], as convolutions take it.
+    """
+
+    value: Value
+    channels_first: bool = False
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape that TensorFlow sees."""
+        shape = self.value.tensor.shape
+        return (shape[0], shape[2], shape[3], shape[1]) if self.channels_first else shape
+
+    @property
+    def dtype(self) -> DType:
+        return self.value.tensor.dtype
+
+
+@dataclass(frozen=True)
+class Variable:
+    """The handle of the variable ``name``."""
+
+    name: str
+    dtype: DType
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class TensorList:
+    """A list whose elements all have ``shape``; an element that was not set yet is None."""
+
+    items: tuple[Any, ...]
+    shape: tuple[int, ...] | None = None
+    dtype: Any = None
+
+
+Imported = Known | Held | Variable | TensorList

@@ -1,0 +1,164 @@
+"""Patches: everything in TensorFlow that is replaced, in one table, applied once and undone together.
+
+A patch replaces an attribute of a class or a module; ``why`` says what would not work without it.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from tensorflow.python.framework import errors, indexed_slices
+
+from ipu_emu.errors import EmulatorError
+from ipu_emu.tensorflow.devices import device_number, on_ipu
+from ipu_emu.tensorflow.program.session_runs import SessionRuns
+from ipu_emu.tensorflow.tracing.trace import current_trace
+
+__all__ = ["PATCHES", "Patch", "applied", "apply", "undo"]
+
+#: Makes the replacement of what was there.
+Make = Callable[[Any], Any]
+
+
+@dataclass(frozen=True)
+class Patch:
+    """``target`` is module:object.attribute; ``make`` turns what is there into what takes its place."""
+
+    target: str
+    why: str
+    make: Make
+
+    def owner(self) -> tuple[Any, str]:
+        """The object that has the attribute, and the name of the attribute."""
+        module, _, path = self.target.partition(":")
+        found: Any = import_module(module)
+        *parents, last = path.split(".")
+        for parent in parents:
+            found = getattr(found, parent)
+        return found, last
+
+
+_undone: list[tuple[Any, str, Any]] = []
+
+
+def applied() -> bool:
+    """Whether the patches are in place."""
+    return bool(_undone)
+
+
+def apply() -> None:
+    """Put all patches in place; a second call changes nothing."""
+    if _undone:
+        return
+    for patch in PATCHES:
+        owner, name = patch.owner()
+        before = getattr(owner, name)
+        setattr(owner, name, patch.make(before))
+        _undone.append((owner, name, before))
+
+
+def undo() -> None:
+    """Restore TensorFlow."""
+    while _undone:
+        owner, name, before = _undone.pop()
+        setattr(owner, name, before)
+
+
+def _graph_device(before: Any) -> Any:
+    @functools.wraps(before)
+    def device(self: Any, device_name_or_function: Any) -> Any:
+        number = device_number(device_name_or_function)
+        return before(self, device_name_or_function) if number is None else on_ipu(number)
+
+    return device
+
+
+def _eager_device(before: Any) -> Any:
+    @functools.wraps(before)
+    def device(name: Any) -> Any:
+        number = device_number(name)
+        return before(name) if number is None else on_ipu(number)
+
+    return device
+
+
+def _apply_gradients(before: Any) -> Any:
+    @functools.wraps(before)
+    def apply_gradients(self: Any, grads_and_vars: Any, *arguments: Any, **named: Any) -> Any:
+        trace = current_trace()
+        if trace is None:
+            return before(self, grads_and_vars, *arguments, **named)
+        pairs = [(dense(gradient), variable) for gradient, variable in grads_and_vars]
+        with trace.updating():
+            return before(self, pairs, *arguments, **named)
+
+    return apply_gradients
+
+
+def dense(gradient: Any) -> Any:
+    """A gradient of some rows of a table as a gradient of the whole table."""
+    if isinstance(gradient, indexed_slices.IndexedSlices):
+        from tensorflow.python.framework import ops
+
+        return ops.convert_to_tensor(gradient)
+    return gradient
+
+
+def _session_run(before: Any) -> Any:
+    """Run a session in a thread of its own while a program runs, so that Ctrl-C is seen at once."""
+
+    @functools.wraps(before)
+    def run(self: Any, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:
+        if not SessionRuns.has_programs(self.graph) or threading.current_thread() is not threading.main_thread():
+            return before(self, fetches, feed_dict, options, run_metadata)
+        return SessionRuns.run(lambda: before(self, fetches, feed_dict, options, run_metadata), translated)
+
+    return run
+
+
+def translated(error: BaseException) -> BaseException:
+    """An error of the emulator in the class that TensorFlow's users expect of a session."""
+    if not isinstance(error, EmulatorError):
+        return error
+    text = str(error.args[0] if error.args else error)
+    kinds: dict[type, Any] = {
+        NotImplementedError: errors.UnimplementedError,
+        ValueError: errors.InvalidArgumentError,
+        TypeError: errors.InvalidArgumentError,
+    }
+    kind = next((kinds[base] for base in kinds if isinstance(error, base)), errors.FailedPreconditionError)
+    if type(error).__name__ == "OutOfMemoryException":
+        kind = errors.ResourceExhaustedError
+    made: BaseException = kind(None, None, text)
+    made.__cause__ = error
+    return made
+
+
+PATCHES: tuple[Patch, ...] = (
+    Patch(
+        "tensorflow.python.framework.ops:Graph.device",
+        "TensorFlow refuses the name of a device that it does not have",
+        _graph_device,
+    ),
+    Patch(
+        "tensorflow.python.eager.context:device",
+        "the same for eager execution",
+        _eager_device,
+    ),
+    Patch(
+        "tensorflow.python.training.optimizer:Optimizer.apply_gradients",
+        "the ops of a weight update are to be known, and their gradients dense: rows with indices that repeat "
+        "need an op whose shape depends on data",
+        _apply_gradients,
+    ),
+    Patch(
+        "tensorflow.python.client.session:BaseSession.run",
+        "errors of a program keep their class, and Ctrl-C ends a run at once",
+        _session_run,
+    ),
+)

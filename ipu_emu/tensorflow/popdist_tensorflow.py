@@ -1,0 +1,26 @@
+"""PopDist: ``popdist.tensorflow``, the configuration of one of several instances."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import popdist_py
+
+__all__ = ["set_ipu_config"]
+
+
+def set_ipu_config(config: Any, ipus_per_replica: int | None = None, configure_device: bool = True) -> Any:
+    """Set in an IPUConfig how many IPUs this instance has, and its place among all; return it.
+
+    The number of IPUs is that of the local replicas times ``ipus_per_replica``, or what the launcher was told.
+    """
+    popdist_py.init()
+    each = ipus_per_replica or popdist_py.getNumIpusPerReplica()
+    if each < 1 or each & (each - 1):
+        raise ValueError(f"ipus_per_replica is {each}; use a power of two")
+    config.auto_select_ipus = popdist_py.getNumLocalReplicas() * each
+    shared = config.experimental.multi_replica_distribution
+    shared.process_count, shared.process_index = popdist_py.getNumInstances(), popdist_py.getInstanceIndex()
+    if configure_device:
+        config.configure_ipu_system()
+    return config

@@ -1,0 +1,205 @@
+"""Compiling: an imported section and the options of its program as an executable."""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ipu_emu.compiler.cache.executable_cache import cache_key, compiled_once
+from ipu_emu.compiler.gradients.activation_checkpointing import Recomputation
+from ipu_emu.compiler.gradients.gradient import GradientReduction
+from ipu_emu.compiler.memory.tensor_locations import LocationRule, StorageChoice, TensorLocations
+from ipu_emu.compiler.options import CompileOptions, HostStreams
+from ipu_emu.compiler.pipeline import CompileState, run_passes
+from ipu_emu.compiler.placement.placement_options import PipelineOptions
+from ipu_emu.compiler.rewriting.expansion import expanded
+from ipu_emu.compiler.traced_training import traced_step
+from ipu_emu.graph import Phase
+from ipu_emu.program.anchors import Anchor, Return, StepShape
+from ipu_emu.program.executable import Executable
+from ipu_emu.tensorflow.program.section_import import ImportedSection
+from ipu_emu.tensorflow.system import DeviceShare
+
+__all__ = ["Compiled", "compile_section", "compile_state", "engine_options", "runs_of"]
+
+_REDUCTIONS = {"RUNNING_MEAN": GradientReduction.MEAN_RUNNING}
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """``rows`` has the number of rows of an anchor in a run of the executable."""
+
+    executable: Executable
+    rows: dict[str, int] = field(default_factory=dict)
+
+
+def runs_of(imported: ImportedSection) -> int:
+    """How often the executable of a section runs: a pipeline without updates runs once per repetition."""
+    section = imported.section
+    return section.batches if section.pipeline and not _trains(imported) else 1
+
+
+def _trains(imported: ImportedSection) -> bool:
+    return bool(imported.gradients) or any(op.phase is Phase.UPDATE for op in imported.graph.ops)
+
+
+def step_of(imported: ImportedSection, local: int) -> StepShape:
+    """Batches and micro-batches of one run of the executable."""
+    section = imported.section
+    if section.pipeline and not _trains(imported):
+        return StepShape(section.accumulation, 1, local)
+    return StepShape(section.batches, section.accumulation, local)
+
+
+def compile_state(imported: ImportedSection, share: DeviceShare, *, synthetic: bool = False) -> CompileState:
+    """Return the compiler's state for a section, before the passes."""
+    step = step_of(imported, share.local)
+    options = CompileOptions(
+        step=step,
+        anchors=tuple(_anchors(imported)),
+        replicas=share.total,
+        reduction=_REDUCTIONS.get(imported.section.reduction, GradientReduction.SUM),
+        bucket_bytes=_bucket_bytes(share),
+        pipeline=_pipeline(imported),
+        locations=_locations(imported, share),
+        recomputation=_recomputation(imported, share),
+        streams=HostStreams(synthetic=synthetic),
+        stochastic_rounding=_rounds(share),
+    )
+    return traced_step(expanded(imported.graph), options, imported.gradients, trains=_trains(imported))
+
+
+def compile_section(imported: ImportedSection, share: DeviceShare, *, synthetic: bool = False) -> Compiled:
+    """Compile a section; raise EmulatorError where it cannot be."""
+    state = compile_state(imported, share, synthetic=synthetic)
+    folder = cache_folder()
+
+    def compile() -> Executable:
+        return run_passes(state).executable
+
+    if folder is None:
+        made = compile()
+    else:
+        key = cache_key(state.graph, replace(state.options, training=None), state.gradients)
+        made = compiled_once(folder, state.graph, key, compile)
+    step, rows = made.step, {}
+    for anchor in state.options.anchors:
+        all_of_them = anchor.returns is Return.ALL
+        rows[anchor.tensor] = (step.batches * step.accumulation if all_of_them else 1) * step.replicas
+    return Compiled(made, rows)
+
+
+def _anchors(imported: ImportedSection) -> list[Anchor]:
+    found: dict[str, Anchor] = {}
+    for outfeed in imported.outfeeds:
+        returns = Return.ALL if outfeed.queue.keeps_all else Return.FINAL
+        found |= {id: Anchor(id, returns) for id in outfeed.arrays if isinstance(id, str)}
+    for id in imported.exports.values():
+        if isinstance(id, str):
+            found[id] = Anchor(id, Return.FINAL)
+    return list(found.values())
+
+
+def _pipeline(imported: ImportedSection) -> PipelineOptions | None:
+    pipeline = imported.section.pipeline
+    if pipeline is None:
+        return None
+    call = pipeline.call
+    concurrent = any(len(entry) > 1 for entry in call.mapping)
+    iterations = call.batch_serialization_iterations
+    return PipelineOptions(call.kind.name.lower(), iterations, concurrent, bool(pipeline.sharded))
+
+
+def _option(share: DeviceShare, path: str, default: Any) -> Any:
+    """An option of the configuration, by its dotted path."""
+    value = share.system.config
+    for name in path.split("."):
+        value = getattr(value, name, None)
+    return default if value is None else value
+
+
+def _bucket_bytes(share: DeviceShare) -> int | None:
+    names = ("maximum_cross_replica_sum_buffer_size", "maximum_reduce_many_buffer_size")
+    return max((int(_option(share, f"optimizations.{name}", 0)) for name in names), default=0) or None
+
+
+def _rounds(share: DeviceShare) -> bool:
+    chosen = _option(share, "floating_point_behaviour.esr", None)
+    return getattr(chosen, "name", None) in ("ON", "REPLICA_IDENTICAL_ONLY")
+
+
+def _locations(imported: ImportedSection, share: DeviceShare) -> TensorLocations:
+    pipeline = imported.section.pipeline
+    states = imported.section.offload
+    accumulators = activations = weights = False
+    if pipeline is not None:
+        call = pipeline.call
+        states = call.offload_weight_update_variables
+        activations = bool(call.offload_activations)
+        accumulators = bool(call.offload_gradient_accumulation_buffers)
+        weights = bool(call.offload_weights)
+    smallest = int(_option(share, "optimizations.minimum_remote_tensor_size", 128)) // 4
+
+    def rule(off_chip: bool) -> LocationRule:
+        return LocationRule(StorageChoice(off_chip=off_chip), smallest, smallest)
+
+    return TensorLocations(rule(weights), rule(bool(states)), rule(accumulators), rule(activations))
+
+
+def _recomputation(imported: ImportedSection, share: DeviceShare) -> Recomputation:
+    if not _option(share, "allow_recompute", False):
+        return Recomputation.NONE
+    pipeline = imported.section.pipeline
+    if pipeline is None:
+        return Recomputation.STANDARD
+    call = pipeline.call
+    then = call.recomputation_mode.name == "RecomputeThenBackpropagate"
+    auto = call.recomputation_mode.name == "Auto" and call.kind.name != "Sequential"
+    return Recomputation.PIPELINE if (then or auto) and _one_stage_each(imported) else Recomputation.STANDARD
+
+
+def _one_stage_each(imported: ImportedSection) -> bool:
+    """Whether no two stages share an IPU."""
+    places = {op.place for op in imported.graph.ops if op.phase is Phase.FORWARD}
+    return len({place.ipu for place in places}) == len(places)
+
+
+# The environment
+
+
+def flags() -> dict[str, str]:
+    """The flags in TF_POPLAR_FLAGS."""
+    found = {}
+    for part in os.environ.get("TF_POPLAR_FLAGS", "").split():
+        name, _, value = part.lstrip("-").partition("=")
+        found[name] = value
+    return found
+
+
+def cache_folder() -> str | None:
+    """The folder of the executable cache, if there is one."""
+    return flags().get("executable_cache_path") or None
+
+
+def engine_options() -> dict[str, str]:
+    """The options in POPLAR_ENGINE_OPTIONS; one warning where they are no JSON."""
+    text = os.environ.get("POPLAR_ENGINE_OPTIONS", "")
+    if not text:
+        return {}
+    try:
+        return {str(name): str(value) for name, value in json.loads(text).items()}
+    except (ValueError, AttributeError):
+        straight = text.replace("\u201c", '"').replace("\u201d", '"')
+        if straight != text:
+            try:
+                found = json.loads(straight)
+            except ValueError:
+                found = None
+            if isinstance(found, dict):
+                warnings.warn("POPLAR_ENGINE_OPTIONS has curly quotes, which are read as straight ones", stacklevel=2)
+                return {str(name): str(value) for name, value in found.items()}
+        warnings.warn(f"POPLAR_ENGINE_OPTIONS is not a JSON object and is ignored: {text}", stacklevel=2)
+        return {}

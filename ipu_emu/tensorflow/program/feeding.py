@@ -1,0 +1,60 @@
+"""Feeding: the step data of a run: elements of infeeds in, rows of outfeeds and results out.
+
+Element j of an infeed belongs to local replica j mod r. Stages of a pipeline read the arrays of one element at
+different times; what is not read yet is kept.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from threading import Lock
+from typing import Any
+
+from numpy.typing import NDArray
+
+from ipu_emu.tensorflow.importer.values import on_device
+
+__all__ = ["RunData", "StopRequested"]
+
+#: Returns the arrays of the next element.
+Next = Callable[[], Sequence[NDArray[Any]]]
+
+
+class StopRequested(Exception):
+    """A run ends because the user pressed Ctrl-C."""
+
+
+class RunData:
+    """The data of one run; ``infeeds`` has the ids of the arrays of each infeed, ``anchors`` the rows of results."""
+
+    def __init__(
+        self,
+        infeeds: Sequence[tuple[Next, Sequence[str]]],
+        anchors: Mapping[str, NDArray[Any]],
+        stopped: Callable[[], bool],
+    ) -> None:
+        self._next = {id: infeed for infeed in infeeds for id in infeed[1]}
+        self._waiting: dict[str, deque[NDArray[Any]]] = {id: deque() for id in self._next}
+        self._anchors, self._written = anchors, dict.fromkeys(anchors, 0)
+        self._stopped, self._lock = stopped, Lock()
+
+    def read(self, id: str) -> NDArray[Any]:
+        """The next chunk of an input: the array of one replica."""
+        if self._stopped():
+            raise StopRequested
+        waiting = self._waiting[id]
+        with self._lock:
+            if not waiting:
+                pull, ids = self._next[id]
+                for other, array in zip(ids, pull(), strict=True):
+                    self._waiting[other].append(on_device(array))
+            return waiting.popleft()
+
+    def write(self, id: str, value: NDArray[Any]) -> None:
+        """Take the next chunk of an anchor."""
+        if self._stopped():
+            raise StopRequested
+        rows = self._anchors[id]
+        rows[self._written[id] % len(rows)] = value
+        self._written[id] += 1

@@ -1,0 +1,69 @@
+"""System: the emulated IPUs that a program was configured for, and how a compiled program divides them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from ipu_emu.errors import EmulatorError
+
+__all__ = ["DeviceShare", "System", "configure", "configured", "share_of"]
+
+
+@dataclass(frozen=True)
+class System:
+    """``devices`` has the number of IPUs of each device; ``config`` is the IPUConfig that asked for them."""
+
+    devices: tuple[int, ...] = (1,)
+    config: Any = None
+    process_index: int = 0
+    process_count: int = 1
+
+
+@dataclass(frozen=True)
+class DeviceShare:
+    """How a program uses a device: IPUs of a replica, replicas of this process, and of all processes."""
+
+    ipus: int
+    local: int
+    offset: int
+    total: int
+    system: System = field(default_factory=System)
+
+
+_configured: list[System] = []
+
+
+def configure(system: System) -> None:
+    """Make ``system`` the one that programs run on."""
+    _configured[:] = [system]
+
+
+def configured() -> System:
+    """The system that was configured; without any, one device of one IPU."""
+    return _configured[0] if _configured else System()
+
+
+def is_configured() -> bool:
+    """Whether a program has configured the system."""
+    return bool(_configured)
+
+
+def share_of(device: int, shards: int) -> DeviceShare:
+    """Return how a program that needs ``shards`` IPUs per replica uses a device; raise EmulatorError if it cannot."""
+    system = configured()
+    if device >= len(system.devices):
+        raise EmulatorError(
+            f"The program is placed on /device:IPU:{device}, and {len(system.devices)} devices are configured; set "
+            "auto_select_ipus to a list with the number of IPUs of each device"
+        )
+    ipus, needed = system.devices[device], 1
+    while needed < shards:
+        needed *= 2
+    if ipus % needed:
+        raise EmulatorError(
+            f"Trying to compile a graph for an IPU device with {ipus} IPUs and {needed} shards. The number of shards "
+            "needs to divide the number of IPUs."
+        )
+    local = ipus // needed
+    return DeviceShare(needed, local, local * system.process_index, local * system.process_count, system)

@@ -1,0 +1,204 @@
+"""Trace: the TensorFlow graph of a compiled function, with what TensorFlow has no op for.
+
+The ops of a trace are divided into sections, each of which is a program of its own for the device: a loop, a
+pipeline, or the ops before, between and after them. An op with a **marker** means something that TensorFlow does not
+know: an element of an infeed, the sum of a gradient over micro-batches, a collective between replicas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from tensorflow.python.framework import dtypes, func_graph, ops
+from tensorflow.python.framework import tensor as tensor_lib
+from tensorflow.python.ops import array_ops, control_flow_ops, gen_script_ops, variable_scope
+
+__all__ = ["Carried", "Marker", "PipelineSection", "Section", "Trace", "current_trace", "tracing"]
+
+
+@dataclass(frozen=True)
+class Marker:
+    """What an op means: its ``kind``, and what belongs to it."""
+
+    kind: str
+    data: Any = None
+
+
+@dataclass(frozen=True)
+class Carried:
+    """A value that a loop hands on, by its tensors before the loop and at the start and the end of an iteration."""
+
+    initial: Any
+    start: Any
+    end: Any
+
+
+@dataclass(frozen=True)
+class PipelineSection:
+    """The pipeline that a section is: ``call`` has its arguments, ``ranges`` the ops of each function of each stage.
+
+    ``ranges`` holds (first op, op after the last, stage, IPU).
+    """
+
+    call: Any
+    ranges: tuple[tuple[int, int, int, int], ...]
+    sharded: frozenset[int] = frozenset()
+
+
+@dataclass
+class Section:
+    """Consecutive ops, from ``start`` up to but not including ``end``, that run ``batches`` times.
+
+    ``kind`` is once, loop, while or pipeline. ``roots`` run in any case. ``accumulation`` micro-batches are summed by
+    ``reduction`` before an update. ``updates`` are ranges of ops that belong to a weight update.
+    """
+
+    kind: str
+    start: int
+    end: int = -1
+    batches: int = 1
+    accumulation: int = 1
+    reduction: str = "SUM"
+    carried: list[Carried] = field(default_factory=list)
+    roots: list[Any] = field(default_factory=list)
+    updates: list[tuple[int, int]] = field(default_factory=list)
+    condition: Any = None
+    pipeline: PipelineSection | None = None
+    count: Any = None
+    offload: bool | None = None
+    shard_states: bool = False
+
+    def holds(self, index: int) -> bool:
+        """Whether the op with this index belongs to the section."""
+        return self.start <= index < self.end
+
+
+class Trace:
+    """A trace under construction."""
+
+    def __init__(self, name: str, device: int = 0) -> None:
+        self.graph: Any = func_graph.FuncGraph(name)
+        self.device = device
+        self.markers: dict[str, Marker] = {}
+        self.sections: list[Section] = []
+        self.open: list[Section] = []
+        self.shards: list[tuple[int, int, tuple[int, ...]]] = []
+        self.arguments: list[Any] = []
+
+    # Ops
+
+    def position(self) -> int:
+        """The index of the next op."""
+        return len(self.graph.get_operations())
+
+    def mark(self, tensor: Any, kind: str, data: Any = None, name: str | None = None) -> Any:
+        """Return ``tensor`` passed through an op that is marked."""
+        made = array_ops.identity(tensor, name=name or kind)
+        self.markers[made.op.name] = Marker(kind, data)
+        return made
+
+    def placeholder(self, dtype: Any, shape: Any, kind: str, data: Any = None, name: str | None = None) -> Any:
+        """Return a new tensor whose value comes from outside of TensorFlow's graph."""
+        made = array_ops.placeholder(dtype, shape, name=name or kind)
+        self.markers[made.op.name] = Marker(kind, data)
+        return made
+
+    def effect(self, tensors: Sequence[Any], kind: str, data: Any = None, name: str | None = None) -> Any:
+        """Return an op without outputs that does something with ``tensors``."""
+        token = f"ipu:{kind}:{len(self.markers)}"
+        with ops.name_scope(name or kind):
+            gen_script_ops.py_func(input=list(tensors), token=token, Tout=[], name=kind)
+        op = self.graph.get_operations()[-1]
+        self.markers[op.name] = Marker(kind, data)
+        return op
+
+    def nothing(self, after: Sequence[Any], name: str) -> Any:
+        """Return an op without effect that runs after others."""
+        with ops.control_dependencies(list(after)):
+            return control_flow_ops.no_op(name=name)
+
+    # Sections
+
+    @property
+    def section(self) -> Section | None:
+        """The innermost open section."""
+        return self.open[-1] if self.open else None
+
+    @contextmanager
+    def in_section(self, section: Section) -> Iterator[Section]:
+        """Collect the ops that are made in the ``with`` block in ``section``."""
+        self.open.append(section)
+        try:
+            yield section
+        finally:
+            self.open.pop()
+            section.end = self.position()
+        self.sections.append(section)
+
+    @contextmanager
+    def updating(self) -> Iterator[None]:
+        """Ops made in the ``with`` block belong to a weight update."""
+        first = self.position()
+        try:
+            yield
+        finally:
+            if self.section is not None:
+                self.section.updates.append((first, self.position()))
+
+    def all_sections(self) -> list[Section]:
+        """The sections in order, with those of the ops in between."""
+        found: list[Section] = []
+        at = 0
+        for section in sorted(self.sections, key=lambda one: one.start):
+            if section.start > at:
+                found.append(Section("once", at, section.start))
+            found.append(section)
+            at = section.end
+        if self.position() > at or not found:
+            found.append(Section("once", at, self.position()))
+        return found
+
+    def shard_of(self, index: int) -> tuple[int, ...] | None:
+        """The shards of the op with this index: those of the innermost ``ipu_shard``."""
+        inner = [one for one in self.shards if one[0] <= index < one[1]]
+        return min(inner, key=lambda one: one[1] - one[0])[2] if inner else None
+
+    # Building
+
+    def call(self, function: Callable[..., Any], inputs: Sequence[Any]) -> Any:
+        """Call ``function`` with placeholders for ``inputs``, tensors of the enclosing graph; return its result."""
+        with tracing(self), self.graph.as_default():
+            scope = variable_scope.variable_scope(variable_scope.get_variable_scope(), use_resource=True)
+            with scope:
+                self.arguments = [self.graph.capture(tensor) for tensor in inputs]
+                return function(*self.arguments)
+
+    def captures(self) -> list[tuple[Any, Any]]:
+        """Pairs of a tensor of the enclosing graph and its placeholder in the trace."""
+        return list(self.graph.captures)
+
+
+_stack: list[Trace] = []
+
+
+def current_trace() -> Trace | None:
+    """The trace that is being built, None outside of compiled functions."""
+    return _stack[-1] if _stack else None
+
+
+@contextmanager
+def tracing(trace: Trace) -> Iterator[Trace]:
+    """Make ``trace`` the current one."""
+    _stack.append(trace)
+    try:
+        yield trace
+    finally:
+        _stack.pop()
+
+
+def is_resource(tensor: Any) -> bool:
+    """Whether ``tensor`` is the handle of a variable."""
+    return isinstance(tensor, tensor_lib.Tensor) and tensor.dtype == dtypes.resource

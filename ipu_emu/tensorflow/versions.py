@@ -1,0 +1,71 @@
+"""Versions: which TensorFlow the face works with, and the message where it is absent or unsuitable."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+
+__all__ = ["OLDEST", "TOO_NEW", "check_versions", "first_version", "installed_version"]
+
+#: TensorFlow's versions from the first (included) to the last (excluded) that are known to work.
+OLDEST, TOO_NEW = (2, 18), (2, 22)
+_LEGACY_KERAS = "TF_USE_LEGACY_KERAS"
+_HOW = "pip install tensorflow-cpu==2.21.0 && pip install --no-deps tf_keras==2.21.0"
+
+
+def installed_version() -> str | None:
+    """Return the version of the installed TensorFlow, or None."""
+    for name in ("tensorflow-cpu", "tensorflow"):
+        try:
+            return version(name)
+        except PackageNotFoundError:
+            continue
+    return None
+
+
+def check_versions() -> None:
+    """Raise ModuleNotFoundError unless a suitable TensorFlow is installed; choose Keras 2 where both are there."""
+    found = installed_version()
+    if found is None:
+        raise ModuleNotFoundError(
+            f"tensorflow.python.ipu needs TensorFlow, which is not installed; run: {_HOW}", name="tensorflow"
+        )
+    numbers = tuple(int(part) for part in found.split(".")[:2])
+    if not OLDEST <= numbers < TOO_NEW:
+        oldest, newest = f"{OLDEST[0]}.{OLDEST[1]}", f"{TOO_NEW[0]}.{TOO_NEW[1] - 1}"
+        raise ModuleNotFoundError(
+            f"tensorflow.python.ipu works with TensorFlow {oldest} to {newest}, found {found}; run: {_HOW}",
+            name="tensorflow",
+        )
+    _choose_keras()
+
+
+def _choose_keras() -> None:
+    """Let ``tf.keras`` be Keras 2; raise ModuleNotFoundError where it is absent or Keras 3 has been loaded."""
+    try:
+        version("tf_keras")
+    except PackageNotFoundError:
+        raise ModuleNotFoundError(
+            f"tensorflow.python.ipu needs Keras 2 (tf_keras), which is not installed; run: {_HOW}", name="tf_keras"
+        ) from None
+    if "tensorflow" in sys.modules and os.environ.get(_LEGACY_KERAS) not in ("1", "true", "True"):
+        raise ModuleNotFoundError(
+            f"tensorflow was imported before the emulator, and so with Keras 3; set {_LEGACY_KERAS}=1, or import "
+            "ipu_emu.tensorflow.install first",
+            name="tensorflow",
+        )
+    os.environ[_LEGACY_KERAS] = "1"
+
+
+def first_version() -> None:
+    """Let ``import tensorflow`` give the API of TensorFlow 1, without the behaviour of TensorFlow 2."""
+    check_versions()
+    tensorflow = import_module("tensorflow")
+    old = import_module("tensorflow.compat.v1")
+    old.disable_v2_behavior()
+    for name in ("python", "__path__", "compiler", "core"):
+        if not hasattr(old, name) or name == "__path__":
+            setattr(old, name, getattr(tensorflow, name, None))
+    sys.modules["tensorflow"] = old

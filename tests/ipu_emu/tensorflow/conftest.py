@@ -1,0 +1,73 @@
+"""TensorFlow: absent in most environments, and slow to import, so it is imported once per worker and on demand."""
+
+import os
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from importlib.util import find_spec
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+_NEEDS = ("tensorflow", "tf_keras")
+_ABSENT = [name for name in _NEEDS if find_spec(name) is None]
+
+
+@pytest.fixture(scope="session")
+def tensorflow() -> Any:
+    """``tensorflow.compat.v1``, with the emulator's modules of ``tensorflow.python.ipu`` in ``.ipu``."""
+    if _ABSENT:
+        pytest.skip(f"{', '.join(_ABSENT)} is absent; scripts/test --with-tensorflow installs it")
+    os.environ["TF_USE_LEGACY_KERAS"] = "1"
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    import_module("ipu_emu.tensorflow.install")
+    tf, ipu = import_module("tensorflow"), import_module("tensorflow.python.ipu")
+    return SimpleNamespace(tf=tf.compat.v1, v2=tf, ipu=ipu)
+
+
+@pytest.fixture
+def tf(tensorflow: Any) -> Iterator[Any]:
+    """``tensorflow.compat.v1`` with a fresh graph and an unconfigured system."""
+    from ipu_emu.tensorflow import system
+
+    with tensorflow.tf.Graph().as_default():
+        yield tensorflow.tf
+    system.configure(system.System())
+
+
+@pytest.fixture
+def ipu(tensorflow: Any) -> Any:
+    return tensorflow.ipu
+
+
+@pytest.fixture
+def configure(ipu: Any) -> Callable[..., None]:
+    """Configure a device of some IPUs, with other attributes by their dotted names (dots as ``__``)."""
+
+    def apply(ipus: int = 1, **attributes: Any) -> None:
+        config = ipu.config.IPUConfig()
+        config.auto_select_ipus = ipus
+        for name, value in attributes.items():
+            *parents, last = name.split("__")
+            place = config
+            for parent in parents:
+                place = getattr(place, parent)
+            setattr(place, last, value)
+        config.configure_ipu_system()
+
+    return apply
+
+
+@pytest.fixture
+def run(tf: Any, ipu: Any) -> Callable[..., Any]:
+    """Run a function as a program on values; return its results."""
+
+    def call(function: Callable[..., Any], *values: Any, session: Any = None) -> Any:
+        given = [tf.placeholder(value.dtype, value.shape) for value in values]
+        with ipu.scopes.ipu_scope("/device:IPU:0"):
+            made = ipu.ipu_compiler.compile(function, given)
+        with tf.Session() as session:
+            session.run(tf.global_variables_initializer())
+            return session.run(made, dict(zip(given, values, strict=True)))
+
+    return call
