@@ -26,6 +26,7 @@ __all__ = ["CompileOptions", "HostStreams", "TrainingOptions"]
 class TrainingOptions:
     """How a model is trained: ``loss`` is the id of the scalar to minimise, ``rule`` updates the weights.
 
+    With ``float_loss_scale`` the loss scaling is a FLOAT in FLOAT16 models too; with a ``loss_scaler`` it always is.
     ``trained`` are the ids of the initializers that are trained; None is every floating-point one.
     """
 
@@ -33,6 +34,7 @@ class TrainingOptions:
     rule: UpdateRule
     loss_scaler: LossScaler | None = None
     trained: frozenset[str] | None = None
+    float_loss_scale: bool = False
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ from ipu_emu.compiler.memory.input_staging import stage_inputs
 from ipu_emu.compiler.memory.loop_bodies import plan_bodies
 from ipu_emu.compiler.memory.offloading import offload_accumulators, offload_activations, offload_variables
 from ipu_emu.compiler.memory.planner import plan_memory
-from ipu_emu.compiler.optimisers.automatic_loss_scaling import check_loss_scaling
+from ipu_emu.compiler.optimisers.automatic_loss_scaling import STATISTICS, check_loss_scaling
 from ipu_emu.compiler.optimisers.gradient_clipping import clip_norms
 from ipu_emu.compiler.optimisers.optimiser_sharding import shard_variables
 from ipu_emu.compiler.options import CompileOptions, TrainingOptions
@@ -46,13 +46,14 @@ from ipu_emu.compiler.rewriting.channel_groups import with_strided_groups
 from ipu_emu.compiler.rewriting.dropout_keys import with_dropout
 from ipu_emu.compiler.rewriting.expansion import expanded
 from ipu_emu.compiler.rewriting.forward_graph import forward_anchors, forward_graph
+from ipu_emu.compiler.rewriting.op_writer import OpWriter
 from ipu_emu.compiler.rewriting.pruning import prune
 from ipu_emu.compiler.rewriting.reserved_prefixes import GRADIENT
 from ipu_emu.compiler.rewriting.stochastic_rounding import round_stochastically
 from ipu_emu.compiler.rewriting.unfolding import unfolded
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Phase, Role, Tensor
-from ipu_emu.graph.dtype import FLOAT16
+from ipu_emu.graph.dtype import FLOAT, FLOAT16
 from ipu_emu.ops.control.loop_and_while import check_gradients
 from ipu_emu.program.anchors import Anchor
 from ipu_emu.program.executable import Executable
@@ -212,11 +213,17 @@ def _differentiate(state: CompileState) -> CompileState:
     graph, training = state.graph, _training(state)
     scaling, dtype = training.rule.loss_scaling, graph.tensor(training.loss).dtype
     role = Role.CONSTANT if scaling.constant else Role.SCALAR
-    seed = Tensor(training.rule.loss_scaling_id(dtype), dtype, (), role)
-    graph.add(seed, np.array(scaling.value, dtype.numpy))
+    held = FLOAT if training.loss_scaler or training.float_loss_scale else dtype
+    seed = Tensor(training.rule.loss_scaling_id(dtype), held, (), role)
+    graph.add(seed, np.array(scaling.value, held.numpy))
+    place = tensor_places(graph)[training.loss]
     if training.loss_scaler:
         check_loss_scaling(scaling)
-        seed = training.loss_scaler.scaled_seed(graph, seed, tensor_places(graph)[training.loss])
+        training.loss_scaler.check()
+        seed = training.loss_scaler.scaled_seed(graph, seed, place)
+    if seed.dtype is not dtype:
+        writer = OpWriter(graph, Phase.BACKWARD, place)
+        seed = writer.append("Cast", (seed.id,), (f"{seed.id}/{dtype}",), {"to": dtype.onnx})[0]
     differentiate(graph, training.loss, seed)
     return state
 
@@ -248,14 +255,16 @@ def _gradient(state: CompileState, weight: Tensor) -> Gradient:
 
 
 def _unscale_gradients(state: CompileState) -> CompileState:
-    """The count of large gradients as the gradient of a weight without a name, so that it is reduced like one."""
+    """The numbers of small and large elements as the gradient of a weight without a name: reduced like one."""
     scaler, graph = _training(state).loss_scaler, state.graph
     assert scaler is not None
     counts: tuple[Gradient, ...] = ()
     if state.gradients:
-        part = total = scaler.count(graph, [gradient.part for gradient in state.gradients])
-        if state.options.step.accumulation > 1:
-            total = graph.add(replace(graph.tensor(part), id=graph.unused(f"{part}/accumulated"))).id
+        parts = [gradient.part for gradient in state.gradients]
+        accumulates = state.options.step.accumulation > 1
+        part = total = scaler.count(graph, parts, "lossScaleStatistics" if accumulates else STATISTICS)
+        if accumulates:
+            total = graph.add(replace(graph.tensor(part), id=STATISTICS)).id
         counts = (Gradient("", part, total),)
     unscaled = scaler.undo(graph, state.update_inputs)
     return replace(state, gradients=(*state.gradients, *counts), update_inputs=unscaled)
@@ -277,9 +286,8 @@ def _update_weights(state: CompileState) -> CompileState:
 def _change_loss_scale(state: CompileState) -> CompileState:
     graph, training = state.graph, _training(state)
     assert training.loss_scaler is not None
-    seed = graph.tensor(training.rule.loss_scaling_id(graph.tensor(training.loss).dtype))
     for count in (gradient for gradient in state.gradients if not gradient.weight):
-        training.loss_scaler.change(graph, count.total, seed)
+        training.loss_scaler.change(graph, count.total)
     return state
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gcl.kernels.jit import jit
-from ipu_emu.graph.dtype import FLOAT, FLOAT16
+from ipu_emu.graph.dtype import FLOAT
 from ipu_emu.ops.core.call_chain import call_chain
 from ipu_emu.ops.core.cost import flops
 from ipu_emu.ops.core.kernel_helpers import copies_in_place, storage
@@ -19,8 +19,8 @@ from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
 
 __all__ = ["OPS"]
 
-#: The loss scale is not raised above this: the largest power of two in FLOAT16.
-_LARGEST = 32768.0
+#: The largest FLOAT16.
+_LARGEST = 65504.0
 _MOST = 4096
 
 
@@ -34,18 +34,16 @@ def count_above(x: NDArray[Any], edge: float) -> int:
     return count
 
 
-def count_large(gradients: Sequence[NDArray[Any]], edges: Sequence[float], out: NDArray[Any]) -> None:
-    """out = [number of elements at or above their edge, number of all elements]"""
-    out[0] = sum(count_above(gradient, edge) for gradient, edge in zip(gradients, edges, strict=True))
-    out[1] = sum(gradient.size for gradient in gradients)
+def count_large(gradients: Sequence[NDArray[Any]], edge: float, out: NDArray[Any]) -> None:
+    """out = [number of elements below ``edge``, number of the others]"""
+    out[1] = sum(count_above(gradient, edge) for gradient in gradients)
+    out[0] = sum(gradient.size for gradient in gradients) - out[1]
 
 
 def _count(bound: BoundOp) -> Call:
-    location = float(bound.node.attribute("edge", 0.125))
-    tensors = [tensor for tensor in bound.node.inputs if tensor is not None]
-    edges = [location * (65504.0 if t.dtype is FLOAT16 else float(np.finfo(np.float32).max)) for t in tensors]
-    gradients = [storage(bound.input(i)) for i in range(len(tensors))]
-    return partial(count_large, gradients, edges, bound.outputs[0])
+    edge = float(bound.node.attribute("edge", 0.125)) * _LARGEST
+    gradients = [storage(bound.input(i)) for i in range(len(bound.node.inputs))]
+    return partial(count_large, gradients, edge, bound.outputs[0])
 
 
 def unscale(gradient: NDArray[Any], factor: NDArray[Any]) -> None:
@@ -61,31 +59,31 @@ def _unscaled(node: Node) -> OutputTypes:
     return [(node.input(0).dtype, node.input(0).shape)]
 
 
-def adjust_loss_scale(
-    factor: NDArray[Any], seen: NDArray[Any], counts: NDArray[Any], scaling: NDArray[Any], most: float, period: int
-) -> None:
-    """Every ``period`` updates, halve ``factor`` if more than the fraction ``most`` was large, else double it.
+def adjust_loss_scale(factor: NDArray[Any], numbers: NDArray[Any], most: float) -> None:
+    """Halve ``factor`` if more than the fraction ``most`` of the elements was large, else double it."""
+    small, large = map(float, numbers)
+    halves = large > most / (1 - most) * small if most < 1 else False
+    factor[()] *= np.float32(0.5 if halves else 2)
 
-    ``seen`` holds [large elements, all elements, updates] since the last adjustment.
-    """
-    seen[:2] += counts
-    seen[2] += 1
-    if seen[2] < period:
-        return
-    if seen[0] > most * seen[1]:
-        factor[()] *= np.float32(0.5)
-    elif float(scaling[()]) * float(factor[()]) * 2 <= _LARGEST:
-        factor[()] *= np.float32(2)
-    seen.fill(0)
+
+def adjust_at_times(
+    factor: NDArray[Any], numbers: NDArray[Any], seen: NDArray[Any], most: float, period: int
+) -> None:
+    """Do so at the first update and every ``period`` updates later; ``seen`` counts updates since the last time."""
+    if seen[()] == 0:
+        adjust_loss_scale(factor, numbers, most)
+    seen[()] = (seen[()] + 1) % period
 
 
 def _change(bound: BoundOp) -> Call:
+    most = float(bound.node.attribute("most", 1e-7))
+    return call_chain(*copies_in_place(bound), partial(adjust_loss_scale, bound.outputs[0], bound.input(1), most))
+
+
+def _change_at_times(bound: BoundOp) -> Call:
     most, period = float(bound.node.attribute("most", 1e-7)), int(bound.node.attribute("period", 1))
     factor, seen = bound.outputs
-    return call_chain(
-        *copies_in_place(bound),
-        partial(adjust_loss_scale, factor, seen, bound.input(2), bound.input(3), most, period),
-    )
+    return call_chain(*copies_in_place(bound), partial(adjust_at_times, factor, bound.input(2), seen, most, period))
 
 
 def _elements(node: Node) -> int:
@@ -96,12 +94,14 @@ OPS = [
     OpDef("CountLargeGradients", (1, _MOST), lambda node: [(FLOAT, (2,))], _count, flops(_elements)),
     # (g, factor)
     OpDef("UndoLossScale", (2, 2), _unscaled, _unscale, flops(_elements), updates=(0,)),
-    # (factor, seen, counts, loss scaling)
+    # (factor, [small, large])
+    OpDef("ChangeLossScale", (2, 2), lambda node: [(FLOAT, ())], _change, flops(lambda node: 8), updates=(0,)),
+    # (factor, updates since the last change, [small, large])
     OpDef(
-        "ChangeLossScale",
-        (4, 4),
-        lambda node: [(FLOAT, ()), (FLOAT, (3,))],
-        _change,
+        "ChangeLossScaleAtTimes",
+        (3, 3),
+        lambda node: [(FLOAT, ()), (FLOAT, ())],
+        _change_at_times,
         flops(lambda node: 8),
         updates=(0, 1),
     ),

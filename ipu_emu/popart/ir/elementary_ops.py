@@ -30,6 +30,7 @@ _RENAMED = {
     "ConvWeightGrad": "ConvWeightsGrad",
     "CountLargeGradients": "Histogram",
     "ChangeLossScale": "LossScaleUpdate",
+    "ChangeLossScaleAtTimes": "LossScaleUpdate",
     "CtcLossGrad": "CtcGrad",
     "CumSumAlong": "CumSum",
     "DropoutGrad": "Dropout",

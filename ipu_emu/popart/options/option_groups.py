@@ -85,16 +85,16 @@ class AutomaticLossScalingSettings(Settings):
         thresholdUpperCountProportion: Halve the scaling if a larger share of the gradients is large, else
             double it.
         updatePeriod: Number of weight updates between two changes.
-        toTrackTensors: No effect here (the gradients of all weights are tracked).
-        gradientTensorTrackingMethod: No effect here (the gradients of all weights are tracked).
+        toTrackTensors: Ids of the tensors whose gradients are tracked, with GradientsOfUserSpecifiedTensors.
+        gradientTensorTrackingMethod: Which FLOAT16 tensors of the backward pass are tracked.
     """
 
     defaults: ClassVar = {
         "enabled": False,
+        "toTrackTensors": None,
         "binEdgeLocation": 0.125,
         "thresholdUpperCountProportion": 1e-7,
         "updatePeriod": 1,
-        "toTrackTensors": None,
         "gradientTensorTrackingMethod": GradientTensorTrackingMethod.AllNonViewChangingGradientTensors,
     }
 

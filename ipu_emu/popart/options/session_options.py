@@ -238,7 +238,7 @@ class SessionOptions(Settings):
         enableSupportedDataTypeCasting: Cast types that IPUs do not support (INT64, UINT64) to ones that
             they do.
         automaticLossScalingSettings: Adapt the loss scaling to the gradients.
-        ensureFp32LossScaleTensor: No effect here (the loss scaling is FLOAT).
+        ensureFp32LossScaleTensor: Hold the loss scaling as FLOAT in FLOAT16 models too.
         partialsTypeMatMuls: No effect here (partial sums are FLOAT).
         groupNormStridedChannelGrouping: Group normalisation takes channel c into group c mod G.
         enableStableNorm: No effect here (normalisations are computed stably).
@@ -402,6 +402,8 @@ class SessionOptions(Settings):
                 raise EmulatorError(f"Invalid {name} value: {getattr(self, name)}, must be greater or equal than 1")
         if self.enableGradientAccumulation and not training:
             raise EmulatorError("Gradient Accumulation only available when training.")
+        if self.automaticLossScalingSettings.enabled and not training:
+            raise EmulatorError("[AutomaticLossScale transform] Only compatible when doing training")
         if self.enableExplicitMainLoops and not self.useHostCopyOps and not self.enablePipelining:
             raise EmulatorError("enableExplicitMainLoops requires useHostCopyOps.")
         if self.executionPhaseSettings.phases > 1 and self.virtualGraphMode is not VirtualGraphMode.ExecutionPhases:

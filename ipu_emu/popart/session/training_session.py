@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ipu_emu.compiler.optimisers.automatic_loss_scaling import LossScaler
+from ipu_emu.compiler.optimisers.automatic_loss_scaling import LossScaler, Tracking
 from ipu_emu.compiler.optimisers.gradient_clipping import CLIP_SCALE, clip_scale
 from ipu_emu.compiler.options import TrainingOptions
 from ipu_emu.engine import Engine
@@ -23,11 +23,17 @@ from ipu_emu.popart.options.patterns import InputShapeInfo, Patterns
 from ipu_emu.popart.options.session_options import SessionOptions
 from ipu_emu.popart.session.compilation import Model
 from ipu_emu.popart.session.session import Session
+from ipu_emu.popart.types.tuning_enums import GradientTensorTrackingMethod
 
 __all__ = ["TrainingSession"]
 
 #: The name of the program that runs only the forward pass.
 _FORWARD_ONLY = "forwardOnly"
+_TRACKING = {
+    GradientTensorTrackingMethod.AllNonViewChangingGradientTensors: Tracking.ALL,
+    GradientTensorTrackingMethod.ConvAndMatmulGradients: Tracking.PRODUCTS,
+    GradientTensorTrackingMethod.GradientsOfUserSpecifiedTensors: Tracking.NAMED,
+}
 
 
 class TrainingSession(Session):
@@ -55,9 +61,15 @@ class TrainingSession(Session):
     def _training_options(self, options: SessionOptions) -> TrainingOptions:
         settings, scaler = options.automaticLossScalingSettings, None
         if settings.enabled:
-            edge, most = settings.binEdgeLocation, settings.thresholdUpperCountProportion
-            scaler = LossScaler(edge, most, settings.updatePeriod)
-        return TrainingOptions(self._loss, self._optimizer.plan, scaler, options.trained())
+            scaler = LossScaler(
+                settings.binEdgeLocation,
+                settings.thresholdUpperCountProportion,
+                settings.updatePeriod,
+                _TRACKING[settings.gradientTensorTrackingMethod],
+                tuple(settings.toTrackTensors or ()),
+            )
+        held = bool(options.ensureFp32LossScaleTensor)
+        return TrainingOptions(self._loss, self._optimizer.plan, scaler, options.trained(), held)
 
     @contextmanager
     def _program(self, handle: str, engine: Engine) -> Iterator[Engine]:

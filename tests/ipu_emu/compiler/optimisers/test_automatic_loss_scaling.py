@@ -11,7 +11,8 @@ from ipu_emu import popart
 from tests.ipu_emu.helpers.sessions import device, options
 from tests.ipu_emu.helpers.threaded_instances import Instance, on_instances, session_on
 
-FACTOR, FINAL = "lossScaleUpdateFactor", "finalLossScale"
+METHOD = popart.GradientTensorTrackingMethod
+FACTOR, FINAL, STATISTICS = "lossScaleUpdateFactor", "finalLossScale", "Accum___autoLossScaleStats"
 
 
 def settings(**values: Any) -> Any:
@@ -59,18 +60,27 @@ class Scaled:
 
 
 def test_the_factor_follows_the_gradients() -> None:
-    """Edge 0.125 of 65504 is 8188; a gradient of 100 is scaled by 64 f."""
+    """Edge 0.125 of 65504 is 8188; a gradient of 100 is scaled by 64 f, and overflows from f = 16 on."""
     assert Scaled().factors([1.0] * 4) == [2, 4, 8, 16]
     assert Scaled().factors([100.0, 100.0, 100.0, 1.0]) == [2, 1, 2, 4]
     assert Scaled().factors([100.0] * 4, binEdgeLocation=0.5) == [2, 4, 8, 4]
-    assert Scaled().factors([1.0] * 6, updatePeriod=3) == [1, 1, 2, 2, 2, 4]
-    assert Scaled().factors([0.01] * 12)[-3:] == [512, 512, 512]
+    assert Scaled().factors([100.0] * 6, binEdgeLocation=1.0) == [2, 4, 8, 16, 8, 16]
+    assert Scaled().factors([1.0] * 7, updatePeriod=3) == [2, 2, 2, 4, 4, 4, 8]
+    assert Scaled(scaling=2.0**18).factors([1.0] * 6, binEdgeLocation=1.0) == [0.5, 0.25, 0.125, 0.25, 0.125, 0.25]
 
 
 def test_a_share_of_large_elements_is_allowed() -> None:
     model = Scaled()
     for most, want in ((0.3, 2.0), (0.2, 0.5)):
-        session = model.session(options(automaticLossScalingSettings=settings(thresholdUpperCountProportion=most)))
+        session = model.session(
+            options(
+                automaticLossScalingSettings=settings(
+                    thresholdUpperCountProportion=most,
+                    toTrackTensors=[model.w],
+                    gradientTensorTrackingMethod=METHOD.GradientsOfUserSpecifiedTensors,
+                )
+            )
+        )
         anchors = session.initAnchorArrays()
         session.run(popart.PyStepIO({model.x: np.array([1000, 1, 1, 1], np.float16)}, anchors))
         assert float(anchors[FACTOR]) == want
@@ -78,8 +88,8 @@ def test_a_share_of_large_elements_is_allowed() -> None:
 
 @pytest.mark.parametrize("values", [{}, {"A": 3}, {"R": 2}, {"A": 3, "R": 2}])
 def test_training_is_the_same_as_without(values: dict[str, int]) -> None:
-    """Powers of two are exact in float32."""
-    model = Scaled(np.float32)
+    """Powers of two are exact."""
+    model = Scaled()
     A, R = values.get("A", 1), values.get("R", 1)
     plain = (model.builder.getModelProto(), popart.DataFlow(1, [model.w]), model.loss, model.optimizer)
     sessions = [
@@ -87,7 +97,7 @@ def test_training_is_the_same_as_without(values: dict[str, int]) -> None:
         model.session(options(automaticLossScalingSettings=settings(), **values)),
     ]
     for step in range(5):
-        data = np.random.default_rng(step).standard_normal((A, R, 4)).astype(np.float32)
+        data = np.random.default_rng(step).standard_normal((A, R, 4)).astype(np.float16)
         for session in sessions:
             session.run(popart.PyStepIO({model.x: data}, session.initAnchorArrays()))
     found = []
@@ -120,3 +130,101 @@ def test_a_constant_loss_scaling_is_refused() -> None:
     assert error.value.args[0].startswith(
         "[AutomaticLossScale transform] The optimizer must have non-const loss scaling"
     )
+
+
+@pytest.mark.parametrize("A", [1, 3])
+def test_statistics_and_scale_are_anchors_in_float(A: int) -> None:
+    """The statistics are summed over the micro-batches of a batch; a scale above 65504 is legal."""
+    model = Scaled(scaling=2.0**17)
+    tracked = settings(toTrackTensors=[model.w], gradientTensorTrackingMethod=METHOD.GradientsOfUserSpecifiedTensors)
+    proto, _, loss, optimizer = model.model
+    ids = [STATISTICS, "lossScaling_FLOAT16", FINAL]
+    session = model.session(
+        options(A=A, automaticLossScalingSettings=tracked), (proto, popart.DataFlow(1, ids), loss, optimizer)
+    )
+    anchors = session.initAnchorArrays()
+    assert {array.dtype for array in anchors.values()} == {np.dtype(np.float32)}
+    data = np.full((A, 4), [1, 0, 0, 0], np.float16)
+    session.run(popart.PyStepIO({model.x: np.ones((A, 4), np.float16)}, anchors))
+    found = [anchors[id].reshape(A, -1).tolist() for id in ids]
+    assert found == [[[0, 4 * a + 4] for a in range(A)], [[2.0**17]] * A, [[2.0**17]] * A]
+    session.run(popart.PyStepIO({model.x: data}, anchors))
+    assert anchors[FINAL].reshape(-1)[0] == 2.0**16
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        ({"binEdgeLocation": 1.5}, "[AutomaticLossScale transform] Out of range value for 'binEdgeLocation'. The"),
+        (
+            {"thresholdUpperCountProportion": -1},
+            "Out of range value for 'thresholdUpperCountProportion'. The current",
+        ),
+        ({"updatePeriod": 0}, "[AutomaticLossScale transform] updatePeriod is 0"),
+        ({"toTrackTensors": ["w"]}, "[AutomaticLossScale transform] toTrackTensors has been set, but gradientTensor"),
+        (
+            {"gradientTensorTrackingMethod": METHOD.GradientsOfUserSpecifiedTensors},
+            "[AutomaticLossScale transform] No tracked gradient tensors of type fp16 were found.",
+        ),
+        (
+            {"gradientTensorTrackingMethod": METHOD.ConvAndMatmulGradients},
+            "[AutomaticLossScale transform] No tracked gradient tensors of type fp16 were found.",
+        ),
+    ],
+)
+def test_settings_that_are_refused(values: dict[str, Any], text: str) -> None:
+    with pytest.raises(popart.popart_exception) as error:
+        Scaled().session(options(automaticLossScalingSettings=settings(**values)))
+    assert error.value.args[0].startswith(text)
+
+
+def test_models_that_are_refused() -> None:
+    named = settings(
+        toTrackTensors=["init_input"], gradientTensorTrackingMethod=METHOD.GradientsOfUserSpecifiedTensors
+    )
+    for chosen, text in (
+        (settings(), "No tracked gradient tensors"),
+        (named, "Unsupported data type FLOAT for to-t"),
+    ):
+        with pytest.raises(popart.popart_exception, match=text):
+            Scaled(np.float32).session(options(automaticLossScalingSettings=chosen))
+    proto, flow, _, _ = Scaled().model
+    opts = options(automaticLossScalingSettings=settings())
+    with pytest.raises(popart.popart_exception, match="Only compatible when doing training"):
+        popart.InferenceSession(proto, flow, device(opts), userOptions=opts)
+
+
+def test_the_loss_scaling_may_be_a_float_without_adapting() -> None:
+    model = Scaled(scaling=2.0**17)
+    proto, _, loss, optimizer = model.model
+    flow = popart.DataFlow(1, ["lossScaling_FLOAT16"])
+    anchors = model.session(
+        options(ensureFp32LossScaleTensor=True), (proto, flow, loss, optimizer)
+    ).initAnchorArrays()
+    assert anchors["lossScaling_FLOAT16"].dtype == np.float32
+
+
+def test_a_pipeline_counts_in_every_stage() -> None:
+    builder = popart.Builder()
+    x = y = builder.addInputTensor("FLOAT16", [2, 2])
+    for stage in range(2):
+        w = builder.addInitializedInputTensor(np.ones((2, 2), np.float16), f"w{stage}")
+        with builder.virtualGraph(stage), builder.pipelineStage(stage):
+            y = builder.aiOnnx.matmul([y, w])
+            if stage:
+                loss = builder.aiGraphcore.l1loss([y], 0.5)
+    tracked = settings(gradientTensorTrackingMethod=METHOD.ConvAndMatmulGradients)
+    opts = options(A=3, enablePipelining=True, automaticLossScalingSettings=tracked)
+    opts.virtualGraphMode = popart.VirtualGraphMode.Manual
+    machine = popart.DeviceManager().createIpuModelDevice({"numIPUs": 2})
+    optimizer = popart.SGD({"lossScaling": (8.0, False)})
+    flow = popart.DataFlow(1, {FINAL: popart.AnchorReturnType("Final"), STATISTICS: popart.AnchorReturnType("Final")})
+    session = popart.TrainingSession(builder.getModelProto(), flow, loss, optimizer, machine, userOptions=opts)
+    session.prepareDevice()
+    session.weightsFromHost()
+    anchors = session.initAnchorArrays()
+    found = []
+    for _ in range(2):
+        session.run(popart.PyStepIO({x: np.ones((3, 2, 2), np.float16)}, anchors))
+        found.append((float(anchors[FINAL]), anchors[STATISTICS].tolist()))
+    assert found == [(8, [36, 0]), (16, [36, 0])]

@@ -29,7 +29,7 @@ NO_GRADIENT = {
     "it changes variables or their gradients after the backward pass": """
         AdamUpdate LambDirection LambStep AdaptiveUpdate SgdPlain SgdSeparate SgdCombined RunningMean CopyInto
         CopyVarUpdate AddInto MeanInto AddRounded MeanRounded GradientNorm ClipFactor ClipGradient
-        CountLargeGradients UndoLossScale ChangeLossScale""",
+        CountLargeGradients UndoLossScale ChangeLossScale ChangeLossScaleAtTimes""",
     "it moves data between replicas and IPUs, and has no gradient in PopART or is put in later": """
         ReplicatedAllReduce ReplicatedReduceScatter TakeShard ReduceScatterGradient AllGatherWeight
         AllGatherShards IpuCopy RemoteLoad RemoteStore RemoteUpdate""",
