@@ -40,6 +40,7 @@ from ipu_emu.compiler.placement.assign_ipus import assign_ipus
 from ipu_emu.compiler.placement.ipu_copies import insert_ipu_copies
 from ipu_emu.compiler.placement.placement_options import PlacementMode
 from ipu_emu.compiler.placement.placement_rules import check_placement
+from ipu_emu.compiler.placement.restored_anchors import restore_anchored
 from ipu_emu.compiler.placement.tensor_places import place_updates, tensor_places
 from ipu_emu.compiler.rewriting.anchor_rules import check_anchors
 from ipu_emu.compiler.rewriting.channel_groups import with_strided_groups
@@ -327,6 +328,11 @@ def _offload_variables(state: CompileState) -> CompileState:
     return replace(state, gradients=tuple(gradients))
 
 
+def _restore_anchored(state: CompileState) -> CompileState:
+    restore_anchored(state.graph, [anchor.tensor for anchor in state.anchors])
+    return state
+
+
 def _check_anchors(state: CompileState) -> CompileState:
     check_anchors(state.graph, state.anchors)
     return state
@@ -512,6 +518,7 @@ PASSES: Sequence[Pass] = (
     Pass("shard-variables", "divide weights and optimiser states between replicas", _shard_variables, _trains),
     Pass("place-updates", "put each weight update on the IPU of its weight", _place_updates, _trains),
     Pass("offload-variables", "load and store variables that are in Streaming Memory", _offload_variables),
+    Pass("restored-anchors", "copy activations that are anchored as restored", _restore_anchored, _pipelines),
     Pass("check-anchors", "refuse anchors that are not tensors of the step", _check_anchors),
     Pass("prune", "drop ops and tensors that no anchor and no update needs", _prune),
     Pass("round-stochastically", "round FLOAT16 results by random numbers", _round_stochastically, _rounds),

@@ -166,7 +166,7 @@ class _PipelineRules:
         """Check the popart schedule; the other schedules check the number of micro-batches when they are built."""
         if self.pipeline.schedule != "popart":
             return
-        accumulates = self.training and self.step.accumulation > 1
+        accumulates = self.training and (self.pipeline.accumulates or self.step.accumulation > 1)
         depth = self.step.accumulation if accumulates else self.step.batches
         if depth < stages:
             what = "gradient accumulation factor" if accumulates else "batchesPerStep"

@@ -117,6 +117,7 @@ def _pipeline(options: SessionOptions) -> PipelineOptions | None:
         options.pipelineBatchSerialization,
         options.pipelineConcurrentStages,
         options.pipelineShardedStages,
+        bool(options.enableGradientAccumulation),
     )
 
 

@@ -14,7 +14,9 @@ from tests.ipu_emu.helpers.sessions import options
 X = np.arange(20, dtype=np.float32).reshape(5, 4)
 
 
-def run(*anchors: str, weights: bool, bare_loss: bool, accumulates: bool = True, recompute: bool = False) -> Any:
+def run(
+    *anchors: str, weights: bool, bare_loss: bool, accumulates: bool = True, recompute: bool = False, factor: int = 5
+) -> Any:
     """loss = sum(sin(x * w)), in two stages, for five micro-batches."""
     builder = popart.Builder()
     x = builder.addInputTensor("FLOAT", [4], "x")
@@ -24,7 +26,8 @@ def run(*anchors: str, weights: bool, bare_loss: bool, accumulates: bool = True,
     with builder.virtualGraph(1), builder.pipelineStage(1):
         y = y if bare_loss else builder.aiOnnx.sin([y]) if weights else builder.aiOnnx.neg([y])
         loss = builder.aiGraphcore.identityloss([y], popart.ReductionType.Sum)
-    opts = options(A=5 if accumulates else 1, enablePipelining=True, virtualGraphMode=popart.VirtualGraphMode.Manual)
+    opts = options(enablePipelining=True, virtualGraphMode=popart.VirtualGraphMode.Manual)
+    opts.enableGradientAccumulation, opts.accumulationFactor = accumulates, factor if accumulates else 1
     if recompute:
         opts.autoRecomputation = popart.RecomputationType.Pipeline
     device = popart.DeviceManager().createIpuModelDevice({"numIPUs": 2})
@@ -55,3 +58,17 @@ def test_without_weights(bare_loss: bool, accumulates: bool) -> None:
     assert run(weights=False, bare_loss=bare_loss, accumulates=accumulates) == {}
     found = run("Gradient___x", weights=False, bare_loss=bare_loss, accumulates=accumulates)["Gradient___x"]
     np.testing.assert_allclose(found, np.cos(X) * (1 if bare_loss else -1), rtol=1e-5)
+
+
+@pytest.mark.parametrize("accumulates", [True, False])
+def test_restored_activations_are_anchors(accumulates: bool) -> None:
+    found = run("Restored___x", weights=True, bare_loss=True, accumulates=accumulates)["Restored___x"]
+    np.testing.assert_array_equal(found, X)
+    with pytest.raises(popart.popart_exception, match="Restored___Sin:0"):  # of the last stage
+        run("Restored___Sin:0", weights=True, bare_loss=False)
+
+
+def test_accumulation_over_one_micro_batch_is_too_shallow() -> None:
+    text = r"^For pipelining, depth \(gradient accumulation factor\) must equal at least .* stages \(3\)$"
+    with pytest.raises(popart.popart_exception, match=text):
+        run(weights=True, bare_loss=True, accumulates=True, factor=1)
