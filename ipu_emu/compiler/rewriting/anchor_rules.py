@@ -15,6 +15,15 @@ def check_anchors(graph: Graph, anchors: Sequence[Anchor]) -> None:
     """Raise EmulatorError for an anchor that is not a tensor of ``graph``, the step before pruning."""
     for anchor in anchors:
         if anchor.tensor not in graph.tensors:
-            raise EmulatorError(
-                f"Anchor tensor '{anchor.tensor}' not in tensors. Anchor a tensor of the model, or a gradient of one"
-            )
+            raise EmulatorError(f"Anchor tensor `{anchor.tensor}' not in Ir Tensors. {_hint(graph, anchor.tensor)}")
+
+
+def _hint(graph: Graph, id: str) -> str:
+    """What to say of an unknown anchor: that its base is a tensor, or which tensors there are."""
+    base = id.partition("___")[2]
+    if base in graph.tensors:
+        return (
+            f"\nInterestingly, `{base}' IS in tensors. \nNote that not all tensors have gradients: there must be a "
+            "chain of ops with gradients from the tensor to the loss"
+        )
+    return "The tensors are:\n" + "\n".join(graph.tensors)

@@ -6,17 +6,17 @@ from collections.abc import Iterable
 
 from ipu_emu.graph import Graph, Role
 from ipu_emu.ops import TABLE
-from ipu_emu.ops.control.abort_and_print import ABORT
+from ipu_emu.ops.control.abort_and_print import KEPT
 
 __all__ = ["prune"]
 
 
 def prune(graph: Graph, wanted: Iterable[str]) -> None:
-    """Keep what ``wanted`` tensors depend on, and in any case inputs, weights, updates in place and aborts."""
+    """Keep what ``wanted`` tensors depend on, and always inputs, weights, updates in place, aborts and prints."""
     needed = set(wanted)
     kept = []
     for op in reversed(graph.ops):
-        if TABLE[op].updates or op.type == ABORT or needed.intersection(op.outputs):
+        if TABLE[op].updates or op.type in KEPT or needed.intersection(op.outputs):
             kept.append(op)
             needed.update(id for id in op.reads if id)
             needed.update(op.outputs)

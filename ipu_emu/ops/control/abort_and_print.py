@@ -9,15 +9,18 @@ import numpy as np
 from ipu_emu.errors import ApplicationRuntimeError
 from ipu_emu.graph.dtype import BOOL
 from ipu_emu.graph.op import GRAPHCORE
+from ipu_emu.ops.control.print_style import PrintStyle
 from ipu_emu.ops.core.adjoint import Adjoint, Value
 from ipu_emu.ops.core.cost import copy_cost
 from ipu_emu.ops.core.node import Node, OutputTypes
 from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
 from ipu_emu.ops.core.shape_rules import same
 
-__all__ = ["ABORT", "OPS"]
+__all__ = ["ABORT", "KEPT", "OPS"]
 
 ABORT = "Abort"
+#: Ops that run although nothing reads their results.
+KEPT = frozenset({ABORT, "PrintTensor", "PrintedGradient"})
 
 
 def _abort_shape(node: Node) -> OutputTypes:
@@ -48,19 +51,11 @@ _PRINTED = "PrintedGradient"
 def _print(bound: BoundOp) -> Call:
     node, x, y = bound.node, bound.input(0), bound.outputs[0]
     title = str(node.attribute("title", "")) or node.op.inputs[0]
-    separator = node.attribute("separator", None) or " "
+    style = PrintStyle.of(node)
 
     def run() -> None:
         np.copyto(y, x)
-        text = np.array2string(
-            x,
-            threshold=int(node.attribute("summariseThreshold", 1000)),
-            edgeitems=int(node.attribute("edgeItems", 3)),
-            max_line_width=int(node.attribute("maxLineWidth", 75)),
-            precision=int(node.attribute("digits", 8)),
-            separator=str(separator),
-        )
-        sys.stderr.write(f"{title}: {text}\n")
+        sys.stderr.write(f"{title}: {style.text(x)}\n")
 
     return run
 

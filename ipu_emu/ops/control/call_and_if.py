@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ipu_emu.graph import Graph, Op, Role
 from ipu_emu.graph.dtype import BOOL
 from ipu_emu.graph.op import GRAPHCORE
-from ipu_emu.ops.control.inlining import Inliner, body_of, body_output_types, check_inputs, inlined_op
+from ipu_emu.ops.control.inlining import Inliner, body_of, body_output_types, check_call, inlined_op
 from ipu_emu.ops.core.node import Node, OutputTypes, input_node
 from ipu_emu.ops.core.rewrite import Rewrite
 
@@ -26,7 +26,7 @@ _Array = NDArray[Any]
 
 def _call_shape(node: Node) -> OutputTypes:
     body = body_of(node, "callee")
-    check_inputs(node, body, len(node.inputs))
+    check_call(node, body)
     return body_output_types(body)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ipu_emu.errors import EmulatorError
+from ipu_emu.errors import EmulatorError, RefusedError
 from ipu_emu.graph import Graph, Op, Role
 from ipu_emu.graph.graph import capturing
 from ipu_emu.ops.core.cost import copy_cost
@@ -13,7 +13,16 @@ from ipu_emu.ops.core.node import Node, OutputTypes
 from ipu_emu.ops.core.op_definition import Expand, OpDef, ShapeRule, replaced_before_run
 from ipu_emu.ops.core.rewrite import Rewrite
 
-__all__ = ["MAX_INLINED_OPS", "Inliner", "body_of", "body_output_types", "check_inputs", "inlined_op", "stacked"]
+__all__ = [
+    "MAX_INLINED_OPS",
+    "Inliner",
+    "body_of",
+    "body_output_types",
+    "check_call",
+    "check_inputs",
+    "inlined_op",
+    "stacked",
+]
 
 #: The most ops that inlining may add.
 MAX_INLINED_OPS = 20_000
@@ -36,6 +45,19 @@ def check_inputs(node: Node, body: Graph, given: int) -> None:
     """Raise EmulatorError if the subgraph does not have ``given`` inputs."""
     if len(body.inputs) != given:
         raise node.fail(f"the subgraph has {len(body.inputs)} inputs, but the op passes {given}")
+
+
+def check_call(node: Node, body: Graph) -> None:
+    """Raise RefusedError unless a call gives and takes as many tensors as the subgraph; text as in PopART."""
+    for what, given, wanted in (
+        ("input", len(node.inputs), len(body.inputs)),
+        ("output", len(node.op.outputs), len(body.outputs)),
+    ):
+        if given != wanted:
+            raise RefusedError(
+                f"For CallOp '{node.op.name}', number of {what}s ({given}) does not match that of the callee "
+                f"subgraph ({wanted})"
+            )
 
 
 class Inliner:

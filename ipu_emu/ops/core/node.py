@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
+import onnx
 from numpy.typing import NDArray
 
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Op, Tensor
 from ipu_emu.graph.dtype import DType
 
-__all__ = ["Node", "OutputTypes", "input_node"]
+__all__ = ["Node", "OutputTypes", "described", "input_node", "listed"]
 
 #: The result of a shape rule: element type and shape of each output.
 OutputTypes = list[tuple[DType, tuple[int, ...]]]
@@ -48,12 +51,42 @@ class Node:
             return default
         value = self.values[index] if index < len(self.values) else None
         if value is None:
-            raise self.fail(f"{name} (input {index}) is not a constant; make it with constant() or an initializer")
+            raise EmulatorError(
+                f"Need the value of the {self.described} input '{name}' to determine the output shape, but was "
+                f"unable because {self.input(index).id} is not a constant; make it with constant() or an initializer"
+            )
         return value.tolist()
+
+    @property
+    def described(self) -> str:
+        """The op as PopART's texts show it: name, domain, type, version, inputs and outputs."""
+        return described(self.op)
 
     def fail(self, text: str) -> EmulatorError:
         """An error about this op."""
         return EmulatorError(f"Op {self.op.label}: {text}")
+
+
+@cache
+def _first_version(type: str, opset: int) -> int:
+    """The version of an op of ai.onnx that an opset has."""
+    try:
+        return int(onnx.defs.get_schema(type, opset, "").since_version)
+    except onnx.defs.SchemaError:
+        return opset
+
+
+def described(op: Op) -> str:
+    """Describe an op as PopART does: ``Op(name (ai.onnx.Add:7), inputs=[a, b], outputs=[c])``."""
+    version = op.version if op.domain else _first_version(op.type, op.version)
+    identifier = f"{op.domain or 'ai.onnx'}.{op.type}:{version}"
+    named = f"{op.name} ({identifier})" if op.name else identifier
+    return f"Op({named}, inputs=[{', '.join(op.inputs)}], outputs=[{', '.join(op.outputs)}])"
+
+
+def listed(values: Iterable[object]) -> str:
+    """A list as PopART prints it: ``[1 2 3]``."""
+    return f"[{' '.join(map(str, values))}]"
 
 
 def input_node(graph: Graph, op: Op) -> Node:

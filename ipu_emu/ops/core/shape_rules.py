@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 
 import numpy as np
 
 from ipu_emu.errors import EmulatorError
-from ipu_emu.ops.core.node import Node, OutputTypes
+from ipu_emu.graph import Tensor
+from ipu_emu.ops.core.node import Node, OutputTypes, listed
 from popdist_py.suggestion import did_you_mean
 
 __all__ = [
@@ -16,11 +19,13 @@ __all__ = [
     "axis_of",
     "broadcast",
     "broadcast_all",
+    "not_aligned",
     "reduced_axes",
     "reduction_of",
     "reshape_target",
     "same",
     "scalar_or_same",
+    "unequal_types",
 ]
 
 
@@ -34,11 +39,27 @@ def broadcast(node: Node) -> OutputTypes:
     """NumPy's broadcasting of two operands of one type."""
     a, b = node.input(0), node.input(1)
     if a.dtype != b.dtype:
-        raise node.fail(f"inputs have different types, {a} and {b}; cast one of them")
+        raise unequal_types(node, a, b)
     try:
         return [(a.dtype, np.broadcast_shapes(a.shape, aligned_shape(node)))]
     except ValueError:
-        raise node.fail(f"shapes of {a} and {b} do not broadcast") from None
+        raise not_aligned(node, a, b) from None
+
+
+def unequal_types(node: Node, a: Tensor, b: Tensor) -> EmulatorError:
+    """The error for operands of two types; text as in PopART."""
+    return EmulatorError(
+        f"np broadcasting failed on {node.described}, incompatible types {a.dtype} and {b.dtype} (shapes "
+        f"{listed(a.shape)} and {listed(b.shape)})",
+        note="Cast one of them",
+    )
+
+
+def not_aligned(node: Node, a: Tensor, b: Tensor) -> EmulatorError:
+    """The error for shapes that do not broadcast; text as in PopART."""
+    return EmulatorError(
+        f"np broadcasting failed on '{node.described}', frames {list(a.shape)} and {list(b.shape)} are not aligned"
+    )
 
 
 def aligned_shape(node: Node) -> tuple[int, ...]:
@@ -61,11 +82,22 @@ def broadcast_all(node: Node) -> OutputTypes:
     """NumPy's broadcasting of any number of operands of one type."""
     tensors = [node.input(index) for index in range(len(node.inputs))]
     if len({tensor.dtype for tensor in tensors}) > 1:
-        raise node.fail(f"inputs have different types, {', '.join(map(str, tensors))}; cast all to one")
+        raise unequal_types(node, tensors[0], next(t for t in tensors if t.dtype != tensors[0].dtype))
     try:
         return [(tensors[0].dtype, np.broadcast_shapes(*(tensor.shape for tensor in tensors)))]
     except ValueError:
-        raise node.fail(f"shapes of {', '.join(map(str, tensors))} do not broadcast") from None
+        raise not_aligned(node, *_first_unlike(tensors)) from None
+
+
+def _first_unlike(tensors: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """The shape of the first operands together, and the first operand that does not broadcast with it."""
+    together = tensors[0]
+    for tensor in tensors[1:]:
+        try:
+            together = replace(together, shape=np.broadcast_shapes(together.shape, tensor.shape))
+        except ValueError:
+            return together, tensor
+    raise AssertionError("all operands broadcast")
 
 
 def scalar_or_same(node: Node) -> OutputTypes:
@@ -119,6 +151,10 @@ def reshape_target(node: Node, asked: list[int], *, copies: bool = True) -> tupl
     """The shape that ``asked`` means for input 0: with ``copies`` 0 keeps a dimension; one -1 is inferred."""
     data = node.input(0)
     copies = copies and not node.attribute("allowzero", 0)
+    if list(asked).count(-1) > 1:
+        raise EmulatorError(
+            f"shape input to ReshapeOp can only use -1 to specify one unknown dimension: {list(asked)}"
+        )
     shape = [data.shape[i] if size == 0 and copies and i < data.rank else int(size) for i, size in enumerate(asked)]
     if shape.count(-1) == 1:
         known = prod(size for size in shape if size != -1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ipu_emu.errors import RefusedError
-from ipu_emu.ops.core.node import Node
+from ipu_emu.ops.core.node import Node, listed
 
 __all__ = ["Windows"]
 
@@ -70,20 +70,22 @@ class Windows:
 
 
 def _check_sizes(node: Node, output: list[int]) -> None:
-    if min(output) < 0:
+    if min(output) < 0 and node.op.type != "Conv":
         channels = node.input(1 if len(node.inputs) > 1 else 0)
         shape = [node.input(0).shape[0], channels.shape[0 if len(node.inputs) > 1 else 1], *output]
         raise RefusedError(
             f"Output '{''.join(node.op.outputs[:1])}' of node '{node.op.type}' has invalid shape, {shape}. "
             "Values must be non-negative in each shape dimension."
         )
-    if min(output) == 0:
-        raise node.fail("the kernel is larger than the padded input")
+    if min(output) <= 0:
+        raise RefusedError(f"Window parameter values combine to give invalid spatial output shape: {listed(output)}")
 
 
 def _each(node: Node, name: str, rank: int) -> tuple[int, ...]:
     values = list(node.attribute(name, [])) or [1] * rank
-    if len(values) != rank or min(values) < 1:
+    if len(values) != rank:
+        raise RefusedError(f"Length of {name} vector {len(values)} != number of spatial dimensions {rank}")
+    if min(values) < 1:
         raise node.fail(f"{name} {values} must be {rank} numbers of at least 1")
     return tuple(values)
 
@@ -102,6 +104,10 @@ def _pads(
         large = tuple(n - n // 2 for n in needed)
         return (small, large) if kind == "SAME_UPPER" else (large, small)
     pads = (list(node.attribute("pads", [])) if kind == "NOTSET" else []) or [0] * 2 * rank
-    if len(pads) != 2 * rank or min(pads) < 0:
+    if len(pads) != 2 * rank:
+        raise RefusedError(
+            f"Padding vector (length {len(pads)}) does not have 2 values for each spatial dimension {rank}"
+        )
+    if min(pads) < 0:
         raise node.fail(f"pads {pads} must be {2 * rank} non-negative numbers, all begins before all ends")
     return tuple(pads[:rank]), tuple(pads[rank:])

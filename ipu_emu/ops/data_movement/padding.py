@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Tensor
 from ipu_emu.ops.core.adjoint import Adjoint, Value
 from ipu_emu.ops.core.call_chain import call_chain
@@ -31,7 +32,9 @@ def _pads(node: Node) -> list[tuple[int, int]]:
     x, pads = node.input(0), list(node.attribute_or_constant("pads", 1))
     axes = [axis_of(node, axis) for axis in node.attribute_or_constant("axes", 3) or range(x.rank)]
     if len(pads) != 2 * len(axes):
-        raise node.fail(f"pads {pads} must be {2 * len(axes)} numbers, all begins before all ends")
+        raise EmulatorError(
+            f"Padding vector (length {len(pads)}) doesn't contain 2 entries per input dimension {len(axes)}"
+        )
     made = [(0, 0)] * x.rank
     for index, axis in enumerate(axes):
         made[axis] = (pads[index], pads[index + len(axes)])

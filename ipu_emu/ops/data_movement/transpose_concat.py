@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from ipu_emu.errors import EmulatorError
 from ipu_emu.ops.codegen.compiled_call import relocation
 from ipu_emu.ops.core.adjoint import Adjoint, Value
 from ipu_emu.ops.core.call_chain import call_chain
 from ipu_emu.ops.core.cost import copy_cost
-from ipu_emu.ops.core.node import Node, OutputTypes
+from ipu_emu.ops.core.node import Node, OutputTypes, listed
 from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
 from ipu_emu.ops.core.shape_rules import axis_of
 
@@ -39,6 +40,11 @@ def _by_attribute(node: Node) -> OutputTypes:
 def _permutation(node: Node) -> list[int]:
     rank = node.input(0).rank
     perm = list(node.attribute("perm", [])) or list(reversed(range(rank)))
+    if len(perm) != rank:
+        raise EmulatorError(
+            f"Rank of permutation tensor {listed(perm)}, rank {len(perm)} must be equal to rank of input tensor, "
+            f"shape {listed(node.input(0).shape)}, rank {rank}."
+        )
     if sorted(perm) != list(range(rank)):
         raise node.fail(f"perm {perm} is not a permutation of the {rank} axes of {node.input(0)}")
     return perm
@@ -70,13 +76,23 @@ def _expand_shape(node: Node) -> OutputTypes:
     try:
         return [(x.dtype, np.broadcast_shapes(x.shape, asked))]
     except ValueError:
-        raise node.fail(f"{x} does not broadcast to {list(asked)}") from None
+        raise EmulatorError(
+            "Expand shape constraint: corresponding dimensions must have the same value or one of them must be 1",
+            note=f"Op {node.op.label}: {x} does not broadcast to {list(asked)}",
+        ) from None
 
 
 def _repeats(node: Node) -> list[int]:
     """The repeats of each axis; opset 1 has one axis and its number of tiles instead."""
+    if node.has_input(1) and "repeats" not in node.op.attributes and node.values[1] is None:
+        raise EmulatorError(f"The 'Repeats' Tensor `{node.input(1).id}' must be of type Constant")
     repeats, x = list(node.attribute_or_constant("repeats", 1)), node.input(0)
-    if len(repeats) != x.rank or min(repeats, default=0) < 0:
+    if len(repeats) != x.rank:
+        raise EmulatorError(
+            f"'Repeats' tensor `{''.join(node.op.inputs[1:2])}' should have one element for each dimension of the "
+            "data tensor"
+        )
+    if min(repeats, default=0) < 0:
         raise node.fail(f"repeats {repeats} must be {x.rank} non-negative numbers")
     return repeats
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ipu_emu.errors import EmulatorError
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.core.adjoint import Adjoint, Value
 from ipu_emu.ops.core.call_chain import call_chain
@@ -75,6 +76,8 @@ def _slice_into_grad(d: Adjoint) -> Value:
 
 def _subsample_slices(node: Node) -> tuple[slice, ...]:
     strides = list(node.attribute("strides", []))
+    if 0 in strides:
+        raise EmulatorError(f"Strides invalid. 0 stride at index {strides.index(0)}")
     if len(strides) != node.input(0).rank or min(strides, default=1) < 1:
         raise node.fail(f"strides {strides} must be {node.input(0).rank} numbers of at least 1")
     return tuple(slice(None, None, stride) for stride in strides)

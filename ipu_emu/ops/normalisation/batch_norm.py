@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import DType, Graph, Op
 from ipu_emu.graph.dtype import FLOAT
 from ipu_emu.graph.op import GRAPHCORE
@@ -25,7 +26,7 @@ from ipu_emu.ops.core.adjoint import Adjoint, Value
 from ipu_emu.ops.core.call_chain import call_chain
 from ipu_emu.ops.core.cost import per_element
 from ipu_emu.ops.core.kernel_helpers import in_float32, scalar, storage
-from ipu_emu.ops.core.node import Node, OutputTypes, input_node
+from ipu_emu.ops.core.node import Node, OutputTypes, input_node, listed
 from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef, always
 from ipu_emu.ops.core.rewrite import Rewrite
 from ipu_emu.ops.core.row_kernels import norm, norm_grad
@@ -47,7 +48,11 @@ def _batch_shape(node: Node) -> OutputTypes:
         raise node.fail(f"data must be [N, C, ...], found {x}")
     for index in range(1, len(node.inputs)):
         if node.input(index).shape != (x.shape[1],):
-            raise node.fail(f"{node.input(index)} must have shape [{x.shape[1]}], one number for each channel of {x}")
+            found = node.input(index)
+            raise EmulatorError(
+                f"expected shape of batch norm input tensor {found.id} ({listed(found.shape)}) to be [{x.shape[1]}] "
+                f"to match dimension 1 of X ({listed(x.shape)})"
+            )
     made = [(x.dtype, x.shape)]
     if len(node.op.outputs) == 1:
         return made

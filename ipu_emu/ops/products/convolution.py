@@ -18,12 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gcl.kernels.jit import jit
+from ipu_emu.errors import RefusedError
 from ipu_emu.graph.dtype import FLOAT16
 from ipu_emu.ops.core.adjoint import Adjoint, Value
 from ipu_emu.ops.core.call_chain import call_chain
 from ipu_emu.ops.core.cost import flops
 from ipu_emu.ops.core.kernel_helpers import in_float32, view
-from ipu_emu.ops.core.node import Node, OutputTypes
+from ipu_emu.ops.core.node import Node, OutputTypes, listed
 from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
 from ipu_emu.ops.core.sliding_windows import Windows
 from ipu_emu.ops.core.spatial_rank import convolution_as_2d
@@ -149,7 +150,10 @@ def _shape(node: Node) -> OutputTypes:
         raise node.fail(f"{x} has {x.shape[1]} channels, {w} with group {group} needs {w.shape[1] * group}")
     kernel = list(node.attribute("kernel_shape", []))
     if kernel and kernel != list(w.shape[2:]):
-        raise node.fail(f"kernel_shape {kernel} is not that of the weights, {list(w.shape[2:])}")
+        raise RefusedError(
+            f"kernel_shape, {listed(kernel)}, does not match inferred shape from weight input '{w.id}', "
+            f"{listed(w.shape[2:])}"
+        )
     if node.has_input(2) and node.input(2).shape != w.shape[:1]:
         raise node.fail(f"bias {node.input(2)} must have shape [{w.shape[0]}]")
     return [(x.dtype, (x.shape[0], w.shape[0], *_windows(node, x.shape, w.shape).output))]

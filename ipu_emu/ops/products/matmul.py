@@ -9,15 +9,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ipu_emu.errors import RefusedError
+from ipu_emu.errors import EmulatorError, RefusedError
 from ipu_emu.graph.dtype import FLOAT16
 from ipu_emu.ops.codegen.gemm import gemm, gemm_workspace
 from ipu_emu.ops.core.adjoint import Adjoint, Value
 from ipu_emu.ops.core.call_chain import call_chain
 from ipu_emu.ops.core.cost import flops
 from ipu_emu.ops.core.kernel_helpers import scalar
-from ipu_emu.ops.core.node import Node, OutputTypes
+from ipu_emu.ops.core.node import Node, OutputTypes, listed
 from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef, always
+from ipu_emu.ops.core.shape_rules import unequal_types
 
 __all__ = ["OPS"]
 
@@ -31,9 +32,15 @@ def _matmul_shape(node: Node) -> OutputTypes:
     left = _turned(a.shape, node.attribute("transA", 0))
     right = _turned(b.shape, node.attribute("transB", 0))
     if a.dtype != b.dtype:
-        raise node.fail(f"inputs have different types, {a} and {b}; cast one of them")
-    if not left or not right or left[-1] != right[max(len(right) - 2, 0)]:
-        raise node.fail(f"cannot multiply {a} by {b}: the inner dimensions do not agree")
+        raise unequal_types(node, a, b)
+    for tensor, side in ((a, "lhs"), (b, "rhs")):
+        if not tensor.shape:
+            raise EmulatorError(f"{node.described} doesn't support scalar tensor {tensor.id} as the {side} input")
+    if left[-1] != right[max(len(right) - 2, 0)]:
+        raise EmulatorError(
+            f"{node.described} contracting dimensions unequal: lhs '{a.id}' {listed(left)}, rhs '{b.id}' "
+            f"{listed(right)}"
+        )
     try:
         batch = np.broadcast_shapes(left[:-2], right[:-2])
     except ValueError:

@@ -87,7 +87,10 @@ def _shaped(node: Node) -> OutputTypes:
     except ValueError:
         fits = False
     if not fits:
-        raise node.fail(f"shape {list(shape)} does not broadcast to {x}")
+        raise EmulatorError(
+            "ShapedDropout: incompatible input tensor and dropout shape. The shape "
+            f"{list(shape)} does not broadcast to {x}"
+        )
     return [(x.dtype, x.shape)]
 
 

@@ -43,6 +43,8 @@ _PARTIALS, _PROPORTION, _DITHERING = "__partials_type", "__available_memory", "_
 _SERIALIZE = "__serialize_matmul"
 _INPLACE_NAMES, _INPLACE_PRIORITIES = "__inplace_op_names", "__inplace_op_priorities"
 
+_CONVOLUTIONS = ("Conv", "ConvTranspose", "MultiConv")
+
 _Context = AbstractContextManager[None]
 
 
@@ -120,7 +122,7 @@ class Builder:
         """Fix the opset at its first use; the opset of a model, or one given to the constructor, is fixed at once."""
         if self._locked and version != self._opset:
             raise RuntimeError(
-                f"Invalid opset 'AiOnnxOpset{version}' selected. Opset for domain ai.onnx already defined as "
+                f"Invalid opset 'aiOnnxOpset{version}' selected. Opset for domain ai.onnx already defined as "
                 f"{self._opset}"
             )
         self._opset, self._locked = version, True
@@ -226,6 +228,7 @@ class Builder:
         version: int | None = None,
     ) -> list[str]:
         prefix = self._annotations.prefix
+        self._check_inputs(inputs)
         ids = tuple(self._unused(f"{type}:{index}") for index in range(outputs))
         version = version or (self._opset if domain == "" else 1)
         given = attributes | self._annotations.current
@@ -245,6 +248,12 @@ class Builder:
             self._unfit |= dict.fromkeys(ids, error)
         self._unfit |= {id: self._unfit[source] for source in inputs if source in self._unfit for id in ids}
         return list(ids)
+
+    def _check_inputs(self, inputs: Sequence[str]) -> None:
+        for id in inputs:
+            if id and not self._graph.knows(id):
+                known = [one for one in self._graph.tensors if self._graph.tensors[one].role is not Role.CONSTANT]
+                raise EmulatorError(f"Unknown tensor '{id}' (valid tensors are {', '.join(known)}).")
 
     def customOp(
         self,
@@ -441,12 +450,19 @@ class Builder:
 
     def setAvailableMemoryProportion(self, ids: Any, value: float) -> None:
         """The proportion of tile memory that a node may use, from 0 to 1; no effect here."""
-        if not 0 <= value <= 1:
-            raise EmulatorError(f"availableMemoryProportion must be in [0,1]. Invalid value: {value}")
+        if not 0 < value <= 1:
+            raise EmulatorError(f"availableMemoryProportion must be in (0,1], but was: {value}")
         self._nodes.assign(_PROPORTION, float(value), _set_of(ids))
 
     def setEnableConvDithering(self, ids: Any, value: int) -> None:
         """Whether a convolution starts on varying tiles; no effect here."""
+        if value not in (0, 1):
+            raise EmulatorError(f"enableConvDithering must be a bool value, but was: {value}")
+        type = self._nodes.type(_set_of(ids))
+        if type not in _CONVOLUTIONS:
+            raise EmulatorError(
+                f"Builder::setEnableConvDithering should only be called on convolutions but was given: {type}"
+            )
         self._nodes.assign(_DITHERING, int(value), _set_of(ids))
 
     def setSerializeMatMul(self, ids: Any, mode: str, factor: int = 0, keep_precision: bool = False) -> None:

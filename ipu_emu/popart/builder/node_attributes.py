@@ -24,6 +24,10 @@ class NodeAttributes:
         """Return the attributes of a node by name."""
         return self._node(outputs).attributes
 
+    def type(self, outputs: set[str]) -> str:
+        """Return the type of a node."""
+        return self._node(outputs).type
+
     def typed(self, name: str, outputs: set[str], fits: Callable[[Any], bool], kind: str) -> Any:
         """Return an attribute; raise EmulatorError if it does not exist or is of another kind."""
         attributes = self.of(outputs)

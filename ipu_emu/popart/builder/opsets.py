@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
+from functools import partial
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -14,7 +15,7 @@ from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.popart.builder.ai_graphcore import AI_GRAPHCORE
 from ipu_emu.popart.builder.ai_onnx import AI_ONNX, Row
 from ipu_emu.popart.builder.node_attributes import attribute_value
-from ipu_emu.popart.builder.signatures import available, check_inputs, signature
+from ipu_emu.popart.builder.signatures import available, check_inputs, check_outputs, signature
 from ipu_emu.popart.options.tensor_location import CommGroup
 from ipu_emu.popart.types.enums import DataType, ScatterReduction
 
@@ -43,6 +44,10 @@ _NUMBERED = ("collectiveOperator", "remap_type")
 _MULTI = "MultiConv"
 
 
+def _unchecked(outputs: int) -> None:
+    """Accept any number of outputs."""
+
+
 class AddOp(Protocol):
     """Adds an op to the model and returns the ids of its outputs."""
 
@@ -67,20 +72,21 @@ class _Opset:
             found = signature(name, self.table, self._version)
         except EmulatorError as error:
             raise AttributeError(error.args[0]) from None
+        check = partial(check_outputs, found.type, self._version) if not self.domain else _unchecked
 
         def add(*values: Any, **named: Any) -> str | list[str]:
             args: Sequence[Any] = ()
             inputs: list[str] = []
             if found.takes_args:
-                args = _args(found.name, values, named)
-                inputs = _triples(args) if found.type == _MULTI else _ids(found.name, args)
-                values = values[1:]
-                if not self.domain:
-                    check_inputs(found.type, self._version, len(inputs))
+                args, values = found.args(values, named)
+                inputs = _triples(args) if found.type == _MULTI else found.ids(args)
             attributes, context = found.bind(values, named)
+            if found.takes_args and not self.domain:
+                check_inputs(found.type, self._version, len(inputs))
             outputs = int(attributes.pop("num_outputs", found.outputs))
             if found.type == _MULTI:
                 attributes, outputs = _numbered(attributes), len(args)
+            check(outputs)
             made = self._add(self.domain, found.type, inputs, plain(attributes), outputs, context)
             return made if found.returns_list else made[0]
 
@@ -89,6 +95,9 @@ class _Opset:
         described.__doc__ = f"Add {found.type} of {self.domain or 'ai.onnx'} and return the ids of its outputs."
         described.__signature__ = found.python
         return add
+
+    def __str__(self) -> str:
+        return f"{type(self).__name__.partition('Opset')[0]}{self._version}"
 
     def __dir__(self) -> list[str]:
         return available(self.table, self._version)
@@ -112,17 +121,9 @@ class AiGraphcore(_Opset):
     table = AI_GRAPHCORE
 
 
-def _args(name: str, values: Sequence[Any], named: dict[str, Any]) -> Sequence[Any]:
-    """The tensor arguments of a call, given by position or by name."""
-    if not values and "args" not in named:
-        raise TypeError(f"{name}() needs args, a list of tensor ids")
-    made: Sequence[Any] = values[0] if values else named.pop("args")
-    return made
-
-
 def _triples(args: Sequence[Any]) -> list[str]:
     """Data, weights and (possibly absent) bias of each convolution of a multi-convolution."""
-    lists = [_ids(_MULTI.lower(), one) for one in args]
+    lists = [[str(id) for id in one] for one in args]
     if not lists or any(len(one) not in (2, 3) for one in lists):
         raise TypeError("multiconv() takes a list of [data, weights] or [data, weights, bias], one per convolution")
     return [id for one in lists for id in (*one, "")[:3]]
@@ -135,12 +136,6 @@ def _numbered(attributes: Mapping[str, Any]) -> dict[str, Any]:
         whole = not isinstance(value, Sequence) or isinstance(value, str)
         made |= {name: value} if whole else {f"{name}_{i}": one for i, one in enumerate(value)}
     return made
-
-
-def _ids(name: str, args: object) -> list[str]:
-    if isinstance(args, str) or not isinstance(args, Sequence):
-        raise TypeError(f"{name}() takes a list of tensor ids, found {args!r}")
-    return [str(id) for id in args]
 
 
 class AiOnnxOpset6(AiOnnx):

@@ -20,7 +20,7 @@ from ipu_emu.errors import ArgumentTypeError, EmulatorError, RefusedError
 from ipu_emu.popart.builder.ai_onnx import Row
 from popdist_py.suggestion import did_you_mean
 
-__all__ = ["REQUIRED", "Signature", "available", "check_inputs", "signature"]
+__all__ = ["REQUIRED", "Signature", "available", "check_inputs", "check_outputs", "signature"]
 
 #: Stands for the default of a parameter that has none.
 REQUIRED = object()
@@ -45,6 +45,12 @@ _UNBOUNDED = 2**31 - 1
 _REAL = frozenset({"clip", "height_scale", "lambda", "scale", "scales", "seed", "width_scale"})
 #: Attributes that are lists without a default that shows this.
 _LISTS = frozenset({"axes"})
+#: Attributes that are integers without a default that shows this.
+_WHOLE = frozenset(
+    {"axis", "axis_size", "blocksize", "group_size", "num_groups", "num_outputs", "num_scan_inputs", "k"}
+)
+#: Ops of aiGraphcore whose args may be one id.
+_SINGLE = ("Reshape",)
 _WITHOUT_ARGS = ("Constant", "Init", "RandomNormal", "RandomUniform", "SequenceEmpty")
 
 
@@ -91,29 +97,57 @@ class Signature:
         ]
         return inspect.Signature([*first, *others], return_annotation=list[str] if self.returns_list else str)
 
+    def args(self, values: Sequence[Any], named: dict[str, Any]) -> tuple[Sequence[Any], Sequence[Any]]:
+        """(args, the other positional values) of a call; raise TypeError if it has no args."""
+        if values:
+            return values[0], values[1:]
+        if "args" not in named:
+            raise self._unfit("args, the ids of its inputs, are missing")
+        return named.pop("args"), values
+
+    def ids(self, args: object) -> list[str]:
+        """The ids of the inputs; raise TypeError for anything but a list of ids."""
+        single = self.type in _SINGLE and isinstance(args, str)
+        if single:
+            return [str(args)]
+        if isinstance(args, str) or not isinstance(args, Iterable):
+            raise self._unfit(f"args is {args!r}; give a list of ids")
+        ids = list(args)
+        if not all(isinstance(id, str) for id in ids):
+            raise self._unfit(f"args is {args!r}; ids are texts")
+        return ids
+
     def bind(self, values: Sequence[Any], named: dict[str, Any]) -> tuple[dict[str, Any], str]:
-        """(attributes, debug context) of a call; raise TypeError as Python does for a wrong call."""
+        """(attributes, debug context) of a call; raise TypeError as PopART does for a wrong call."""
         names = [*self.defaults, "debugContext"]
         if len(values) > len(names):
-            raise TypeError(
-                f"{self.name}() takes {len(names)} attributes ({', '.join(names)}), {len(values)} were given"
-            )
+            raise self._unfit(f"it takes {len(names)} values after args ({', '.join(names)}), not {len(values)}")
         given = dict(zip(names, values, strict=False))
         for name, value in named.items():
             name = _CONTEXTS.get(name, name)
             if name not in names:
-                hint = did_you_mean(name, names)
-                raise TypeError(f"{self.name}() has no attribute {name!r}; it has {', '.join(names)}{hint}")
+                raise self._unfit(f"it has no parameter {name!r}{did_you_mean(name, names)}")
             if name in given:
-                raise TypeError(f"{self.name}() got two values for {name!r}")
+                raise self._unfit(f"there are two values for {name!r}")
             given[name] = value
         context = given.pop("debugContext", "")
+        if context is not None and not isinstance(context, str) and not hasattr(context, "getPathName"):
+            raise self._unfit(f"debugContext is {context!r}; it must be a text or a DebugContext")
         bound = self.defaults | given
         missing = [name for name, value in bound.items() if value is REQUIRED]
         if missing:
-            raise TypeError(f"{self.name}() needs {', '.join(missing)}")
-        typed = {name: _typed(name, self.defaults[name], value) for name, value in bound.items()}
+            raise self._unfit(f"{', '.join(missing)} must be given")
+        try:
+            typed = {name: _typed(name, self.defaults[name], value) for name, value in bound.items()}
+        except ArgumentTypeError as error:
+            raise self._unfit(error.args[0]) from None
         return typed, str(context or "")
+
+    def _unfit(self, why: str) -> ArgumentTypeError:
+        return ArgumentTypeError(
+            f"{self.name}(): incompatible function arguments. The following argument types are supported:\n"
+            f"    1. {self.name}{self.python}\n\n{why}"
+        )
 
 
 def _parameter(word: str) -> tuple[str, Any]:
@@ -124,7 +158,8 @@ def _parameter(word: str) -> tuple[str, Any]:
 def _typed(name: str, default: Any, value: Any) -> Any:
     """A value converted to the type of the attribute, as a Python number: an integer for a float becomes a float."""
     real, listed = isinstance(default, float) or name in _REAL, isinstance(default, list) or name in _LISTS
-    if value is None or isinstance(value, Enum) or not (real or listed or isinstance(default, int)):
+    whole = (isinstance(default, int) or name in _WHOLE) and not real
+    if value is None or isinstance(value, Enum) or not (real or listed or whole):
         return value
     if listed and isinstance(value, Iterable) and not isinstance(value, str | np.ndarray):
         value = list(value)
@@ -134,7 +169,7 @@ def _typed(name: str, default: Any, value: Any) -> Any:
         return [float(one) for one in value]
     for kind, takes, what in (
         (real, int | float, "a number"),
-        (isinstance(default, int) and not real, int, "an integer"),
+        (whole, int, "an integer"),
         (listed, list | tuple, "a list"),
     ):
         if kind and not isinstance(value, takes):
@@ -148,6 +183,13 @@ def check_inputs(type: str, opset: int, count: int) -> None:
     if not schema.min_input <= count <= schema.max_input:
         most = "inf" if schema.max_input == _UNBOUNDED else schema.max_input
         raise RefusedError(f"{type} has invalid number of inputs {count}. Must be between {schema.min_input}..{most}")
+
+
+def check_outputs(type: str, opset: int, count: int) -> None:
+    """Raise EmulatorError for a number of outputs that ONNX does not allow for an op of this opset."""
+    most = onnx.defs.get_schema(type, opset, "").max_output
+    if not 0 <= count <= most:
+        raise RefusedError(f"{type} has an invalid number of outputs {count}. Must be between 0..{most}")
 
 
 def available(table: Mapping[str, Row], opset: int) -> list[str]:
