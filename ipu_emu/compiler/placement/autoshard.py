@@ -14,11 +14,15 @@ from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Op, Role, Tensor
 from ipu_emu.ops import TABLE, Node
 
-__all__ = ["autoshard"]
+__all__ = ["TooFewOpsError", "autoshard"]
 
 
 #: The most by which a cut may be moved so that no input or weight is read on both sides, in parts.
 _TOLERANCE = 0.5
+
+
+class TooFewOpsError(EmulatorError):
+    """A model with fewer ops than IPUs."""
 
 
 def autoshard(graph: Graph, ops: Sequence[Op], ratios: Sequence[float], *, apart: bool = False) -> list[int]:
@@ -28,7 +32,7 @@ def autoshard(graph: Graph, ops: Sequence[Op], ratios: Sequence[float], *, apart
     become.
     """
     if len(ops) < len(ratios):
-        raise EmulatorError(
+        raise TooFewOpsError(
             f"There are fewer subgraphs ({len(ops)}) than available shards ({len(ratios)}). Use fewer IPUs, or a "
             "larger model"
         )

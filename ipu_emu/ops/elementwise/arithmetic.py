@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ipu_emu.graph import Tensor
+from ipu_emu.graph.dtype import FLOAT, FLOAT16
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.core.adjoint import Adjoint, GradRule, Value
 from ipu_emu.ops.core.call_chain import call_chain
@@ -247,10 +250,36 @@ def _function_of_two(type: str, function: Callable[..., Any], grad: Any, domain:
     return OpDef(type, (2, 2), broadcast, ufunc(function), per_element(8), grad, elementwise=True, domain=domain)
 
 
+def _is_mixed(a: Tensor, b: Tensor) -> bool:
+    """Whether one operand is FLOAT16 and the other a single FLOAT."""
+    return any(x.dtype is FLOAT16 and y.dtype is FLOAT and y.nelms == 1 for x, y in ((a, b), (b, a)))
+
+
+def _product_shape(node: Node) -> OutputTypes:
+    """Two operands of one type, or FLOAT16 times a single FLOAT, which gives FLOAT16."""
+    a, b = node.input(0), node.input(1)
+    if not _is_mixed(a, b):
+        return broadcast(node)
+    alike = (replace(a, dtype=FLOAT16), replace(b, dtype=FLOAT16))
+    return broadcast(replace(node, inputs=alike))
+
+
+def _product_grad(d: Adjoint) -> list[Value | None]:
+    first, second = _pair(d, d.g * _second(d), d.g * d.x)
+    return [_of_type(first, d.x.tensor), _of_type(second, d.input(1).tensor)]
+
+
+def _of_type(gradient: Value | None, operand: Tensor) -> Value | None:
+    """The gradient in the type of its operand."""
+    if gradient is None or gradient.tensor.dtype is operand.dtype:
+        return gradient
+    return gradient.op("Cast", to=operand.dtype.onnx)
+
+
 OPS = [
     _operation("Add", np.add, lambda d: _pair(d, d.g, d.g)),
     _operation("Sub", np.subtract, lambda d: _pair(d, d.g, -d.g)),
-    _operation("Mul", np.multiply, lambda d: _pair(d, d.g * _second(d), d.g * d.x)),
+    replace(_operation("Mul", np.multiply, _product_grad), shape=_product_shape),
     _operation("Div", _divide, lambda d: _pair(d, d.g / _second(d), -(d.g * d.y / _second(d)))),
     OpDef(
         "Neg",

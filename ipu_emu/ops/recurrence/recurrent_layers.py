@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Op
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.core.cost import flops
@@ -52,7 +53,17 @@ def _names(node: Node, directions: int) -> list[list[str]]:
     """The functions of each direction."""
     defaults = list(CELLS[node.op.type].defaults)
     names = [name.lower() for name in node.attribute("activations", [])] or defaults * directions
-    if len(names) < len(defaults) * directions or any(name not in FUNCTIONS for name in names):
+    if len(names) == 1 and len(defaults) > 1 and directions == 1:
+        names = [*defaults[:1], *names * (len(defaults) - 1)]
+    for asked, name in zip(node.attribute("activations", []), names, strict=False):
+        if name not in FUNCTIONS:
+            of = "" if node.op.type == "LSTM" else f" for {node.described}"
+            raise EmulatorError(
+                f"Activation type '{asked}' is not supported{of}", note=f"There are {', '.join(FUNCTIONS)}"
+            )
+    if node.op.type == "LSTM" and len(names) not in (len(defaults) * directions, 1):
+        raise EmulatorError(f"Too many activations ({len(names)}) specified. Number of activations should be 1 or 3.")
+    if len(names) < len(defaults) * directions:
         raise node.fail(
             f"activations {names} were given; use {len(defaults)} of {', '.join(FUNCTIONS)} per direction"
         )

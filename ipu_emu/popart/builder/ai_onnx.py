@@ -167,8 +167,8 @@ AI_ONNX: dict[str, Row] = {
     "rnn": (
         "RNN",
         {
-            6: _RECURRENT.format('activations=["Tanh","Tanh"]') + " output_sequence=0",
-            7: _RECURRENT.format('activations=["Tanh","Tanh"]'),
+            6: _RECURRENT.format("activations=[]") + " output_sequence=0",
+            7: _RECURRENT.format("activations=[]"),
         },
     ),
     "randomnormal": ("RandomNormal", {6: "shape dtype=1 mean=0.0 scale=1.0 seed=null"}),

@@ -74,7 +74,8 @@ class _Opset:
             raise AttributeError(error.args[0]) from None
         check = partial(check_outputs, found.type, self._version) if not self.domain else _unchecked
 
-        def add(*values: Any, **named: Any) -> str | list[str]:
+        def add(*given: Any, **named: Any) -> str | list[str]:
+            values: Sequence[Any] = given
             args: Sequence[Any] = ()
             inputs: list[str] = []
             if found.takes_args:
@@ -184,7 +185,8 @@ OPSETS: dict[int, type[AiOnnx]] = {
 def plain(attributes: Mapping[str, Any]) -> dict[str, Any]:
     """Attributes as ONNX stores them, without those that were not given."""
     made = {_NAMES.get(name, name): _value(name, value) for name, value in attributes.items() if value is not None}
-    made.pop("is_value_sparse", None)
+    if made.pop("is_value_sparse", False):
+        raise EmulatorError("The Constant op attribute 'sparse_value' is not supported.")
     return made
 
 

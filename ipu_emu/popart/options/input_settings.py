@@ -79,14 +79,20 @@ def check_shapes(model: onnx.ModelProto, known: Collection[str]) -> None:
     closed = {*known, *(initializer.name for initializer in model.graph.initializer)}
     for info in model.graph.input:
         shape = info.type.tensor_type.shape
-        sizes = [dimension.dim_value if dimension.HasField("dim_value") else None for dimension in shape.dim]
+        sizes = [
+            dimension.dim_value if dimension.HasField("dim_value") and dimension.dim_value >= 0 else None
+            for dimension in shape.dim
+        ]
         if info.name not in closed and None in sizes:
-            named = ", ".join(
-                dimension.dim_param or "?" if size is None else str(size)
+            names = [
+                dimension.dim_param or (str(dimension.dim_value) if dimension.dim_value else "?")
+                if size is None
+                else str(size)
                 for dimension, size in zip(shape.dim, sizes, strict=True)
-            )
+            ]
             raise EmulatorError(
-                f"The model leaves the shape of input '{info.name}' open: [{named}]; give it in an InputShapeInfo"
+                f"Input tensor '{info.name}' must be specified in InputShapeInfo, as it has shape "
+                f"[{' '.join(names)}], which uses an unknown value '{names[sizes.index(None)]}'."
             )
 
 

@@ -19,7 +19,9 @@ from ipu_emu.compiler.options import CompileOptions, TrainingOptions
 from ipu_emu.compiler.out_of_memory import check_memory, memory_need, streaming_memory_of
 from ipu_emu.compiler.patience import Patience
 from ipu_emu.compiler.pipeline import STEP_GRAPH, CompileState, run_passes, start
+from ipu_emu.compiler.placement.autoshard import TooFewOpsError
 from ipu_emu.compiler.rewriting.read_model import read_model
+from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Role
 from ipu_emu.graph.dtype import FLOAT, FLOAT16, DType
 from ipu_emu.graph.onnx_files import Large, load_light
@@ -38,6 +40,7 @@ from ipu_emu.popart.options.memory_advice import MemoryRequest, memory_changes
 from ipu_emu.popart.options.option_rules import check_combination
 from ipu_emu.popart.options.patterns import InputShapeInfo, Patterns
 from ipu_emu.popart.options.session_options import SessionOptions
+from ipu_emu.popart.session.popart_limits import check_arithmetic, check_limits, check_step
 from ipu_emu.popart.types.enums import TileSet, VirtualGraphMode
 from ipu_emu.program.executable import Executable
 
@@ -66,9 +69,22 @@ class Compilation:
         self.model = _read(proto, large, options, known)
         self.template = OnnxTemplate(proto)
         del proto, large  # the data of the initializers
+        check_limits(self.model, options, training=training is not None)
         check_combination(self.model, options, flow, training=training is not None, ipus=self.ipus_per_replica)
         asked = compile_options(options, flow, self.model.metadata, ipus=self.ipus_per_replica, training=training)
-        self.step = run_passes(start(self.model, asked), stop_after=STEP_GRAPH)
+        self.step = self._step(asked)
+        check_step(self.model, self.step.graph)
+
+    def _step(self, asked: CompileOptions) -> CompileState:
+        try:
+            return run_passes(start(self.model, asked), stop_after=STEP_GRAPH)
+        except TooFewOpsError as error:
+            count = self.ipus_per_replica
+            found = min(len(self.model.ops), count)
+            raise EmulatorError(
+                f"[AutoVirtualGraph] Couldn't find enough splits for {count} IPUs. Only found {found}. "
+                f"{error.args[0]}"
+            ) from None
 
     @property
     def ipus_per_replica(self) -> int:
@@ -101,6 +117,7 @@ class Compilation:
     def prepared(self, executable: Executable | None = None) -> Executable:
         """Compile for the device, unless there is an executable; raise the errors of the device."""
         self.options.check_counts()
+        check_arithmetic(self.model)
         check_device(self.device, self.options, self.model, self.ipus_per_replica)
         check_io_tiles(self.device, self.options, self._on_io_tiles())
         made = executable or replace(self.compiled(), sync=self.device.syncPattern.name)

@@ -35,6 +35,7 @@ from ipu_emu.popart.options.patterns import InputShapeInfo, Patterns
 from ipu_emu.popart.options.session_options import SessionOptions
 from ipu_emu.popart.session.compilation import Compilation, Model
 from ipu_emu.popart.session.external_variables import ExternalVariables
+from ipu_emu.popart.session.popart_limits import check_replaced
 from ipu_emu.popart.session.random_state import RandomState
 from ipu_emu.popart.session.step_io import PyStepIO, PyStepIOCallback, PyWeightsIO
 from ipu_emu.popart.types.enums import DeviceConnectionType, DeviceType
@@ -76,6 +77,7 @@ class Session:
         self._options = deepcopy(userOptions) if userOptions is not None else SessionOptions()
         self._training = training is not None
         self._patterns = patterns if patterns is not None else Patterns()
+        self._patterns.check_mandatory()
         self.dataFlow, self.deviceInfo, self.name = dataFlow, deviceInfo, name
         self._compilation = Compilation(
             fnModel, dataFlow, deviceInfo, inputShapeInfo, self._options, training and training(self._options)
@@ -104,6 +106,7 @@ class Session:
 
     def prepareDevice(self, loadEngine: bool = True) -> None:
         """Compile for the device, or use the executable that was loaded, and create the engine."""
+        check_replaced(self._compilation.model, self._compilation.graph, self._patterns)
         with trace.span("compile", trace.Category.COMPILATION):
             self._executable = self._compilation.prepared(self._given)
         if loadEngine:

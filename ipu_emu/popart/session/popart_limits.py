@@ -1,0 +1,275 @@
+"""PopART's limits: what it refuses of a model, although the emulator could run it.
+
+They hold for models of the Builder. A model of another program runs as far as the emulator can run it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from ipu_emu.compiler.annotations import RECOMPUTE
+from ipu_emu.compiler.rewriting.reserved_prefixes import GRADIENT
+from ipu_emu.errors import EmulatorError, PoplarError
+from ipu_emu.graph import Graph, Op, Role
+from ipu_emu.graph.dtype import dtype_numbered
+from ipu_emu.graph.onnx_model import IMPORTED_FROM
+from ipu_emu.graph.op import GRAPHCORE
+from ipu_emu.ops.core.node import Node, described, input_node, listed
+from ipu_emu.popart.options.patterns import ANY, MANDATORY, Patterns
+from ipu_emu.popart.options.session_options import SessionOptions
+from ipu_emu.popart.types.enums import RecomputationType
+
+__all__ = ["check_arithmetic", "check_limits", "check_replaced", "check_step"]
+
+_Rule = Callable[[Node], str | None]
+
+#: Activations of an RNN, and of the gates of an LSTM or a GRU.
+_ACTIVATIONS = ("affine", "elu", "hardsigmoid", "leakyrelu", "relu", "scaledtanh", "sigmoid", "softplus", "softsign")
+_KNOWN = frozenset({*_ACTIVATIONS, "softmax", "gelu", "tanh", "thresholdedrelu"})
+_AGAIN = 2
+
+
+def check_limits(model: Graph, options: SessionOptions, *, training: bool) -> None:
+    """Raise EmulatorError for what PopART refuses of a model, with its text."""
+    if IMPORTED_FROM in model.metadata:
+        return
+    for graph, op in _nodes(model):
+        rule = _RULES.get((op.domain, op.type))
+        text = rule(input_node(graph, op)) if rule else None
+        if text:
+            raise EmulatorError(text)
+    asked = any(op.attributes.get(RECOMPUTE) == _AGAIN for _, op in _nodes(model))
+    automatic = (RecomputationType.NoRecompute, RecomputationType.Pipeline)
+    if training and asked and options.autoRecomputation not in automatic:
+        raise EmulatorError("A mixture of auto and manual recomputation is not supported")
+
+
+def check_step(model: Graph, step: Graph) -> None:
+    """Raise EmulatorError for gradients of a frozen batch normalisation, and if nothing remains to be computed."""
+    if IMPORTED_FROM in model.metadata:
+        return
+    for op in model.ops:
+        frozen = op.type == "BatchNormalization" and len(op.outputs) == 1
+        if frozen and GRADIENT + op.outputs[0] in step.tensors:
+            raise EmulatorError(
+                f'BatchNorm Op "{op.name or described(op)}" has 1 output(s) which means it is in inference mode, but '
+                "its gradient Op is being created. Name 5 outputs to train, or detach its result"
+            )
+    if model.ops and not step.ops and all(t.role is not Role.CONSTANT for t in step.tensors.values()):
+        raise EmulatorError("All operations in the main graph were pruned, nothing to compute")
+
+
+def check_arithmetic(model: Graph) -> None:
+    """Raise PoplarError for arithmetic with integers of 8 bits, which are only streamed, cast and moved."""
+    if IMPORTED_FROM in model.metadata:
+        return
+    for graph, op in _nodes(model):
+        if op.domain == "" and op.type in _ARITHMETIC:
+            for id in op.inputs:
+                tensor = graph.tensors.get(id)
+                if tensor is not None and tensor.role is not Role.CONSTANT and tensor.dtype.name in ("INT8", "UINT8"):
+                    raise PoplarError(
+                        f"{described(op)}: {tensor.id} is {tensor.dtype}, with which IPUs do not compute; cast it"
+                    )
+
+
+def check_replaced(model: Graph, step: Graph, patterns: Patterns) -> None:
+    """Raise EmulatorError for an op of ``model``, or a gradient in ``step``, whose mandatory pattern is disabled."""
+    for name in patterns.missing():
+        replaced, type, index = MANDATORY[name]
+        for op in model.ops:
+            read = op.inputs if index == ANY else () if index is None else op.inputs[index : index + 1]
+            if op.type != type or (read and all(GRADIENT + id not in step.tensors for id in read)):
+                continue
+            identifier = f"{op.domain or 'ai.onnx'}.{replaced}:{op.version}" if index is None else ""
+            raise EmulatorError(
+                f"Could not create opx for '{identifier or f'ai.graphcore.{replaced}:1'}'. This op should have been "
+                f"removed by pattern {name}"
+            )
+
+
+_ARITHMETIC = frozenset(
+    [
+        "Abs",
+        "Add",
+        "AveragePool",
+        "Ceil",
+        "Conv",
+        "Div",
+        "Equal",
+        "Exp",
+        "Floor",
+        "Gemm",
+        "Greater",
+        "Less",
+        "MatMul",
+        "Max",
+        "Mean",
+        "Min",
+        "Mod",
+        "Mul",
+        "Neg",
+        "Pow",
+        "Relu",
+        "Sign",
+        "Sqrt",
+        "Sub",
+        "Sum",
+        "ReduceMax",
+        "ReduceMean",
+        "ReduceMin",
+        "ReduceProd",
+        "ReduceSum",
+        "ReduceSumSquare",
+    ]
+)
+
+
+def _nodes(graph: Graph) -> Iterator[tuple[Graph, Op]]:
+    """The ops of a graph and of the bodies in it, each with its graph."""
+    for op in graph.ops:
+        yield graph, op
+        for value in op.attributes.values():
+            if isinstance(value, Graph):
+                yield from _nodes(value)
+
+
+# Recurrent layers
+
+
+def _rnn(node: Node) -> str | None:
+    given, what = node.op.attributes, described(node.op)
+    activations = [str(name) for name in given.get("activations", [])]
+    if len(activations) > 1:
+        return f"{what} only supports 1 activation, {len(activations)} were specified"
+    for name in activations:
+        if name.lower() not in _KNOWN:
+            return f"Activation type '{name}' is not supported for {what}"
+    for name in ("activation_alpha", "activation_beta", "clip"):
+        if given.get(name):
+            return f"Attribute `{name}' of {what} is not supported"
+    if given.get("direction", "forward") != "forward":
+        return f"{what} only supports `forward' direction"
+    return _hidden_size(node)
+
+
+def _lstm(node: Node) -> str | None:
+    given = node.op.attributes
+    activations = [str(name) for name in given.get("activations", [])]
+    if activations and len(activations) not in (1, 3):
+        return f"Too many activations ({len(activations)}) specified. Number of activations should be 1 or 3."
+    for name in activations:
+        if name.lower() not in _KNOWN:
+            return f"Activation type '{name}' is not supported"
+    if len(activations) == 3 and activations[1] != activations[2]:
+        return "LSTM activations must be the same for output and forget gates."
+    if given.get("direction", "forward") != "forward":
+        return "LSTMOp attribute `direction' must be unset or `forward'"
+    for name in ("activation_alpha", "activation_beta", "clip"):
+        if given.get(name):
+            return f"LSTMOp attribute `{name}' is not supported"
+    if given.get("input_forget", 0):
+        return "LSTMOp attribute `input_forget' must be set to 0"
+    return _hidden_size(node)
+
+
+def _gru(node: Node) -> str | None:
+    return _hidden_size(node)
+
+
+def _hidden_size(node: Node) -> str | None:
+    asked, weights = node.op.attributes.get("hidden_size"), node.input(2).shape
+    if asked is not None and len(weights) == 3 and asked != weights[2]:
+        return (
+            f"hidden_size attribute passed to {described(node.op)} ({asked}) does not match hidden size "
+            f"calculated from recurrenceWeights tensor ({weights[2]})."
+        )
+    return None
+
+
+# Random numbers
+
+
+def _random(node: Node) -> str | None:
+    if node.op.attributes.get("seed") is not None:
+        return f"{described(node.op)}: Optional seed attribute is not supported. Use session::setRandomSeed instead."
+    asked = node.op.attributes.get("dtype")
+    if asked is not None and dtype_numbered(int(asked)).name == "DOUBLE":
+        return "The data type DOUBLE is not supported in Poplar"
+    return None
+
+
+# Windows
+
+
+def _average_pool(node: Node) -> str | None:
+    return "`count_include_pad` is not supported" if node.op.attributes.get("count_include_pad", 0) else None
+
+
+def _max_pool(node: Node) -> str | None:
+    dilations: Sequence[int] = node.op.attributes.get("dilations") or []
+    if any(one != 1 for one in dilations):
+        return (
+            f"MaxPool has dilations {listed(dilations)}. Dilations of value other than 1 are currently not supported."
+        )
+    return None
+
+
+def _conv_transpose(node: Node) -> str | None:
+    dilations: Sequence[int] = node.op.attributes.get("dilations") or []
+    return "Non default value for dilations is not supported." if any(one != 1 for one in dilations) else None
+
+
+# Others
+
+
+def _clip(node: Node) -> str | None:
+    for index, name in ((1, "min"), (2, "max")):
+        if node.has_input(index) and node.values[index] is None:
+            op = node.op
+            return (
+                f"Op {op.name}({op.domain or 'ai.onnx'}.{op.type}:{op.version}), inputs=[{', '.join(op.inputs)}] "
+                f"currently only supports constant min/max parameters. Input '{name}' ({op.inputs[index]}) "
+                "has no data."
+            )
+    return None
+
+
+def _batch_norm(node: Node) -> str | None:
+    rank = node.input(0).rank
+    return f"batch norm requires X to have a rank >= 3.  x has rank {rank}" if rank < 3 else None
+
+
+def _reverse(node: Node) -> str | None:
+    for dimension in node.op.attributes.get("dimensions", []):
+        if dimension < 0:
+            return (
+                f"ReverseOp '{described(node.op)}' invalid dimension '{dimension}'. Only positive dimensions are "
+                "supported"
+            )
+    return None
+
+
+def _constant(node: Node) -> str | None:
+    if "sparse_value" in node.op.attributes:
+        return "The Constant op attribute 'sparse_value' is not supported."
+    return None
+
+
+_RULES: dict[tuple[str, str], _Rule] = {
+    ("", "AveragePool"): _average_pool,
+    ("", "BatchNormalization"): _batch_norm,
+    ("", "Clip"): _clip,
+    ("", "Constant"): _constant,
+    ("", "ConvTranspose"): _conv_transpose,
+    ("", "GRU"): _gru,
+    ("", "LSTM"): _lstm,
+    ("", "MaxPool"): _max_pool,
+    ("", "RNN"): _rnn,
+    ("", "RandomNormal"): _random,
+    ("", "RandomNormalLike"): _random,
+    ("", "RandomUniform"): _random,
+    ("", "RandomUniformLike"): _random,
+    (GRAPHCORE, "BatchNormalization"): _batch_norm,
+    (GRAPHCORE, "Reverse"): _reverse,
+}
