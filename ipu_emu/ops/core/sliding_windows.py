@@ -70,7 +70,7 @@ class Windows:
 
 
 def _check_sizes(node: Node, output: list[int]) -> None:
-    if min(output) < 0 and node.op.type != "Conv":
+    if min(output) < 0:
         channels = node.input(1 if len(node.inputs) > 1 else 0)
         shape = [node.input(0).shape[0], channels.shape[0 if len(node.inputs) > 1 else 1], *output]
         raise RefusedError(

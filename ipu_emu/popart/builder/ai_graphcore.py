@@ -17,8 +17,8 @@ _MULTI = (
     "planType=null perConvReservedTiles=null cycleBackOff=null enableConvDithering=[]"
 )
 _PRINT = (
-    'print_gradient=1 title="" summariseThreshold=1000 edgeItems=3 maxLineWidth=75 digits=8 floatFormat=0 '
-    'separator=null openBracket="[" closeBracket="]"'
+    'print_gradient=1 debugContext="" title="" summariseThreshold=1000 edgeItems=3 maxLineWidth=75 digits=8 '
+    'floatFormat=0 separator=null openBracket="[" closeBracket="]"'
 )
 _COLLECTIVE = "collectiveOperator=null commGroup=null"
 

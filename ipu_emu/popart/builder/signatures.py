@@ -93,7 +93,7 @@ class Signature:
                 kind,
                 default=inspect.Parameter.empty if value is REQUIRED else value,
             )
-            for name, value in (*self.defaults.items(), ("debugContext", ""))
+            for name, value in ({**self.defaults, "debugContext": ""}).items()
         ]
         return inspect.Signature([*first, *others], return_annotation=list[str] if self.returns_list else str)
 
@@ -119,7 +119,7 @@ class Signature:
 
     def bind(self, values: Sequence[Any], named: dict[str, Any]) -> tuple[dict[str, Any], str]:
         """(attributes, debug context) of a call; raise TypeError as PopART does for a wrong call."""
-        names = [*self.defaults, "debugContext"]
+        names = [*self.defaults, *(["debugContext"] if "debugContext" not in self.defaults else [])]
         if len(values) > len(names):
             raise self._unfit(f"it takes {len(names)} values after args ({', '.join(names)}), not {len(values)}")
         given = dict(zip(names, values, strict=False))
@@ -133,7 +133,7 @@ class Signature:
         context = given.pop("debugContext", "")
         if context is not None and not isinstance(context, str) and not hasattr(context, "getPathName"):
             raise self._unfit(f"debugContext is {context!r}; it must be a text or a DebugContext")
-        bound = self.defaults | given
+        bound = {name: value for name, value in self.defaults.items() if name != "debugContext"} | given
         missing = [name for name, value in bound.items() if value is REQUIRED]
         if missing:
             raise self._unfit(f"{', '.join(missing)} must be given")

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ipu_emu import popart
-from tests.ipu_emu.helpers.sessions import options
+from tests.ipu_emu.helpers.sessions import of_another_program, options
 
 __all__ = ["EXPLICIT", "KEPT", "PIPELINE", "Tower", "threads"]
 
@@ -79,12 +79,14 @@ class Tower:
         device = popart.DeviceManager().createIpuModelDevice({"numIPUs": ipus, "tilesPerIPU": 1472})
         flow = popart.DataFlow(bps, anchors or {self.loss: popart.AnchorReturnType("All")})
         if not training:
-            session = popart.InferenceSession(self.builder.getModelProto(), flow, device, userOptions=opts)
+            session = popart.InferenceSession(
+                of_another_program(self.builder.getModelProto()), flow, device, userOptions=opts
+            )
             session.prepareDevice()
             return session
         optimizer = optimizer or popart.SGD({"defaultLearningRate": (0.1, False), "defaultMomentum": (0.9, True)})
         session = popart.TrainingSession(
-            self.builder.getModelProto(), flow, self.loss, optimizer, device, userOptions=opts
+            of_another_program(self.builder.getModelProto()), flow, self.loss, optimizer, device, userOptions=opts
         )
         session.prepareDevice()
         session.weightsFromHost()

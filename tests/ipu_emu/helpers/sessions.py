@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import onnx
+
 from ipu_emu import popart
 
-__all__ = ["infer", "options", "train"]
+__all__ = ["infer", "of_another_program", "options", "train"]
 
 
 def options(**values: Any) -> popart.SessionOptions:
@@ -25,6 +27,13 @@ def options(**values: Any) -> popart.SessionOptions:
 
 def device(opts: popart.SessionOptions) -> popart.DeviceInfo:
     return popart.DeviceManager().createIpuModelDevice({"numIPUs": opts.localReplicas(), "tilesPerIPU": 1472})
+
+
+def of_another_program(proto: bytes) -> bytes:
+    """The model without the limits of PopART's Builder: with all that the emulator runs."""
+    model = onnx.load_model_from_string(proto)
+    model.producer_name = "tests"
+    return model.SerializeToString()
 
 
 def infer(
@@ -48,10 +57,13 @@ def train(
     loss: str,
     optimizer: popart.SGD,
     opts: popart.SessionOptions | None = None,
+    *,
+    limits: bool = True,
 ) -> popart.TrainingSession:
-    """A training session that is ready to run."""
+    """A training session that is ready to run; without ``limits`` it runs ops that PopART refuses."""
     opts = opts or options()
-    session = popart.TrainingSession(builder.getModelProto(), flow, loss, optimizer, device(opts), userOptions=opts)
+    proto = builder.getModelProto() if limits else of_another_program(builder.getModelProto())
+    session = popart.TrainingSession(proto, flow, loss, optimizer, device(opts), userOptions=opts)
     session.prepareDevice()
     session.weightsFromHost()
     return session

@@ -159,12 +159,16 @@ def test_printtensor_prints_values_and_gradients(capfd: pytest.CaptureFixture[st
     builder = popart.Builder()
     x = builder.addInitializedInputTensor(np.array([1.5, -2.0], np.float32))
     y = builder.aiGraphcore.printtensor([x], title="weights")
-    quiet = builder.aiGraphcore.printtensor([y], 0, "twice")
+    quiet = builder.aiGraphcore.printtensor([y], 0, "a name", "twice")
     loss = builder.aiGraphcore.identityloss([builder.aiOnnx.add([quiet, y])], popart.ReductionType.Sum)
     session = train(builder, popart.DataFlow(1, [loss]), loss, popart.ConstSGD(0.5))
     assert capfd.readouterr().err == ""
     session.run(popart.PyStepIO({}, session.initAnchorArrays()))
-    printed = ["weights: [ 1.5 -2. ]", "twice: [ 1.5 -2. ]", "Gradient___weights: [2. 2.]"]
+    printed = [
+        "weights: [1.5000000 -2.0000000]",
+        "twice: [1.5000000 -2.0000000]",
+        "Gradient___weights: [2.0000000 2.0000000]",
+    ]
     assert capfd.readouterr().err.splitlines() == printed
 
 

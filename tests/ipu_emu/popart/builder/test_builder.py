@@ -157,7 +157,7 @@ def test_the_first_opset_is_locked() -> None:
         with pytest.raises(RuntimeError) as error:
             _ = other.aiOnnxOpset11
         assert error.value.args[0] == (
-            "Invalid opset 'AiOnnxOpset11' selected. Opset for domain ai.onnx already defined as 9"
+            "Invalid opset 'aiOnnxOpset11' selected. Opset for domain ai.onnx already defined as 9"
         )
     assert builder.aiOnnx.exp([x]) == "Exp:0/1"
 
@@ -183,17 +183,17 @@ def test_unknown_ops_and_attributes() -> None:
     x = builder.addInputTensor(VECTOR)
     with pytest.raises(AttributeError, match="No op 'nothing'"):
         _ = builder.aiOnnx.nothing
-    with pytest.raises(TypeError, match="no attribute 'strength'"):
+    with pytest.raises(TypeError, match=r"softmax\(\): incompatible function arguments"):
         builder.aiOnnx.softmax([x], strength=2)
-    with pytest.raises(TypeError, match=r"takes 2 attributes \(axis, debugContext\), 3 were given"):
+    with pytest.raises(TypeError, match=r"it takes 2 values after args \(axis, debugContext\), not 3"):
         builder.aiOnnx.softmax([x], 1, "name", 3)
-    with pytest.raises(TypeError, match="takes a list of tensor ids"):
+    with pytest.raises(TypeError, match="args is 'input'; give a list of ids"):
         builder.aiOnnx.softmax(x)
     with pytest.raises(popart.popart_exception, match=r"Add has invalid number of inputs 1. Must be between 2..2"):
         builder.aiOnnx.add([x])
     with pytest.raises(popart.popart_exception, match=r"Gemm has invalid number of inputs 2. Must be between 3..3"):
         builder.aiOnnx.gemm([builder.addInputTensor("FLOAT", [2, 2])] * 2)
-    with pytest.raises(popart.popart_exception, match="No tensor with id 'y'"):
+    with pytest.raises(popart.popart_exception, match=r"Unknown tensor 'y' \(valid"):
         builder.aiOnnx.add([x, "y"])
 
 

@@ -170,7 +170,9 @@ class TestErrors:
 
     def test_unknown_anchor(self) -> None:
         builder, x, _ = identity([2])
-        with pytest.raises(popart.popart_exception, match="Anchor tensor 'nothing' not in tensors"):
+        with pytest.raises(
+            popart.popart_exception, match=r"Anchor tensor `nothing' not in Ir Tensors. The tensors are:"
+        ):
             infer(builder, popart.DataFlow(1, ["nothing"]), {x: np.zeros(2, np.float32)})
 
 

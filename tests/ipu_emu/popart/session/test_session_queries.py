@@ -135,7 +135,8 @@ def test_open_shapes_are_given_by_the_session() -> None:
     with pytest.raises(popart.popart_exception) as error:
         popart.InferenceSession(proto.SerializeToString(), popart.DataFlow(1, [model.y]), device(options()))
     assert error.value.args[0] == (
-        f"The model leaves the shape of input '{model.x}' open: [n, n]; give it in an InputShapeInfo"
+        f"Input tensor '{model.x}' must be specified in InputShapeInfo, as it has shape [n n], which uses an unknown "
+        "value 'n'."
     )
     shapes = popart.InputShapeInfo()
     shapes.add(model.x, popart.TensorInfo("FLOAT", [4, 3]))
