@@ -81,11 +81,11 @@ class AutomaticLossScalingSettings(Settings):
 
     Options:
         enabled: Adapt the loss scaling.
+        toTrackTensors: Ids of the tensors whose gradients are tracked, with GradientsOfUserSpecifiedTensors.
         binEdgeLocation: A gradient counts as large above this fraction of the largest number of its type.
         thresholdUpperCountProportion: Halve the scaling if a larger share of the gradients is large, else
             double it.
         updatePeriod: Number of weight updates between two changes.
-        toTrackTensors: Ids of the tensors whose gradients are tracked, with GradientsOfUserSpecifiedTensors.
         gradientTensorTrackingMethod: Which FLOAT16 tensors of the backward pass are tracked.
     """
 
