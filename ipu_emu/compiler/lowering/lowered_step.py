@@ -12,16 +12,15 @@ the updates too: weights change while micro-batches that started with older weig
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ipu_emu.compiler.fusion.merge_collectives import Merged, as_groups, is_remote_load
 from ipu_emu.compiler.gradients.gradient import Gradient, GradientReduction
 from ipu_emu.compiler.lowering.accumulation import AccumulationWriter
-from ipu_emu.compiler.lowering.host_streams import load, without_streams
 from ipu_emu.compiler.lowering.pipelining import Stages
 from ipu_emu.compiler.lowering.weight_preloading import preloaded
-from ipu_emu.compiler.options import CompileOptions
+from ipu_emu.compiler.options import CompileOptions, HostStreams
 from ipu_emu.compiler.placement.ipu_copies import COPY
 from ipu_emu.compiler.placement.tensor_places import tensor_places
 from ipu_emu.graph import Graph, Op, Phase, Place, Role, Tensor, original_of
@@ -37,6 +36,7 @@ from ipu_emu.program.instructions import (
     Compute,
     Counter,
     DrawKey,
+    HostLoad,
     HostStore,
     Instruction,
     IpuCopy,
@@ -102,7 +102,7 @@ def lower(
 def without_host_io(program: LoweredStep) -> LoweredStep:
     """Return ``program`` for inputs that stay on the device from step to step."""
     kept = (*program.kept, *(tensor.id for tensor in program.inputs))
-    return replace(program, instructions=tuple(without_streams(program.instructions)), kept=kept)
+    return replace(program, instructions=tuple(_without_host_io(program.instructions)), kept=kept)
 
 
 class _Lowering:
@@ -149,7 +149,7 @@ class _Lowering:
 
     def program(self, inputs: Sequence[Tensor]) -> tuple[Instruction, ...]:
         forward: list[Leaf] = [*self.keys(RNG_KEY), *self.keys(SHARED_RNG_KEY, Phase.FORWARD, Phase.BACKWARD)]
-        forward += [load(tensor, self.options.streams) for tensor in inputs]
+        forward += [_host_load(tensor, self.options.streams) for tensor in inputs]
         passes = [op for op in self.graph.ops if op.phase is not Phase.UPDATE]
         forward += map(_instruction, as_groups(passes, self.merged))
         forward += self.accumulation()
@@ -273,3 +273,18 @@ def _instruction(ops: tuple[Op, ...]) -> Leaf:
     if is_replica_collective(op):
         return ReplicaCollective(op)
     return WeightUpdate(op) if op.phase is Phase.UPDATE else Compute(op)
+
+
+def _host_load(tensor: Tensor, streams: HostStreams) -> HostLoad:
+    """Return the instruction that takes an input from the host."""
+    shared = tensor.id in streams.broadcast
+    if tensor.off_chip:
+        return HostLoad(tensor.id, shared, Overlap.STAGED, streams.staged[tensor.id] - 1)
+    return HostLoad(tensor.id, shared, streams.ahead.get(tensor.id, Overlap.NONE))
+
+
+def _without_host_io(program: Sequence[Instruction]) -> Iterator[Instruction]:
+    """Return all instructions but those of host I/O."""
+    for part in program:
+        if not part.is_host_io:
+            yield part.with_bodies([tuple(_without_host_io(body)) for body in part.bodies])
