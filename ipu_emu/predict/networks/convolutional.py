@@ -140,9 +140,9 @@ def _bottlenecks(
     name: str, counts: tuple[int, ...], *, groups: int, base: int, size: int, classes: int, first: int = 64
 ) -> Network:
     stem = _Sum("stem", BlockKind.STEM)
-    side = size // 2
+    side = ceil(size / 2)
     stem.convolution(side, 3, 64, 7)
-    side //= 2
+    side = ceil(side / 2)
     stem.kept += side * side * 64
     stem.output = side * side * 64
     blocks, inputs = [stem.block()], 64
@@ -152,7 +152,7 @@ def _bottlenecks(
             layer = _Sum(f"stage{stage}/block{index}")
             layer.convolution(side, inputs, width, 1)
             if stage and not index:
-                side //= 2
+                side = ceil(side / 2)
             layer.convolution(side, width, width, 3, groups=groups)
             if not index:
                 layer.convolution(side, inputs, outputs, 1, function=0)

@@ -62,7 +62,7 @@ def test_bert_makes_logits_for_masked_positions_only() -> None:
 def test_options_change_a_network() -> None:
     assert network("bert-base", vocabulary=30_912).parameters == 109_781_760
     assert network("bert-large", length=512).flops > 4 * network("bert-large").flops
-    assert network("resnet50", size=112).flops == pytest.approx(network("resnet50").flops / 4, rel=0.01)
+    assert network("resnet50", size=112).flops == pytest.approx(network("resnet50").flops / 4, rel=0.1)
 
 
 def test_groups_of_few_channels_leave_the_matrix_unit_idle() -> None:
