@@ -6,12 +6,15 @@ from typing import Any
 
 import click
 
+from ipu_emu.cli.commands.calibrate_command import calibrate
 from ipu_emu.cli.commands.clock_command import clock
 from ipu_emu.cli.commands.compile_command import compile
+from ipu_emu.cli.commands.estimate_command import estimate
 from ipu_emu.cli.commands.hostio_command import hostio
 from ipu_emu.cli.commands.info_command import info
 from ipu_emu.cli.commands.memory_command import memory
 from ipu_emu.cli.commands.models_command import models
+from ipu_emu.cli.commands.predict_command import predict
 from ipu_emu.cli.commands.schedule_command import schedule
 from ipu_emu.errors import EmulatorError
 from popdist_py.errors import PopdistError
@@ -28,6 +31,9 @@ Start here
   ipu-emu models                                           parameters, FLOPs and activations of models
   ipu-emu memory mlp                                       the memory of a model on each IPU
   ipu-emu clock resnet50 --system bow-pod16                the modelled time of a training step
+  ipu-emu predict resnet50 --replicas 16                   what a Pod would do, calibrated on published results
+  ipu-emu estimate --constant 0.5 --compute 4              formulas on paper, each with its name
+  ipu-emu calibrate rows.csv                               the same with your own measurements
   ipu-emu compile mlp --stop-after lower                   the result of each pass of the compiler
   ipu-emu hostio train.py                                  whether host I/O limits a program
 
@@ -61,5 +67,5 @@ def main() -> None:
     """Select a command."""
 
 
-for _command in (clock, compile, hostio, info, memory, models, schedule):
+for _command in (calibrate, clock, compile, estimate, hostio, info, memory, models, predict, schedule):
     main.add_command(_command)

@@ -1,4 +1,4 @@
-"""predict: closed formulas for the parameters, memory and IPUs that a model needs."""
+"""predict: what a Pod would do with a job, by formulas and a calibration; nothing is compiled."""
 
 from ipu_emu.predict.layer_parameters import (
     batch_norm,

@@ -11,17 +11,20 @@ are counted once: N_backprop is then the gradients of weights and biases. Code a
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ipu_emu.errors import EmulatorError
-from ipu_emu.hardware import Generation
-from ipu_emu.models import Model, ModelSize
 from ipu_emu.predict.layer_parameters import Parameters
 from popdist_py.suggestion import did_you_mean
+
+if TYPE_CHECKING:
+    from ipu_emu.hardware import Generation
+    from ipu_emu.models import Model
 
 __all__ = ["OPTIMISER_STATES", "Variables", "ipus_needed", "of_model"]
 
 #: State values per trained parameter, by optimiser.
-OPTIMISER_STATES = {"sgd": 0, "momentum": 1, "adam": 2, "lamb": 2}
+OPTIMISER_STATES = {"sgd": 0, "momentum": 1, "lars": 1, "adam": 2, "lamb": 2}
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,8 @@ class Variables:
 
 def of_model(model: Model) -> Variables:
     """Return the variables of a model; all its parameters count as weights."""
+    from ipu_emu.models import ModelSize
+
     counts = ModelSize.of(model)
     itemsize = model.graph.tensor(model.output).dtype.itemsize
     parameters = Parameters(counts.parameters + counts.heads, 0, counts.statistics)

@@ -11,7 +11,8 @@ from click.testing import CliRunner
 from ipu_emu.cli import main
 from tests.helpers.mpi_jobs import ROOT
 
-PAGES = "".join((ROOT / page).read_text() for page in ("docs/guides/ipu-emu.md", "docs/tutorial.md", "README.md"))
+NAMES = ("docs/guides/ipu-emu.md", "docs/guides/prediction.md", "docs/tutorial.md", "README.md")
+PAGES = "".join((ROOT / page).read_text() for page in NAMES)
 SHOWN = re.findall(r"```\n\$ (?:.venv/bin/)?ipu-emu ((?!hostio)[^\n]*)\n(.*?)```", PAGES, flags=re.DOTALL)
 #: What differs where the compiler decides otherwise: numbers with units, bars, curves, and the width of columns.
 VARYING = re.compile(r"[\d.,]+( [KMG]?i?B)?|[▁▂▃▄▅▆▇█· -]+|(?<=[A-Z])[A-Z]+")

@@ -1,0 +1,98 @@
+"""calibrate command: ``ipu-emu calibrate`` fits the parameters of predictions to measured rows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ipu_emu.cli.output.printing import print_json, write
+from ipu_emu.errors import EmulatorError
+
+if TYPE_CHECKING:
+    from ipu_emu.predict.profile import Profile
+
+__all__ = ["calibrate"]
+
+_HELP = """Fit the parameters of ipu-emu predict to measured steps, and write them to a file for --calibration.
+
+ROWS is a CSV file with a line for each measured configuration: columns model, replicas, batch, accumulation, and
+step_seconds or samples_per_second; other columns are options of predict (ipus, system, recompute, layers, ...).
+Without ROWS the rows of this package are used: published results of 16 to 128 IPUs.
+
+\b
+Examples
+  ipu-emu calibrate                                          the fit that this package uses
+  ipu-emu calibrate --print-rows > rows.csv                  its rows, to add your own
+  ipu-emu calibrate rows.csv -o profile.json --leave-one-out
+  ipu-emu predict resnet50 --calibration profile.json
+
+The parameters are shares of nominal rates, and factors of older releases; none belongs to a single row. A parameter
+that no row determines keeps its nominal value and is marked. Rows of the same configuration are copies: together they
+count as one.
+"""
+
+
+@click.command(help=_HELP, short_help="Fit predictions to measured steps.")
+@click.argument("rows", required=False, type=click.Path(dir_okay=False, path_type=Path))
+@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write the calibration.")
+@click.option("--leave-one-out", is_flag=True, help="Show how well each configuration is predicted from the others.")
+@click.option("--print-rows", is_flag=True, help="Print the rows of this package, and do nothing else.")
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def calibrate(rows: Path | None, output: Path | None, leave_one_out: bool, print_rows: bool, form: str) -> None:
+    """Fit, write and print."""
+    from ipu_emu.predict.fit import profile_of
+    from ipu_emu.predict.profile import SHIPPED_ROWS
+    from ipu_emu.predict.rows import read_rows
+
+    if print_rows:
+        click.echo(SHIPPED_ROWS.read_text(), nl=False)
+        return
+    try:
+        text = SHIPPED_ROWS.read_text() if rows is None else rows.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise EmulatorError(f"{rows} cannot be read: {why}; give a CSV file") from None
+    name = "rows.csv" if rows is None else rows.name
+    found = profile_of(read_rows(text, name), name)
+    if output is not None:
+        write(output, (json.dumps(found.dump(), indent=1) + "\n").encode())
+    if form == "json":
+        print_json(_facts(found))
+    else:
+        click.echo(_text(found, leave_one_out))
+
+
+def _errors(found: Profile) -> dict[str, float]:
+    sizes = [abs(error) for error in found.residuals.values()]
+    return {"mean": sum(sizes) / len(sizes), "most": max(sizes)}
+
+
+def _facts(found: Profile) -> dict[str, Any]:
+    return found.dump() | {"fit": _errors(found)}
+
+
+def _text(found: Profile, leave_one_out: bool) -> str:
+    lines = [f"{found.rows} rows of {found.file}", ""]
+    width = max(len(each.name) for each in found.parameters)
+    for each in found.parameters:
+        value = f"{each.value:7.4f} ± {each.sigma:.4f}" if each.identified else f"{each.value:7.4f} (not identified)"
+        lines.append(f"{each.name:<{width}}  {value:<26}  {each.unit}: {each.meaning}")
+    errors, wide = _errors(found), max(map(len, found.residuals))
+    lines += ["", f"error of the fit: mean {errors['mean']:.2%}, most {errors['most']:.2%}"]
+    lines += [f"  {name:<{wide}}  {error:+7.2%}" for name, error in found.residuals.items()]
+    left_out = found.leave_one_out
+    if left_out:
+        lines += ["", f"each configuration from the others: mean {left_out['mean']:.2%}, most {left_out['most']:.2%}"]
+        if leave_one_out:
+            lines += [f"  {name:<{wide}}  {error:+7.2%}" for name, error in left_out["errors"].items()]
+        for name, each in left_out["cannot_be_left_out"].items():
+            alone = f"not counted: it alone determines {', '.join(each['needs'])}"
+            lines.append(f"  {name:<{wide}}  {each['error']:+7.2%}  {alone}")
+    for each in found.unidentified:
+        from ipu_emu.predict.profile import PARAMETERS
+
+        lines.append(f"\n{each.name} is not identified: add a row of {PARAMETERS[each.name].rows}")
+    return "\n".join(lines)

@@ -1,0 +1,191 @@
+"""estimate command: ``ipu-emu estimate`` computes with the formulas of the technical notes, and names each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ipu_emu.cli.commands.job_options import job_of, job_options
+from ipu_emu.cli.output.printing import print_json
+from ipu_emu.errors import EmulatorError
+
+if TYPE_CHECKING:
+    from ipu_emu.predict.paper import Line
+
+__all__ = ["estimate"]
+
+_HELP = """Estimate on paper: nominal rates, every formula named, no calibration. Give a network, or the times that
+you know, or only the share of a step that is constant. Amdahl's and Gustafson's laws are always both shown.
+
+MODEL is the name of a network: ipu-emu predict --list lists them.
+
+\b
+Examples
+  ipu-emu estimate --t-mb 10.4ms --t-ar 4.4ms --batch 20 --accumulation 3 --replicas 64
+  ipu-emu estimate --constant 0.5 --compute 4
+  ipu-emu estimate --tensor 51114064 --replicas 16
+  ipu-emu estimate --tensor 51114064 --replicas 128 --domains 2
+  ipu-emu estimate --point 10=108.32ms --point 3=35.55ms
+  ipu-emu estimate --layer dense:1000:10 --optimiser adam --batch 4 --dtype float
+  ipu-emu estimate bert-large --ipus 4 --replicas 16 --batch 2 --accumulation 48 --optimiser lamb
+
+ipu-emu predict says what a real system reaches.
+"""
+_UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+
+
+def _seconds(text: str) -> float:
+    """The seconds of a time such as 10.4ms."""
+    found = re.fullmatch(r"\s*(\d+(?:\.\d*)?(?:e[+-]?\d+)?)\s*(s|ms|us|ns)\s*", text)
+    if not found:
+        raise EmulatorError(f"{text} is no time; write a number with s, ms, us or ns, such as 10.4ms")
+    return float(found[1]) * _UNITS[found[2]]
+
+
+def _point(text: str) -> tuple[float, float]:
+    count, _, time = text.partition("=")
+    try:
+        return float(int(count)), _seconds(time)
+    except ValueError:
+        raise EmulatorError(f"--point {text} is not valid; write an accumulation and a time: 10=108.32ms") from None
+
+
+@click.command(help=_HELP, short_help="Formulas on paper: throughput, all-reduce, laws, memory.")
+@click.argument("model", required=False)
+@job_options
+@click.option("--t-mb", metavar="TIME", help="Time of a micro-batch.")
+@click.option("--t-ar", metavar="TIME", help="Time of the all-reduce and the weight update.")
+@click.option("--constant", type=float, help="Share of the time that is constant, 0 to 1.")
+@click.option("--compute", type=float, default=2.0, show_default=True, help="How many times faster the rest gets.")
+@click.option("--tensor", metavar="BYTES", help="Bytes to reduce: T_AR by the rule, the ring, between domains.")
+@click.option("--rate", metavar="BYTES/S", help="Link rate per direction.  [default: 29.2GB/s, a rail]")
+@click.option("--gateway-rate", metavar="BYTES/S", help="GW-Link rate per IPU.  [default: 6.25GB/s]")
+@click.option("--domains", type=click.IntRange(1), default=1, show_default=True, help="IPU-Link domains of --tensor.")
+@click.option("--point", "points", multiple=True, metavar="GA=TIME", help="A measured step, to find t and c.")
+@click.option("--layer", "layers_", multiple=True, metavar="DENSE:1000:10", help="A layer to count; repeatable.")
+@click.option("--activations", type=click.IntRange(0), help="Activations of a sample, of --layer.")
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def estimate(model: str | None, form: str, **options: Any) -> None:
+    """Compute what was asked for, and print it."""
+    own = {name: options.pop(name) for name in _OWN}
+    lines, table = _lines(model, own, options)
+    if form == "json":
+        found: dict[str, Any] = {"schema": "ipu-emu estimate 1"} | {line.key: line.value for line in lines}
+        print_json(found | {"formulas": {line.key: line.formula for line in lines}, "layers": table})
+        return
+    from ipu_emu.cli.output.estimate_text import text
+
+    click.echo(text(lines, table))
+
+
+_OWN = (
+    *("t_mb", "t_ar", "constant", "compute", "tensor", "rate", "gateway_rate", "domains", "points", "layers_"),
+    "activations",
+)
+
+
+def _lines(
+    model: str | None, own: dict[str, Any], options: dict[str, Any]
+) -> tuple[list[Line], list[dict[str, Any]]]:
+    """The one estimate that the options ask for."""
+    asked = [name for name, given in _asked(model, own).items() if given]
+    if len(asked) != 1:
+        found = " and ".join(asked) or "nothing"
+        raise EmulatorError(
+            f"{found} given; give one of MODEL, --t-mb with --t-ar, --constant, --tensor, --point, --layer"
+        )
+    if model is None:
+        return list(_KINDS[asked[0]](own, options)), []
+    from ipu_emu.predict.paper import lines_of_model, table_of
+
+    job, _ = job_of(model, **options)
+    return list(lines_of_model(job, own["compute"])), table_of(job)
+
+
+def _asked(model: str | None, own: dict[str, Any]) -> dict[str, bool]:
+    return {
+        "MODEL": model is not None,
+        "--t-mb": own["t_mb"] is not None or own["t_ar"] is not None,
+        "--constant": own["constant"] is not None,
+        "--tensor": own["tensor"] is not None,
+        "--point": bool(own["points"]),
+        "--layer": bool(own["layers_"]),
+    }
+
+
+def _times(own: dict[str, Any], options: dict[str, Any]) -> Any:
+    from ipu_emu.predict.paper import lines_of_times
+
+    if own["t_mb"] is None or own["t_ar"] is None:
+        raise EmulatorError("--t-mb and --t-ar belong together; give both (0s if there is none)")
+    counts = {name: options[name] for name in ("batch", "accumulation", "replicas")}
+    for name, count in counts.items():
+        if count < 1:
+            raise EmulatorError(f"--{name} {count} is not possible; use at least 1")
+    return lines_of_times(_seconds(own["t_mb"]), _seconds(own["t_ar"]), compute=own["compute"], **counts)
+
+
+def _laws(own: dict[str, Any], options: dict[str, Any]) -> Any:
+    from ipu_emu.predict.paper import lines_of_laws
+
+    return lines_of_laws(own["constant"], own["compute"])
+
+
+def _reduction(own: dict[str, Any], options: dict[str, Any]) -> Any:
+    from gcl import ArgumentError
+    from gcl.drawing.units import parse_bytes
+    from ipu_emu.predict.links import GATEWAY_RATE
+    from ipu_emu.predict.paper import LINK_RATE, lines_of_reduction
+
+    def nbytes(text: str | None, option: str, default: float) -> float:
+        try:
+            return default if text is None else float(parse_bytes(text.removesuffix("/s"), option))
+        except ArgumentError as error:
+            raise EmulatorError(str(error)) from None
+
+    if options["replicas"] < 1:
+        raise EmulatorError(f"--replicas {options['replicas']} is not possible; use at least 1")
+    return lines_of_reduction(
+        nbytes(own["tensor"], "--tensor", 0.0),
+        replicas=options["replicas"],
+        domains=own["domains"],
+        rate=nbytes(own["rate"], "--rate", LINK_RATE),
+        gateway=nbytes(own["gateway_rate"], "--gateway-rate", GATEWAY_RATE),
+    )
+
+
+def _points(own: dict[str, Any], options: dict[str, Any]) -> Any:
+    from ipu_emu.predict.paper import lines_of_points
+
+    return lines_of_points([_point(text) for text in own["points"]])
+
+
+def _layers(own: dict[str, Any], options: dict[str, Any]) -> Any:
+    from ipu_emu.hardware import GC200, System
+    from ipu_emu.predict.job import DTYPES
+    from ipu_emu.predict.paper import lines_of_layers
+
+    system = options["system"]
+    if options["dtype"] not in ("float16", "float"):
+        raise EmulatorError(f"dtype '{options['dtype']}' is unknown; use float16, float")
+    return lines_of_layers(
+        own["layers_"],
+        DTYPES[options["dtype"]],
+        batch=options["batch"],
+        optimiser=options["optimiser"],
+        training=not options["inference"],
+        activations=own["activations"],
+        generation=GC200 if system is None else System.named(system, "--system ").generation,
+    )
+
+
+_KINDS: dict[str, Callable[[dict[str, Any], dict[str, Any]], Any]] = {
+    "--t-mb": _times,
+    "--constant": _laws,
+    "--tensor": _reduction,
+    "--point": _points,
+    "--layer": _layers,
+}

@@ -1,0 +1,130 @@
+"""Job options: the options of commands that compute with a job instead of compiling a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ipu_emu.errors import EmulatorError
+
+if TYPE_CHECKING:
+    from ipu_emu.predict.job import Job
+    from ipu_emu.predict.profile import Profile
+
+__all__ = ["calibration_option", "job_of", "job_options", "profile_named"]
+
+_OPTIONS = (
+    click.option("--system", help="Name of a system, as for ipu-emu info.  [default: the smallest Pod, from pod16]"),
+    click.option("--replicas", type=int, default=1, show_default=True, help="Total number of replicas."),
+    click.option("--ipus", type=int, default=1, show_default=True, help="IPUs per replica: 1, 2, 4, 8 or 16."),
+    click.option("--batch", type=int, default=1, show_default=True, help="Sequences or images per micro-batch."),
+    click.option("--accumulation", type=int, default=1, show_default=True, help="Micro-batches per weight update."),
+    click.option("--global-batch", type=float, help="Samples per weight update; sets --accumulation."),
+    click.option("--inference", is_flag=True, help="The forward pass only."),
+    click.option("--dtype", default="float16", show_default=True, help="Type of weights: float16, float."),
+    click.option("--optimiser", default="sgd", show_default=True, help="sgd, momentum, lars, adam, lamb."),
+    click.option("--recompute", is_flag=True, help="Keep one result per block and recompute the others."),
+    click.option(
+        "--schedule", default="grouped", show_default=True, help="Pipeline: grouped, popart, interleaved, sequential."
+    ),
+    click.option(
+        "--off-chip",
+        multiple=True,
+        metavar="WHAT",
+        help="Keep weights, states, activations, accumulators in Streaming Memory; repeatable. Without it states "
+        "go there if the job does not fit otherwise; none forbids that.",
+    ),
+    click.option("--shared", multiple=True, metavar="WHAT", help="Shard weights, states over replicas; repeatable."),
+    click.option("--length", type=int, help="Tokens per sequence.  [default: that of the network]"),
+    click.option("--vocabulary", type=int, help="Words of the table.  [default: that of the network]"),
+    click.option("--masked", type=int, help="Positions of a sequence that get logits.  [default: 15.6 %]"),
+    click.option("--size", type=int, help="Pixels of a side of an image.  [default: that of the network]"),
+    click.option("--packing", type=float, default=1.0, show_default=True, help="Samples packed into a sequence."),
+    click.option(
+        "--layers",
+        metavar="3,7,7,7",
+        help="Layers on each IPU; 1/1,3/3,4/3: attention and feed-forward parts.  [default: balanced]",
+    ),
+    click.option("--embedding-ipu", type=int, default=0, show_default=True, help="IPU of embedding and tied logits."),
+    click.option("--input-dtype", help="Type of inputs: uint8, float16, float, int32.  [default: uint8 for images]"),
+    click.option(
+        "--overlap-io/--no-overlap-io", default=True, show_default=True, help="Input arrives while IPUs compute."
+    ),
+    click.option("--bn-span", type=int, default=1, show_default=True, help="Replicas that share batch statistics."),
+    click.option("--stash-dtype", default="float16", show_default=True, help="Type of kept activations."),
+    click.option(
+        "--merge-collectives/--no-merge-collectives",
+        default=True,
+        show_default=True,
+        help="One collective of all gradients, or one for each block.",
+    ),
+    click.option("--hosts", type=int, default=0, help="Hosts.  [default: as many as the system may have]"),
+    click.option("--instances", type=int, default=1, show_default=True, help="Processes on all hosts."),
+    click.option("--host-rate", help="Input that a host prepares a second, such as 2GB, as hostio measures it."),
+    click.option("--samples", type=float, default=0.0, help="Samples of an epoch, for the time to train."),
+    click.option("--epochs", type=float, default=0.0, help="Epochs, for the time to train."),
+    click.option("--release", default="2.3", show_default=True, help="SDK of the calibration to use: 2.1, 2.3."),
+)
+
+
+def job_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options to a command."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def calibration_option(command: Callable[..., None]) -> Callable[..., None]:
+    """Add --calibration."""
+    return click.option(
+        "--calibration",
+        metavar="FILE",
+        help="A file of ipu-emu calibrate, or none for nominal rates.  [default: the one of this package]",
+    )(command)
+
+
+def profile_named(name: str | None) -> Profile | None:
+    """The profile of ``--calibration``."""
+    from ipu_emu.predict.profile import load, shipped
+
+    if name is None:
+        return shipped()
+    return None if name == "none" else load(name)
+
+
+def job_of(model: str, **options: Any) -> tuple[Job, bool]:
+    """The job that the options describe, and whether its states may move to Streaming Memory by themselves."""
+    from gcl import ArgumentError
+    from gcl.drawing.units import parse_bytes
+    from ipu_emu.hardware import System
+    from ipu_emu.predict.job import Job, smallest_pod
+    from ipu_emu.predict.rows import layer_counts
+
+    given = dict(options)
+    system, off_chip, layers = given.pop("system"), given.pop("off_chip"), given.pop("layers")
+    wanted, rate = given.pop("global_batch"), given.pop("host_rate")
+    inference = given.pop("inference")
+    if system is None:
+        where = smallest_pod(max(16, given["replicas"] * given["ipus"]), System.named("pod16"))
+    else:
+        where = System.named(system, "--system ")
+    if "none" in off_chip and len(off_chip) > 1:
+        raise EmulatorError("--off-chip none and others: none means that everything is on the IPUs; give one of both")
+    try:
+        host_rate = float(parse_bytes(rate.removesuffix("/s"), "--host-rate")) if rate else 0.0
+    except ArgumentError as error:
+        raise EmulatorError(str(error)) from None
+    job = Job(
+        model,
+        where,
+        training=not inference,
+        off_chip=tuple(each for each in off_chip if each != "none"),
+        layers=layer_counts(layers) if layers else (),
+        host_rate=host_rate,
+        **given,
+    )
+    if wanted is not None:
+        job = job.for_global_batch(wanted)
+    return job, not off_chip

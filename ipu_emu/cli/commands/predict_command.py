@@ -1,0 +1,116 @@
+"""predict command: ``ipu-emu predict`` shows what a Pod would do, by formulas and a calibration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ipu_emu.cli.commands.job_options import calibration_option, job_of, job_options, profile_named
+from ipu_emu.cli.output.printing import print_json, write
+from ipu_emu.errors import EmulatorError
+
+if TYPE_CHECKING:
+    from ipu_emu.predict.prediction import Prediction
+
+__all__ = ["predict"]
+
+_HELP = """Predict the time of a training step on a Pod, its memory, and what limits it. Nothing is compiled; a
+calibration on published results says which share of the nominal rates real systems reach.
+
+MODEL is the name of a network: ipu-emu predict --list lists them.
+
+\b
+Examples
+  ipu-emu predict resnet50 --system pod64 --replicas 64 --batch 20 --accumulation 3 --recompute --optimiser lars
+  ipu-emu predict bert-large --length 512 --masked 76 --packing 2 --batch 2 --accumulation 192 --ipus 4 \\
+      --replicas 4 --layers 3,7,7,7 --recompute --optimiser lamb --shared states --off-chip states
+  ipu-emu predict resnet50 --replicas 128 --batch 20 --accumulation 2 --recompute --what-if gw-links=x2
+  ipu-emu predict gpt2 --ipus 4 --replicas 16 --accumulation 512 --recompute --optimiser adam --output gpt2.html
+
+\b
+How to read the terms
+  compute    what the busiest IPU does for all micro-batches       ramps      filling and draining the pipeline
+  ipu_links  collectives and copies over IPU-Links                 gw_links   the part that crosses IPU-Link domains
+  host       input that computing does not hide                    streaming  to and from Streaming Memory
+  update     the weight update                                     fixed      syncs and latencies
+They add up to the step. The interval covers 90 %; docs/guides/prediction.md says how far to trust it.
+"""
+
+
+def _list(context: click.Context, parameter: click.Parameter, value: bool) -> None:
+    if value:
+        from ipu_emu.predict.networks import NETWORKS, network
+
+        width = max(map(len, NETWORKS))
+        for name, entry in NETWORKS.items():
+            click.echo(f"{name:<{width}}  {network(name).parameters:>13,} parameters  {entry.summary}")
+        context.exit()
+
+
+@click.command(help=_HELP, short_help="What a Pod would do, without compiling.")
+@click.argument("model")
+@job_options
+@calibration_option
+@click.option("--anchor", metavar="POD16=29543", help="Measured samples/s of this job there, to correct compute.")
+@click.option(
+    "--what-if", "changes", multiple=True, metavar="GW-LINKS=X2", help="Also with another rate; may be repeated."
+)
+@click.option("--explain", is_flag=True, help="Show memory, calibration, and what each rate would give.")
+@click.option(
+    "--unknown", type=float, default=10.0, show_default=True, help="How much smaller unknown parameters may be."
+)
+@click.option("--list", is_flag=True, is_eager=True, expose_value=False, callback=_list, help="List the networks.")
+@click.option(
+    "--output", type=click.Path(dir_okay=False, path_type=Path), help="Also write a picture: .svg, .png or .html."
+)
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def predict(
+    model: str,
+    calibration: str | None,
+    anchor: str | None,
+    changes: tuple[str, ...],
+    explain: bool,
+    unknown: float,
+    output: Path | None,
+    form: str,
+    **options: Any,
+) -> None:
+    """Predict the job and print it."""
+    from ipu_emu.predict.prediction import what_if_factors
+    from ipu_emu.predict.report import facts, what_if_facts
+
+    if not unknown >= 1:
+        raise EmulatorError(f"--unknown {unknown:g} is not possible; use at least 1")
+    asked = [what_if_factors([text]) for text in changes]
+    made = _predicted(model, calibration, anchor, unknown, options)
+    found = facts(made)
+    if asked or explain or output is not None:
+        found["what_if"] = what_if_facts(made, asked)
+    if output is not None:
+        from ipu_emu.cli.output.prediction_pictures import picture
+
+        write(output, picture(output, found))
+    if form == "json":
+        print_json(found)
+    else:
+        from ipu_emu.cli.output.prediction_text import text
+
+        click.echo(text(found, explain=explain))
+
+
+def _predicted(
+    model: str, calibration: str | None, anchor: str | None, unknown: float, options: dict[str, Any]
+) -> Prediction:
+    from ipu_emu.predict.prediction import anchored
+    from ipu_emu.predict.prediction import predict as predicted
+
+    job, may_move = job_of(model, **options)
+    profile, notes = profile_named(calibration), []
+    if anchor is not None:
+        if profile is None:
+            raise EmulatorError("--anchor corrects a calibration, and there is none; drop --calibration none")
+        profile, note = anchored(job, profile, anchor)
+        notes.append(note)
+    return predicted(job, profile, unknown=unknown, may_move_states=may_move, notes=notes)

@@ -1,0 +1,257 @@
+"""Chart: boxes, lines, points and texts of a picture, which is written as SVG, PNG or a page that needs no network.
+
+Coordinates are pixels from the upper left corner. ``Axes`` maps data to them, with linear or logarithmic scales.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from html import escape
+from math import ceil, floor, log10
+from pathlib import Path
+from typing import Any
+
+from gcl.drawing.canvas import FAINT, INK, MARGIN, Canvas
+from ipu_emu.errors import EmulatorError
+
+__all__ = ["COLOURS", "Axes", "Chart", "document"]
+
+COLOURS = ("#1565c0", "#e65100", "#00897b", "#8e24aa", "#c0ca33", "#6d4c41", "#d81b60", "#546e7a")
+
+
+@dataclass(frozen=True)
+class _Box:
+    x: float
+    y: float
+    width: float
+    height: float
+    fill: str
+    title: str = ""
+    hatched: bool = False
+
+
+@dataclass(frozen=True)
+class _Line:
+    points: tuple[tuple[float, float], ...]
+    colour: str
+    dashed: bool = False
+    width: float = 1.5
+
+
+@dataclass(frozen=True)
+class _Text:
+    x: float
+    y: float
+    text: str
+    size: float
+    anchor: str
+    bold: bool
+    colour: str
+
+
+@dataclass
+class Chart:
+    """A picture of ``width`` x ``height`` pixels."""
+
+    width: float
+    height: float
+    shapes: list[Any] = field(default_factory=list)
+
+    def box(
+        self, x: float, y: float, width: float, height: float, fill: str, *, title: str = "", hatched: bool = False
+    ) -> None:
+        self.shapes.append(_Box(x, y, width, height, fill, title, hatched))
+
+    def line(
+        self, points: Sequence[tuple[float, float]], colour: str, *, dashed: bool = False, width: float = 1.5
+    ) -> None:
+        self.shapes.append(_Line(tuple(points), colour, dashed, width))
+
+    def text(
+        self,
+        x: float,
+        y: float,
+        text: str,
+        *,
+        size: float = 12,
+        anchor: str = "start",
+        bold: bool = False,
+        colour: str = INK,
+    ) -> None:
+        self.shapes.append(_Text(x, y, text, size, anchor, bold, colour))
+
+    def svg(self) -> str:
+        """The picture as SVG."""
+        canvas = Canvas(self.width - 2 * MARGIN)
+        for shape in self.shapes:
+            if isinstance(shape, _Box):
+                canvas.box(shape.x, shape.y, shape.width, shape.height, fill=shape.fill, title=shape.title, radius=0)
+                for points in _hatching(shape):
+                    canvas.path(_path(points), stroke=INK, width=0.5)
+            elif isinstance(shape, _Line):
+                canvas.path(_path(shape.points), stroke=shape.colour, width=shape.width, dashed=shape.dashed)
+            else:
+                canvas.text(
+                    shape.x,
+                    shape.y,
+                    shape.text,
+                    size=shape.size,
+                    anchor=shape.anchor,
+                    fill=shape.colour,
+                    bold=shape.bold,
+                )
+        canvas.y = self.height - MARGIN
+        return canvas.document()
+
+    def png(self) -> bytes:
+        """The picture as PNG; raise EmulatorError without matplotlib."""
+        try:
+            from matplotlib.figure import Figure
+            from matplotlib.patches import Rectangle
+        except ImportError:
+            raise EmulatorError("a .png needs matplotlib: pip install 'poprun-py[plots]'; or write .svg") from None
+        figure = Figure(figsize=(self.width / 100, self.height / 100), dpi=150)
+        axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
+        axes.set(xlim=(0, self.width), ylim=(self.height, 0))
+        axes.axis("off")
+        places = {"start": "left", "middle": "center", "end": "right"}
+        for shape in self.shapes:
+            if isinstance(shape, _Box):
+                hatch = "////" if shape.hatched else None
+                edge = INK if shape.hatched else "none"
+                corner = (shape.x, shape.y)
+                axes.add_patch(
+                    Rectangle(corner, shape.width, shape.height, fc=shape.fill, ec=edge, lw=0.3, hatch=hatch)
+                )
+            elif isinstance(shape, _Line):
+                xs, ys = zip(*shape.points, strict=True)
+                axes.plot(xs, ys, color=shape.colour, lw=shape.width, ls="--" if shape.dashed else "-")
+            else:
+                weight = "bold" if shape.bold else "normal"
+                where = places[shape.anchor]
+                size = 0.72 * shape.size
+                text = shape.text.replace("$", r"\$")
+                axes.text(shape.x, shape.y, text, size=size, ha=where, color=shape.colour, weight=weight)
+        made = io.BytesIO()
+        figure.savefig(made, format="png")
+        return made.getvalue()
+
+
+def _path(points: Sequence[tuple[float, float]]) -> str:
+    return "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
+
+
+def _hatching(box: _Box) -> list[tuple[tuple[float, float], ...]]:
+    """Diagonal lines across a box."""
+    if not box.hatched:
+        return []
+    lines: list[tuple[tuple[float, float], ...]] = []
+    for start in range(6, int(box.width + box.height), 6):
+        left, right = max(0.0, start - box.height), min(box.width, float(start))
+        lines.append(((box.x + left, box.y + start - left), (box.x + right, box.y + start - right)))
+    return lines
+
+
+@dataclass(frozen=True)
+class Axes:
+    """A frame at ``left``, ``top`` in ``chart``, for data in the ranges ``x`` and ``y``."""
+
+    chart: Chart
+    left: float
+    top: float
+    width: float
+    height: float
+    x: tuple[float, float]
+    y: tuple[float, float]
+    logarithmic: bool = True
+
+    def at(self, x: float, y: float) -> tuple[float, float]:
+        """The pixel of a point."""
+        return (
+            self.left + self.width * self._part(x, self.x),
+            self.top + self.height * (1 - self._part(y, self.y)),
+        )
+
+    def _part(self, value: float, limits: tuple[float, float]) -> float:
+        low, high = limits
+        if self.logarithmic:
+            low, high, value = log10(low), log10(high), log10(max(value, 1e-300))
+        return (value - low) / ((high - low) or 1.0)
+
+    def frame(self, title: str, x: str, y: str, ticks: Sequence[float]) -> None:
+        """The lines around, names of axes, and numbers: ``ticks`` below, powers of ten or quarters at the left."""
+        chart, bottom = self.chart, self.top + self.height
+        chart.text(self.left, self.top - 12, title, size=13, bold=True)
+        chart.line([(self.left, self.top), (self.left, bottom), (self.left + self.width, bottom)], INK, width=1)
+        for tick in ticks:
+            place, _ = self.at(tick, self.y[0])
+            chart.text(place, bottom + 16, f"{tick:,g}", size=10, anchor="middle")
+        for tick in self._levels():
+            _, place = self.at(self.x[0], tick)
+            chart.line([(self.left, place), (self.left + self.width, place)], FAINT, width=0.4)
+            chart.text(self.left - 6, place + 4, f"{tick:,.4g}", size=10, anchor="end")
+        chart.text(self.left + self.width / 2, bottom + 34, x, size=11, anchor="middle")
+        chart.text(self.left - 6, self.top - 12, y, size=11, anchor="end")
+
+    def _levels(self) -> list[float]:
+        low, high = self.y
+        if not self.logarithmic:
+            return [low + (high - low) * part / 4 for part in range(5)]
+        powers = [10.0**power for power in range(ceil(log10(low) - 1e-9), floor(log10(high) + 1e-9) + 1)]
+        return powers if len(powers) > 1 else [low, high]
+
+    def curve(self, xs: Sequence[float], ys: Sequence[float], colour: str, *, dashed: bool = False) -> None:
+        self.chart.line([self.at(x, y) for x, y in zip(xs, ys, strict=True)], colour, dashed=dashed, width=2)
+
+    def points(self, xs: Sequence[float], ys: Sequence[float], colour: str, title: str = "") -> None:
+        for x, y in zip(xs, ys, strict=True):
+            across, down = self.at(x, y)
+            self.chart.box(across - 4, down - 4, 8, 8, colour, title=title or f"{x:g}: {y:,.1f}")
+
+    def band(self, xs: Sequence[float], lows: Sequence[float], highs: Sequence[float], colour: str) -> None:
+        """An interval as a vertical line at every point, with both ends joined."""
+        self.curve(xs, lows, colour, dashed=True)
+        self.curve(xs, highs, colour, dashed=True)
+        for x, low, high in zip(xs, lows, highs, strict=True):
+            self.chart.line([self.at(x, low), self.at(x, high)], colour, width=1)
+
+
+def document(path: Path, title: str, chart: Chart, facts: Any) -> bytes:
+    """The content of a file by its suffix; a page has the picture, all numbers as a table, and as JSON."""
+    if path.suffix == ".svg":
+        return chart.svg().encode()
+    if path.suffix == ".png":
+        return chart.png()
+    if path.suffix in (".html", ".htm"):
+        return _page(title, chart, facts).encode()
+    raise EmulatorError(f"--output {path}: pictures are .svg, .html or .png; use one of these suffixes")
+
+
+_STYLE = (
+    "body{font:14px DejaVu Sans,Arial,sans-serif;margin:24px;color:#1f2933}table{border-collapse:collapse}"
+    "td{padding:2px 12px 2px 0;border-bottom:1px solid #e4e7eb}td+td{font-family:monospace}"
+)
+
+
+def _page(title: str, chart: Chart, facts: Any) -> str:
+    rows = "".join(f"<tr><td>{escape(name)}</td><td>{escape(value)}</td></tr>\n" for name, value in _flat("", facts))
+    data = json.dumps(facts, indent=1).replace("</", "<\\/")
+    return (
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{escape(title)}</title>'
+        f"<style>{_STYLE}</style>\n<h1>{escape(title)}</h1>\n{chart.svg()}\n<h2>Numbers</h2>\n<table>\n{rows}</table>\n"
+        f'<script type="application/json" id="facts">\n{data}\n</script></html>\n'
+    )
+
+
+def _flat(name: str, value: Any) -> list[tuple[str, str]]:
+    """Every number with its path, as in the JSON."""
+    if isinstance(value, dict):
+        pairs = value.items()
+    elif isinstance(value, list | tuple):
+        pairs = dict(enumerate(value)).items()
+    else:
+        return [(name, json.dumps(value))]
+    return [line for key, each in pairs for line in _flat(f"{name}.{key}" if name else str(key), each)]

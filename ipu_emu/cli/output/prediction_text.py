@@ -1,0 +1,106 @@
+"""Prediction text: a prediction for people."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gcl.drawing.units import TimeUnit, memory
+
+__all__ = ["text"]
+
+
+def text(facts: dict[str, Any], *, explain: bool = False) -> str:
+    """The prediction in ``facts``; with ``explain`` memory, calibration and other rates too."""
+    parts = [_head(facts), _terms(facts), _summary(facts)]
+    if explain:
+        parts += [_memory(facts), _calibration(facts)]
+    if "what_if" in facts:
+        parts.append(_what_if(facts["what_if"]))
+    if facts["warnings"]:
+        parts.append("\n".join(f"Warning: {line}" for line in facts["warnings"]))
+    return "\n\n".join(part for part in parts if part)
+
+
+def _head(facts: dict[str, Any]) -> str:
+    job, (low, high) = facts["job"], facts["samples_per_second_90"]
+    what = f"training with {job['optimiser']}" if job["training"] else "inference"
+    words = [
+        f"{job['model']}, {what}, micro-batches of {job['batch']}, {job['accumulation']} accumulated",
+        f"{job['replicas']} x {job['ipus']} IPUs of {job['system']}",
+    ]
+    step = facts["step_seconds"]
+    lines = [", ".join(words), ""]
+    interval = f"  (90 %: {low:,.0f} to {high:,.0f})" if facts["calibration"] else ""
+    lines.append(f"predicted     {facts['samples_per_second']:,.1f} samples/s{interval}")
+    if facts["calibration"]:
+        lines.append(f"uncalibrated  {facts['uncalibrated_samples_per_second']:,.1f} samples/s, at nominal rates")
+    batch = job["global_batch_samples"]
+    lines.append(f"step          {TimeUnit.of(step).text(step)}, global batch {batch:,.0f}")
+    return "\n".join(lines)
+
+
+def _terms(facts: dict[str, Any]) -> str:
+    step = facts["step_seconds"]
+    unit = TimeUnit.of(step / 100)
+    rows = [(name, seconds) for name, seconds in facts["terms_seconds"].items() if seconds]
+    width = max(len(unit.number(seconds)) for _, seconds in rows)
+    lines = ["terms of the step"]
+    for name, seconds in rows:
+        bar, number = "#" * round(40 * seconds / step), f"{unit.number(seconds):>{width}} {unit.name}"
+        lines.append(f"  {name:<10} {number}  {seconds / step:6.1%}  {bar}".rstrip())
+    return "\n".join(lines)
+
+
+def _summary(facts: dict[str, Any]) -> str:
+    classes = {name: seconds for name, seconds in facts["slot_seconds_by_class"].items() if seconds}
+    whole = sum(classes.values())
+    named = [(name, seconds / whole) for name, seconds in classes.items()]
+    shares = ", ".join(f"{name} {share:.0%}" for name, share in named if share >= 0.005)
+    found = facts["memory"]
+    fullest = max(found["ipus"], key=lambda each: each["low_bytes"])
+    efficiency = facts["efficiency"]
+    lines = [
+        f"limited by    {facts['limiting']}; busiest is IPU {facts['busiest_ipu']} ({shares})",
+        f"utilisation   {facts['mfu']:.1%} of the matrix peak; {facts['hfu']:.1%} with what is recomputed",
+        f"scaling       {efficiency['share_of_ideal']:.1%} of {facts['job']['replicas']} times one replica",
+        f"memory        {found['verdict']}: IPU {fullest['ipu']} needs {memory(fullest['low_bytes'])} to "
+        f"{memory(fullest['high_bytes'])} of {memory(found['limit_bytes'])}",
+    ]
+    if facts["seconds_to_train"]:
+        lines.append(f"to train      {facts['seconds_to_train'] / 60:,.1f} min, without evaluation and checkpoints")
+    return "\n".join(lines)
+
+
+def _memory(facts: dict[str, Any]) -> str:
+    lines = ["memory of each IPU"]
+    for each in facts["memory"]["ipus"]:
+        parts = ", ".join(f"{name} {memory(nbytes)}" for name, nbytes in each["parts_bytes"].items() if nbytes)
+        blocks = each["blocks"]
+        names = f"{blocks[0]} .. {blocks[-1]}" if len(blocks) > 1 else "".join(blocks)
+        lines.append(f"  IPU {each['ipu']:<2} {each['verdict']:<12} {len(blocks):>3} blocks, {names}")
+        lines.append(f"         {parts}; with code {memory(each['low_bytes'])} to {memory(each['high_bytes'])}")
+    lines.append(
+        f"  all variables of a replica: {memory(facts['memory']['formula_literal_bytes'])} by the literal formula, "
+        f"{memory(facts['memory']['formula_deduplicated_bytes'])} deduplicated"
+    )
+    return "\n".join(lines)
+
+
+def _calibration(facts: dict[str, Any]) -> str:
+    found = facts["calibration"]
+    if not found:
+        return ""
+    lines = [f"calibration {found['file']}, {found['rows']} rows"]
+    for each in found["parameters"]:
+        known = f"± {each['sigma']:.3f}" if each["identified"] else "(not identified)"
+        lines.append(f"  {each['name']:<24} {each['value']:6.3f} {known:<17} {each['unit']}: {each['meaning']}")
+    return "\n".join(lines)
+
+
+def _what_if(rows: list[dict[str, Any]]) -> str:
+    width = max(len(row["change"]) for row in rows)
+    lines = [
+        f"  {row['change']:<{width}}  {row['samples_per_second']:>14,.1f} samples/s  x {row['speedup']:.3f}"
+        for row in rows
+    ]
+    return "what if\n" + "\n".join(lines)

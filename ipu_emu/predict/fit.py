@@ -1,0 +1,184 @@
+"""Fit: the parameters of the model from measured rows, their uncertainty, and how well they predict what is left out.
+
+Least squares of the logarithms of step times by Gauss-Newton steps. A row that has copies (rows of the same
+configuration) counts as one divided by their number. What is known before any row is seen holds a parameter that the
+rows determine only weakly (``ParameterKind.spread``). A parameter that no row determines keeps its nominal value.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ipu_emu.errors import EmulatorError
+from ipu_emu.predict.model import Shape, StepModel, placed
+from ipu_emu.predict.profile import PARAMETERS, Parameter, Profile, rates_of
+from ipu_emu.predict.rows import Row
+
+__all__ = ["Fit", "fitted", "leave_one_out", "profile_of"]
+
+Values = NDArray[np.float64]
+
+#: Standard deviation of the logarithm of a row, for the weight of rows against expectations.
+_ROW_SPREAD = 0.03
+_STEP, _ITERATIONS, _CONVERGED = 1e-5, 40, 1e-6
+#: Rows determine a parameter if a change of it changes them by this share of it at least, and if they leave at most
+#: so much of its expected spread, where that is a rough guess.
+_STRENGTH, _DETERMINED, _ROUGH = 0.02, 0.9, 0.5
+#: Least spread of a prediction, for sets of rows too few to leave one out.
+_LEAST_SPREAD = 0.02
+_KINDS = tuple(PARAMETERS.values())
+
+
+@dataclass(frozen=True)
+class Fit:
+    """``values`` of the parameters, the ``covariance`` of their logarithms, and which of them rows determine."""
+
+    values: Values
+    covariance: Values
+    identified: tuple[bool, ...]
+
+
+def fitted(rows: Sequence[Row], start: Values | None = None) -> Fit:
+    """The parameters of ``rows``; those that the rows turn out not to determine are dropped, one after the other.
+
+    ``start``: values that are probably near.
+    """
+    models = [placed(row.job) for row in rows]
+    free = [True] * len(_KINDS)
+    while True:
+        fit, slope = _fit(rows, models, free, start)
+        worst = _least_determined(fit, slope, free)
+        if worst is None:
+            return fit
+        free[worst] = False
+
+
+def _fit(
+    rows: Sequence[Row], models: Sequence[StepModel], free: Sequence[bool], start: Values | None
+) -> tuple[Fit, Values]:
+    """The fit of the ``free`` parameters, and the weighted slopes at it."""
+    near = np.log([kind.expected for kind in _KINDS] if start is None else start)
+    logs = np.where(free, near, 0.0)
+    chosen = np.flatnonzero(free)
+    weights, measured = _weights(rows), np.log([row.seconds for row in rows])
+    expected = np.log([_KINDS[index].expected for index in chosen])
+    hold = np.diag([_ROW_SPREAD / _KINDS[index].spread for index in chosen])
+    most = np.log([kind.most for kind in _KINDS])
+    for _ in range(_ITERATIONS):
+        slope, now = _slope(rows, models, logs)
+        system = np.vstack([slope[:, chosen] * weights[:, None], hold])
+        wanted = np.concatenate([(measured - now) * weights, hold @ (expected - logs[chosen])])
+        step = np.clip(np.linalg.lstsq(system, wanted, rcond=None)[0], -0.5, 0.5)
+        logs[chosen] = np.minimum(logs[chosen] + step, most[chosen])
+        if np.abs(step).max(initial=0.0) < _CONVERGED:
+            break
+    slope = _slope(rows, models, logs)[0] * weights[:, None]
+    covariance = np.zeros((len(_KINDS), len(_KINDS)))
+    system = np.vstack([slope[:, chosen], hold])
+    covariance[np.ix_(chosen, chosen)] = _ROW_SPREAD**2 * np.linalg.inv(system.T @ system)
+    return Fit(np.exp(logs), covariance, tuple(map(bool, free))), slope
+
+
+def _least_determined(fit: Fit, slope: Values, free: Sequence[bool]) -> int | None:
+    """The free parameter on which the rows depend least, if they do not determine it; else None."""
+    found: tuple[float, int] | None = None
+    for index in np.flatnonzero(free):
+        kind, strength = _KINDS[index], float(np.linalg.norm(slope[:, index]))
+        left = float(np.sqrt(fit.covariance[index, index])) / kind.spread
+        if (strength < _STRENGTH or (kind.spread >= _ROUGH and left > _DETERMINED)) and (
+            found is None or strength < found[0]
+        ):
+            found = (strength, int(index))
+    return None if found is None else found[1]
+
+
+def _weights(rows: Sequence[Row]) -> Values:
+    copies = Counter(row.configuration for row in rows)
+    return np.sqrt([1 / copies[row.configuration] for row in rows])
+
+
+def _logs(rows: Sequence[Row], models: Sequence[StepModel], logs: Values) -> Values:
+    """The logarithms of predicted step times."""
+    return np.log([step_seconds(model, np.exp(logs)) for model in models])
+
+
+def step_seconds(model: StepModel, values: Values) -> float:
+    """The seconds of a step for parameters in the order of ``PARAMETERS``."""
+    return float(sum(model.terms(rates_of(values, model.job.release), Shape.of(model.job)).values()))
+
+
+def _slope(rows: Sequence[Row], models: Sequence[StepModel], logs: Values) -> tuple[Values, Values]:
+    """[row, parameter] change of the logarithm of a step, and the logarithms."""
+    now = _logs(rows, models, logs)
+    shifts = _STEP * np.eye(len(logs))
+    return np.stack([(_logs(rows, models, logs + shift) - now) / _STEP for shift in shifts], 1), now
+
+
+def leave_one_out(rows: Sequence[Row]) -> dict[str, Any]:
+    """Errors of each configuration predicted from all others.
+
+    A configuration that alone determines a parameter cannot be predicted from the others; it is listed with
+    ``needs``, and not part of the mean and the most.
+    """
+    everything = fitted(rows)
+    errors: dict[str, float] = {}
+    alone: dict[str, dict[str, Any]] = {}
+    for configuration in dict.fromkeys(row.configuration for row in rows):
+        others = [row for row in rows if row.configuration != configuration]
+        left_out = [row for row in rows if row.configuration == configuration]
+        if not others:
+            raise EmulatorError("--leave-one-out needs rows of several configurations; these are of one")
+        fit = fitted(others, everything.values)
+        known = zip(PARAMETERS, everything.identified, fit.identified, strict=True)
+        lost = [name for name, had, has in known if had and not has]
+        for row in left_out:
+            error = step_seconds(placed(row.job), fit.values) / row.seconds - 1
+            if lost:
+                alone[row.name] = {"error": error, "needs": lost}
+            else:
+                errors[row.name] = error
+    size = np.abs(list(errors.values()) or [0.0])
+    return {
+        "mean": float(size.mean()),
+        "most": float(size.max()),
+        "errors": errors,
+        "cannot_be_left_out": alone,
+    }
+
+
+def profile_of(rows: Sequence[Row], name: str) -> Profile:
+    """The profile that the rows determine."""
+    fit = fitted(rows)
+    residuals = {row.name: step_seconds(placed(row.job), fit.values) / row.seconds - 1 for row in rows}
+    several = len({row.configuration for row in rows}) > 1
+    left_out = leave_one_out(rows) if several else {}
+    found = list(left_out.get("errors", {}).values())
+    spread = float(np.sqrt(np.mean(np.square(found)))) if found else 3 * _ROW_SPREAD
+    sigmas = np.sqrt(np.diag(fit.covariance)) * fit.values
+    parameters = tuple(
+        Parameter(label, float(value), float(sigma), kind.unit, kind.meaning, known)
+        for (label, kind), value, sigma, known in zip(
+            PARAMETERS.items(), fit.values, sigmas, fit.identified, strict=True
+        )
+    )
+    jobs = [row.job for row in rows]
+    return Profile(
+        name,
+        len(rows),
+        parameters,
+        tuple(tuple(map(float, line)) for line in fit.covariance),
+        max(_LEAST_SPREAD, spread),
+        tuple(sorted({job.model for job in jobs})),
+        tuple(sorted({job.network.family for job in jobs})),
+        tuple(sorted({job.system.generation.name for job in jobs})),
+        tuple(sorted({job.release for job in jobs})),
+        max(-(-job.total_ipus // job.system.domain_size) for job in jobs),
+        residuals,
+        left_out,
+    )

@@ -1,0 +1,160 @@
+"""Job: what is predicted: a network, the Pod and the replicas on it, and how the training is configured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from gcl.drawing.units import counted
+from ipu_emu.errors import EmulatorError
+from ipu_emu.hardware import System
+from ipu_emu.predict.networks import Network, network
+from ipu_emu.predict.variable_memory import OPTIMISER_STATES
+
+__all__ = ["DTYPES", "RELEASES", "SCHEDULES", "Job", "smallest_pod"]
+
+#: Bytes of an element, by PopART's names.
+DTYPES = {"float16": 2, "float": 4, "uint8": 1, "int32": 4, "float8": 1}
+#: SDK releases that calibrations know, the last one is the default.
+RELEASES = ("2.1", "2.3")
+#: Pipeline schedules; sequential: the IPUs of a replica take turns.
+SCHEDULES = ("grouped", "popart", "interleaved", "sequential")
+_SIZES = (1, 2, 4, 8, 16)
+_PLACES = ("weights", "states", "activations", "accumulators")
+
+
+@dataclass(frozen=True)
+class Job:
+    """See ``ipu-emu predict --help`` for the fields. ``packing``: samples in a sequence; a batch counts sequences.
+
+    ``layers``: (attention, feed-forward) parts of layers on each IPU. ``bn_span``: replicas that share batch
+    statistics. ``hosts`` 0: as many as the system may have. Raises EmulatorError naming what cannot be.
+    """
+
+    model: str
+    system: System
+    replicas: int = 1
+    ipus: int = 1
+    batch: int = 1
+    accumulation: int = 1
+    training: bool = True
+    dtype: str = "float16"
+    optimiser: str = "sgd"
+    recompute: bool = False
+    schedule: str = "grouped"
+    off_chip: tuple[str, ...] = ()
+    shared: tuple[str, ...] = ()
+    length: int | None = None
+    vocabulary: int | None = None
+    masked: int | None = None
+    size: int | None = None
+    packing: float = 1.0
+    layers: tuple[tuple[int, int], ...] = ()
+    embedding_ipu: int = 0
+    input_dtype: str = ""
+    overlap_io: bool = True
+    bn_span: int = 1
+    stash_dtype: str = "float16"
+    merge_collectives: bool = True
+    hosts: int = 0
+    instances: int = 1
+    host_rate: float = 0.0
+    release: str = RELEASES[-1]
+    samples: float = 0.0
+    epochs: float = 0.0
+
+    def __post_init__(self) -> None:
+        faults = [fault for fault in self._faults() if fault]
+        if faults:
+            raise EmulatorError("; ".join(faults))
+
+    def _faults(self) -> list[str]:
+        faults = [
+            f"{name} {getattr(self, name)} is not possible; use at least 1"
+            for name in ("replicas", "batch", "accumulation", "bn_span", "instances", "packing")
+            if not getattr(self, name) >= 1
+        ]
+        if self.ipus not in _SIZES:
+            faults.append(f"{self.ipus} IPUs per replica are not possible; use {', '.join(map(str, _SIZES))}")
+        elif self.replicas * self.ipus > self.system.ipus:
+            faults.append(
+                f"{counted(self.replicas, 'replica')} of {counted(self.ipus, 'IPU')} requested; "
+                f"{self.system.name} has {self.system.ipus} IPUs; use fewer replicas or a larger system"
+            )
+        tables = {
+            "optimiser": (self.optimiser, tuple(OPTIMISER_STATES)),
+            "schedule": (self.schedule, SCHEDULES),
+            "release": (self.release, RELEASES),
+            "dtype": (self.dtype, ("float16", "float")),
+            "stash dtype": (self.stash_dtype, ("float16", "float", "float8")),
+            "input dtype": (self.input_dtype or "uint8", tuple(DTYPES)),
+        }
+        for name, (value, known) in tables.items():
+            if value not in known:
+                faults.append(f"{name} '{value}' is unknown; use {', '.join(known)}")
+        for name, values, known in (("off chip", self.off_chip, _PLACES), ("shared", self.shared, _PLACES[:2])):
+            faults += [f"'{each}' cannot be {name}; use {', '.join(known)}" for each in values if each not in known]
+        if self.replicas % self.bn_span:
+            faults.append(
+                f"--bn-span {self.bn_span} does not divide {counted(self.replicas, 'replica')}; use a divisor"
+            )
+        if not 0 <= self.embedding_ipu < self.ipus:
+            faults.append(f"--embedding-ipu {self.embedding_ipu}: a replica has IPUs 0 to {self.ipus - 1}")
+        if self.layers and len(self.layers) != self.ipus:
+            faults.append(f"--layers has {len(self.layers)} IPUs; a replica has {self.ipus}: give a number for each")
+        if self.hosts < 0 or self.host_rate < 0 or self.samples < 0 or self.epochs < 0:
+            faults.append("hosts, rates, samples and epochs cannot be negative")
+        return faults
+
+    @cached_property
+    def network(self) -> Network:
+        """The network, with the sizes that the job sets."""
+        return network(self.model, length=self.length, vocabulary=self.vocabulary, masked=self.masked, size=self.size)
+
+    @property
+    def itemsize(self) -> int:
+        return DTYPES[self.dtype]
+
+    @property
+    def global_batch(self) -> float:
+        """Samples per weight update, over all replicas."""
+        return self.batch * self.accumulation * self.replicas * self.packing
+
+    @property
+    def total_ipus(self) -> int:
+        return self.replicas * self.ipus
+
+    @property
+    def host_count(self) -> int:
+        return self.hosts or max(1, self.system.most_hosts)
+
+    def for_global_batch(self, samples: float) -> Job:
+        """The same job with the accumulation that makes a global batch of ``samples``."""
+        each = self.batch * self.replicas * self.packing
+        count = round(samples / each)
+        if count < 1 or abs(count * each - samples) > 1e-6 * samples:
+            near = max(1, count) * each
+            raise EmulatorError(
+                f"a global batch of {samples:g} is no multiple of micro-batch x replicas x packing = {each:g}; "
+                f"the nearest is {near:g}"
+            )
+        return replace(self, accumulation=count)
+
+    @property
+    def title(self) -> str:
+        what = f"training with {self.optimiser}" if self.training else "inference"
+        parts = [
+            self.model,
+            what,
+            f"micro-batches of {self.batch}",
+            f"{self.accumulation} accumulated" if self.accumulation > 1 else "",
+            counted(self.replicas, "replica"),
+            f"{self.ipus} IPUs each" if self.ipus > 1 else "",
+            self.system.name,
+        ]
+        return ", ".join(part for part in parts if part)
+
+
+def smallest_pod(ipus: int, like: System) -> System:
+    """The smallest Pod of the kind of ``like``, at least a Pod4, with ``ipus`` IPUs."""
+    return System.pod(max(4, 1 << (ipus - 1).bit_length()), like.generation)

@@ -1,0 +1,322 @@
+"""Model: the seconds of a step as a sum of named terms, for one configuration or for arrays of them.
+
+    compute      GA slots; a slot is what the busiest IPU does for a micro-batch
+                 operations by class / (peak of the class x its share), forward + 2 backward (+ 1 recomputed)
+    ramps        the other slots of the pipeline: N - 1 for grouped, else what the schedule generator says
+    ipu_links    collectives of gradients at the link rate x its share; copies between the IPUs of a replica, and
+                 batch statistics between neighbours, at the link rate
+    gw_links     2 (L - 1)/L of an IPU's share of the gradients, at the gateway rate x its share
+    host         input, as far as it does not overlap with compute
+    streaming    states, and what else is off chip, there and back at 16 GB/s
+    update       weights, gradients and states through the memory of the tiles
+    fixed        syncs, hops and the work of tiles in collectives, at the same share, and of batch statistics
+
+An older release has its own factors on compute and on collectives. Every term depends on its own rates only, so that
+doubling a rate halves the term.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ipu_emu.errors import EmulatorError
+from ipu_emu.hardware import System
+from ipu_emu.predict import host, memory
+from ipu_emu.predict.job import Job
+from ipu_emu.predict.links import Links, LinkSeconds
+from ipu_emu.predict.networks import Block
+from ipu_emu.predict.placement import Placement, balanced, given
+from ipu_emu.predict.work import CLASSES, PlacedWork
+
+__all__ = ["CLASSES", "NOMINAL", "TERMS", "WHAT_IF", "Rates", "Shape", "StepModel", "placed"]
+
+TERMS = ("compute", "ramps", "ipu_links", "gw_links", "host", "streaming", "update", "fixed")
+#: What --what-if may change; each is a factor on a rate.
+WHAT_IF = ("matrix", "vector", "ipu-links", "gw-links", "host", "streaming", "clock")
+_BACKWARD = 2
+_VECTOR_BYTES = 8
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Shares of nominal rates that are reached; ``compute`` and ``collectives`` are factors of an older release.
+
+    ``factors``: what-if, by the names of ``WHAT_IF``.
+    """
+
+    convolution: float = 1.0
+    product: float = 1.0
+    links: float = 1.0
+    gateway: float = 1.0
+    compute: float = 1.0
+    collectives: float = 1.0
+    factors: dict[str, float] = field(default_factory=dict)
+
+    def factor(self, name: str) -> float:
+        return self.factors.get(name, 1.0)
+
+    def what_if(self, factors: dict[str, float]) -> Rates:
+        """These rates with further ``factors``."""
+        return replace(self, factors=self.factors | {n: self.factor(n) * f for n, f in factors.items()})
+
+
+NOMINAL = Rates()
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Configurations that differ in numbers only; all fields may be arrays of one length."""
+
+    replicas: Any
+    batch: Any
+    accumulation: Any
+    recompute: Any
+    shared: Any
+    off_chip: Any
+
+    @classmethod
+    def of(cls, job: Job) -> Shape:
+        """The one configuration of ``job``."""
+        return cls(
+            np.array(job.replicas),
+            np.array(job.batch),
+            np.array(job.accumulation),
+            np.array(job.recompute),
+            np.array("states" in job.shared),
+            np.array("states" in job.off_chip),
+        )
+
+
+@dataclass(frozen=True)
+class StepModel:
+    """The terms of steps of ``job`` with its blocks placed; numbers of a ``Shape`` replace those of the job."""
+
+    job: Job
+    work: PlacedWork
+
+    @property
+    def system(self) -> System:
+        return self.job.system
+
+    # ---------------------------------------------------------------- compute
+
+    def sample_seconds(self, rates: Rates, ipu: int, *, recompute: bool) -> NDArray[np.float64]:
+        """[class] seconds of a sample on ``ipu``, forward and backward."""
+        generation, job = self.system.generation, self.job
+        clock = rates.factor("clock")
+        peak = generation.peak(job.itemsize) * clock * rates.factor("matrix")
+        vector = generation.tiles * generation.clock * clock * _VECTOR_BYTES / job.itemsize * rates.factor("vector")
+        moved = generation.exchange * clock / job.itemsize
+        speed = np.array([peak * rates.convolution, peak * rates.product, peak * rates.product, vector, moved])
+        passes = 1.0
+        if job.training:
+            passes += _BACKWARD + (recompute and not self._is_last(ipu))
+        seconds: NDArray[np.float64] = (self.work.forward[ipu] * passes + self.work.frozen[ipu]) / speed
+        return seconds / rates.compute
+
+    def _is_last(self, ipu: int) -> bool:
+        """Whether the backward pass follows at once, on the last stage of a pipeline."""
+        return self.work.ipus > 1 and ipu == self.work.ipus - 1
+
+    def slot_seconds(self, rates: Rates, ipu: int, shape: Shape) -> Any:
+        """Seconds of a micro-batch on ``ipu``."""
+        plain, again = (float(self.sample_seconds(rates, ipu, recompute=each).sum()) for each in (False, True))
+        return shape.batch * np.where(shape.recompute, again, plain)
+
+    def busiest(self, rates: Rates, shape: Shape) -> int:
+        """The IPU of the longest slot, of a single configuration."""
+        return int(np.argmax([float(self.slot_seconds(rates, ipu, shape)) for ipu in range(self.work.ipus)]))
+
+    def _slots(self, rates: Rates, shape: Shape) -> tuple[Any, Any]:
+        """Seconds of the slot, and how many slots there are beside one for each micro-batch."""
+        each = [self.slot_seconds(rates, ipu, shape) for ipu in range(self.work.ipus)]
+        if self.work.ipus == 1:
+            return each[0], 0.0 * each[0]
+        if self.job.schedule == "sequential":
+            return sum(each), 0.0 * each[0]
+        slot = np.maximum.reduce(each)
+        if self.job.schedule == "grouped" or not self.job.training:
+            return slot, slot * 0 + self.work.ipus - 1
+        extra = np.vectorize(lambda count: ramp_slots(self.job.schedule, self.work.ipus, int(count)))
+        return slot, extra(shape.accumulation)
+
+    # ---------------------------------------------------------------- the step
+
+    def terms(self, rates: Rates, shape: Shape) -> dict[str, Any]:
+        """Seconds by the names of ``TERMS``."""
+        slot, extra = self._slots(rates, shape)
+        links = self._link_seconds(shape, shape.accumulation + extra)
+        compute, ramps = shape.accumulation * slot, extra * slot
+        collectives = rates.links * rates.collectives
+        faster = rates.factor("ipu-links")
+        return {
+            "compute": compute,
+            "ramps": ramps,
+            "ipu_links": (links["collectives"] / collectives + links["copies"]) / faster,
+            "gw_links": links["gateway"] / (rates.gateway * rates.collectives * rates.factor("gw-links")),
+            "host": self._host(rates, shape, compute + ramps),
+            "streaming": self._streaming(shape) / (host.GATEWAY_LINK * rates.factor("streaming")),
+            "update": self._update(shape) / rates.factor("clock"),
+            "fixed": (links["latency"] / collectives + links["waits"]) / rates.factor("clock"),
+        }
+
+    def _link_seconds(self, shape: Shape, slots: Any) -> dict[str, Any]:
+        """Nominal seconds of collectives, of copies between IPUs in all ``slots``, of GW-Links, and latencies."""
+        job, links = self.job, Links(self.system, self.work.ipus)
+        copies = links.boundary(float(max(self.work.boundary[:-1], default=0.0)) * job.itemsize).transfer
+        found = {"copies": slots * shape.batch * copies, "collectives": 0.0, "gateway": 0.0, "latency": 0.0}
+        found["waits"] = 0.0 * copies
+        if not job.training:
+            return found
+        gradients = self._gradients(links, shape)
+        statistics = self._batch_statistics(links)
+        return {
+            "copies": found["copies"] + shape.accumulation * statistics.transfer,
+            "collectives": gradients[0],
+            "gateway": gradients[1],
+            "latency": gradients[2],
+            "waits": shape.accumulation * statistics.latency,
+        }
+
+    def _gradients(self, links: Links, shape: Shape) -> NDArray[np.float64]:
+        """[transfer, gateway, latency] of the reduction of the gradients of the IPU that has most of them."""
+        tensors = max(self.work.tensors, key=sum, default=[])
+        sizes = (sum(tensors),) if self.job.merge_collectives else tuple(tensors)
+        if not np.ndim(shape.replicas):
+            one = links.gradients(int(shape.replicas), sizes, self.job.itemsize, sharded=bool(shape.shared))
+            return np.array((one.transfer, one.gateway, one.latency))
+        pairs = np.stack(np.broadcast_arrays(shape.replicas, shape.shared), axis=-1)
+        known, where = np.unique(pairs.reshape(-1, 2), axis=0, return_inverse=True)
+        found = [links.gradients(int(r), sizes, self.job.itemsize, sharded=bool(s)) for r, s in known]
+        table = np.array([(each.transfer, each.gateway, each.latency) for each in found])
+        return np.moveaxis(table[where.reshape(pairs.shape[:-1])], -1, 0)
+
+    def _batch_statistics(self, links: Links) -> LinkSeconds:
+        """Of one micro-batch: forward and backward, every batch normalisation of the IPU that has most."""
+        norms = max(self.work.norms, key=len, default=[])
+        if self.job.bn_span == 1 or not norms:
+            return LinkSeconds()
+        return sum((links.statistics(self.job.bn_span, channels) for channels in norms), LinkSeconds()) * 2
+
+    def _host(self, rates: Rates, shape: Shape, compute: Any) -> Any:
+        slowest = np.maximum.reduce(list(host.limits(self.job, shape.replicas, shape.batch).values()))
+        wanted = shape.accumulation * slowest / rates.factor("host")
+        return np.maximum(0.0, wanted - compute) if self.job.overlap_io else wanted
+
+    def _streaming(self, shape: Shape) -> Any:
+        """Bytes of the fullest IPU to and from Streaming Memory in a step."""
+        if not self.job.training:
+            return 0.0 * shape.batch
+        job, trained = self.job, float(self.work.trained.max())
+        shards = memory.shards(job, shape.replicas, shape.shared)
+        moved = np.where(shape.off_chip, 2 * trained * memory.state_bytes(job) / shards, 0.0)
+        if "accumulators" in job.off_chip:
+            moved = moved + 2 * trained * job.itemsize * shape.accumulation
+        if "weights" in job.off_chip:
+            moved = moved + (2 * shape.accumulation + 1) * trained * job.itemsize
+        if "activations" in job.off_chip:
+            kept = np.where(shape.recompute, float(self.work.outputs.max()), float(self.work.kept.max()))
+            moved = moved + 2 * shape.accumulation * shape.batch * kept * job.itemsize
+        return moved
+
+    def _update(self, shape: Shape) -> Any:
+        """Seconds in which weights, gradients and states are read, and weights and states written."""
+        if not self.job.training:
+            return 0.0 * shape.batch
+        job, generation = self.job, self.system.generation
+        each = 3 * job.itemsize + 2 * memory.state_bytes(job)
+        rate = generation.tiles * generation.clock * generation.load_bytes
+        return float(self.work.trained.max()) * each / memory.shards(job, shape.replicas, shape.shared) / rate
+
+    # ---------------------------------------------------------------- derived numbers
+
+    def samples(self, shape: Shape) -> Any:
+        """Samples of a step, over all replicas."""
+        return shape.replicas * shape.batch * shape.accumulation * self.job.packing
+
+    def flops(self, *, hardware: bool) -> float:
+        """Operations on the matrix units for one sequence; of the ``hardware``, recomputed ones too."""
+        network = self.job.network
+        if not self.job.training:
+            return network.flops
+        again = sum(
+            block.matrix * (not block.frozen)
+            for ipu, blocks in enumerate(self.work.placement)
+            for block in blocks
+            if not self._is_last(ipu)
+        )
+        return network.model_flops + (again if hardware and self.job.recompute else 0.0)
+
+    def memories(self) -> list[memory.IpuMemory]:
+        """The memory of every IPU of a replica."""
+        limit, shape = float(self.system.generation.sram), Shape.of(self.job)
+        found = []
+        for ipu in range(self.work.ipus):
+            each = {
+                name: float(value) for name, value in memory.parts(self.job, self.work, ipu, **vars(shape)).items()
+            }
+            data = sum(each.values())
+            low, high = (data + share * limit for share in memory.CODE)
+            found.append(memory.IpuMemory(ipu, each, low, high, limit))
+        return found
+
+
+@lru_cache(maxsize=4096)  # pure
+def ramp_slots(schedule: str, stages: int, count: int) -> float:
+    """Slots beside one for each micro-batch, by the schedule generator; long batches repeat the same slots."""
+    from ipu_emu.program.schedules.schedule_table import SCHEDULES, scheduled_stages
+    from ipu_emu.program.schedules.schedule_timing import StageTimes, timing
+
+    drawn = max(2 * stages, min(count, 6 * stages))
+    times = StageTimes.even(stages)
+    slots = SCHEDULES[schedule].slots(scheduled_stages(schedule, stages, training=True), drawn)
+    whole = times.forward[0] + times.backward[0]
+    first = timing(slots, times).total / whole
+    slots = SCHEDULES[schedule].slots(scheduled_stages(schedule, stages, training=True), 2 * drawn)
+    each = timing(slots, times).total / whole - first
+    return first - drawn + (each / drawn - 1) * (count - drawn)
+
+
+def placed(job: Job) -> StepModel:
+    """The model of ``job`` with its blocks on IPUs: as given, else balanced by time, if need be also by memory."""
+    if job.layers:
+        return StepModel(job, PlacedWork(given(job.network, job.layers, job.embedding_ipu)))
+    best: StepModel | None = None
+    for weight in (0.0, 0.25, 0.5, 1.0) if job.ipus > 1 else (0.0,):
+        model = StepModel(job, PlacedWork(_balanced(job, weight)))
+        fullest = max(each.low for each in model.memories())
+        if best is None or fullest < max(each.low for each in best.memories()):
+            best = model
+        if all(each.verdict == "fits" for each in model.memories()):
+            return model
+    assert best is not None
+    return best
+
+
+def _balanced(job: Job, weight: float) -> Placement:
+    """Balanced by time and, with ``weight``, by bytes; both as shares of the whole network."""
+    generation, network = job.system.generation, job.network
+    peak = generation.peak(job.itemsize)
+    vector = generation.tiles * generation.clock * _VECTOR_BYTES / job.itemsize
+
+    def seconds(block: Block) -> float:
+        return (block.matrix + block.idle) / peak + block.vector / vector
+
+    each = 2 * job.itemsize + (0 if {"states"} & {*job.off_chip, *job.shared} else memory.state_bytes(job))
+
+    def nbytes(block: Block) -> float:
+        return block.parameters * each + job.batch * block.output * job.itemsize
+
+    all_seconds, all_bytes = (sum(map(of, network.blocks)) or 1.0 for of in (seconds, nbytes))
+
+    def cost(block: Block) -> float:
+        return seconds(block) / all_seconds + weight * nbytes(block) / all_bytes
+
+    if job.ipus > 1 and not network.blocks:
+        raise EmulatorError(f"{job.model} has no layers to divide; use one IPU per replica")
+    return balanced(network, job.ipus, cost, job.embedding_ipu)

@@ -1,0 +1,122 @@
+"""Placement: which blocks of a network are on which IPU of a replica.
+
+    BERT-large on 4 IPUs, layers 3, 7, 7, 7, embedding on IPU 0
+
+    IPU 0   embedding, layers 0 to 2, words (the table is tied: it stays with the embedding)
+    IPU 1   layers 3 to 9
+    IPU 2   layers 10 to 16
+    IPU 3   layers 17 to 23, pooler, pair
+
+Layers stay in order. Without given numbers they are divided so that the busiest IPU has the least to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ipu_emu.errors import EmulatorError
+from ipu_emu.predict.networks import Block, BlockKind, Network
+
+__all__ = ["Placement", "balanced", "given"]
+
+#: The blocks of each IPU.
+Placement = tuple[tuple[Block, ...], ...]
+
+_PARTS = (BlockKind.ATTENTION, BlockKind.FEED_FORWARD)
+
+
+def _is_layer(block: Block) -> bool:
+    return block.kind in (BlockKind.ATTENTION, BlockKind.FEED_FORWARD, BlockKind.LAYER)
+
+
+def _ends(network: Network, embedding_ipu: int, first: int, last: int) -> dict[int, list[Block]]:
+    """The blocks that are no layers, by IPU; ``first`` and ``last``: the IPUs of the first and last layers."""
+    places: dict[int, list[Block]] = {}
+    for block in network.blocks:
+        if not _is_layer(block):
+            at = last if block.kind is BlockKind.HEAD else first
+            if block.kind is BlockKind.EMBEDDING or block.tied:
+                at = embedding_ipu
+            places.setdefault(at, []).append(block)
+    return places
+
+
+def _joined(network: Network, layers: Sequence[Sequence[Block]], ends: dict[int, list[Block]]) -> Placement:
+    """The blocks of each IPU in the order of the forward pass."""
+    names = {block.name: index for index, block in enumerate(network.blocks)}
+    together = ([*layers[ipu], *ends.get(ipu, [])] for ipu in range(len(layers)))
+    return tuple(tuple(sorted(blocks, key=lambda block: names[block.name])) for blocks in together)
+
+
+def given(network: Network, counts: Sequence[tuple[int, int]], embedding_ipu: int = 0) -> Placement:
+    """``counts``: attention and feed-forward parts on each IPU; of networks without such parts, layers (twice)."""
+    parts = [block for block in network.blocks if _is_layer(block)]
+    wanted = (sum(one for one, _ in counts), sum(other for _, other in counts))
+    has = tuple(sum(block.kind is kind for block in parts) for kind in _PARTS)
+    whole = not any(has)
+    has = (len(parts), len(parts)) if whole else has
+    if wanted != has:
+        layers = f"{has[0]} layers" if has[0] == has[1] else f"{has[0]} attention and {has[1]} feed-forward parts"
+        asked = f"{wanted[0]}" if wanted[0] == wanted[1] else f"{wanted[0]} and {wanted[1]}"
+        raise EmulatorError(f"--layers adds up to {asked}; {network.name} has {layers}")
+    left: list[list[Block]] = []
+    rest = list(parts)
+    for attention, feed_forward in counts:
+        quota = {BlockKind.ATTENTION: attention, BlockKind.FEED_FORWARD: feed_forward, BlockKind.LAYER: attention}
+        here: list[Block] = []
+        while rest and quota[rest[0].kind]:
+            quota[rest[0].kind] -= 1
+            here.append(rest.pop(0))
+        left.append(here)
+        if any(quota[kind] for kind in (_PARTS if not whole else (BlockKind.LAYER,))):
+            raise EmulatorError(
+                f"--layers {attention}/{feed_forward} on IPU {len(left) - 1}: the parts of layers are in order, "
+                "attention before feed-forward; an IPU may have one more of one kind only at the ends of its range"
+            )
+    used = [ipu for ipu, blocks in enumerate(left) if blocks] or [0]
+    return _joined(network, left, _ends(network, embedding_ipu, used[0], used[-1]))
+
+
+def balanced(network: Network, ipus: int, cost: Callable[[Block], float], embedding_ipu: int = 0) -> Placement:
+    """The placement whose IPU of the highest ``cost`` has the lowest one; layers stay whole."""
+    groups = _whole_layers(network)
+    ends = _ends(network, embedding_ipu, 0, ipus - 1)
+    fixed = [sum(cost(block) for block in ends.get(ipu, [])) for ipu in range(ipus)]
+    costs = [sum(map(cost, group)) for group in groups]
+    low, high = 0.0, sum(costs) + max(fixed)
+    best = _fill(costs, fixed, high)
+    for _ in range(60):
+        middle = (low + high) / 2
+        tried = _fill(costs, fixed, middle)
+        if tried is None:
+            low = middle
+        else:
+            best, high = tried, middle
+    assert best is not None, "an unlimited capacity holds all"
+    layers, start = [], 0
+    for count in best:
+        layers.append([block for group in groups[start : start + count] for block in group])
+        start += count
+    return _joined(network, layers, ends)
+
+
+def _fill(costs: Sequence[float], fixed: Sequence[float], capacity: float) -> list[int] | None:
+    """How many layers each IPU takes in turn without exceeding ``capacity``; None if some are left over."""
+    counts, at = [], 0
+    for before in fixed:
+        room, start = capacity - before, at
+        while at < len(costs) and costs[at] <= room * (1 + 1e-12):
+            room -= costs[at]
+            at += 1
+        counts.append(at - start)
+    return counts if at == len(costs) else None
+
+
+def _whole_layers(network: Network) -> list[list[Block]]:
+    """The blocks of each layer."""
+    groups: dict[str, list[Block]] = {}
+    for block in network.blocks:
+        if _is_layer(block):
+            part = block.kind in _PARTS
+            groups.setdefault(block.name.rsplit("/", 1)[0] if part else block.name, []).append(block)
+    return list(groups.values())

@@ -1,0 +1,293 @@
+"""Prediction: the step of a job with its interval, its memory, what limits it, and what other rates would give.
+
+The interval covers 90 %: the uncertainty of the parameters, the error of predictions of rows that were left out of
+the calibration, and more for jobs unlike the rows. A parameter that no row determines may be ``unknown`` times
+smaller than nominal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from math import exp, log, sqrt
+
+import numpy as np
+
+from ipu_emu.errors import EmulatorError
+from ipu_emu.hardware import System
+from ipu_emu.predict.job import Job
+from ipu_emu.predict.links import domains_of
+from ipu_emu.predict.memory import IpuMemory
+from ipu_emu.predict.model import CLASSES, NOMINAL, TERMS, WHAT_IF, Rates, Shape, StepModel, placed
+from ipu_emu.predict.profile import PARAMETERS, Profile, rates_of
+
+__all__ = ["Prediction", "anchored", "predict", "what_if_factors"]
+
+#: Standard deviations on each side of a 90 % interval.
+_NINETY = 1.645
+#: What is added to the spread of the logarithm for jobs that no row is like; guesses, as no row tells.
+_UNLIKE = {"network": 0.10, "family": 0.25, "generation": 0.05, "domains": 0.05, "inference": 0.20, "dtype": 0.20}
+_VERDICTS = ("fits", "unsure", "does not fit")
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """A step of ``model.job`` by ``profile``, or at nominal rates without one; ``notes`` were made on the way."""
+
+    model: StepModel
+    profile: Profile | None
+    unknown: float = 10.0
+    factors: Mapping[str, float] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def job(self) -> Job:
+        return self.model.job
+
+    @cached_property
+    def rates(self) -> Rates:
+        rates = NOMINAL if self.profile is None else self.profile.rates(self.job.release)
+        return rates.what_if(dict(self.factors))
+
+    @cached_property
+    def shape(self) -> Shape:
+        return Shape.of(self.job)
+
+    @cached_property
+    def terms(self) -> dict[str, float]:
+        """Seconds by name; their sum is the step."""
+        return {name: float(value) for name, value in self.model.terms(self.rates, self.shape).items()}
+
+    @cached_property
+    def step(self) -> float:
+        return sum(self.terms.values())
+
+    @property
+    def throughput(self) -> float:
+        """Samples per second."""
+        return self.job.global_batch / self.step
+
+    def _step_with(self, rates: Rates) -> float:
+        return float(sum(self.model.terms(rates.what_if(dict(self.factors)), self.shape).values()))
+
+    @cached_property
+    def uncalibrated(self) -> float:
+        """Samples per second at nominal rates."""
+        return self.job.global_batch / self._step_with(NOMINAL)
+
+    # ---------------------------------------------------------------- the interval
+
+    @cached_property
+    def interval(self) -> tuple[float, float]:
+        """Samples per second, low and high."""
+        if self.profile is None:
+            return self.throughput, self.throughput
+        slopes = np.array([self._slope(index) for index in range(len(PARAMETERS))])
+        variance = float(slopes @ np.array(self.profile.covariance) @ slopes) + self.profile.spread**2
+        variance += sum(_UNLIKE[kind] ** 2 for kind in self.unlike)
+        width = exp(_NINETY * sqrt(variance))
+        return self.throughput / width / self._unknown_factor, self.throughput * width
+
+    def _slope(self, index: int) -> float:
+        """Change of the logarithm of the step with that of a parameter."""
+        return (log(self._changed(index, 1 + 1e-4)) - log(self.step)) / 1e-4
+
+    def _changed(self, index: int, factor: float) -> float:
+        assert self.profile is not None
+        values = self.profile.values()
+        values[index] *= factor
+        return self._step_with(rates_of(values, self.job.release))
+
+    @cached_property
+    def _unknown_factor(self) -> float:
+        """How many times longer the step would be if unknown parameters were ``unknown`` times smaller."""
+        values = np.ones(len(PARAMETERS)) if self.profile is None else self.profile.values()
+        for index, parameter in enumerate(self.profile.parameters if self.profile else ()):
+            if not parameter.identified and parameter.unit != "factor":
+                values[index] /= self.unknown
+        return self._step_with(rates_of(values, self.job.release)) / self.step
+
+    @cached_property
+    def unlike(self) -> list[str]:
+        """In what the job differs from all rows, by the names of the widths that are added."""
+        profile, job = self.profile, self.job
+        if profile is None:
+            return []
+        found = []
+        if job.network.family not in profile.families:
+            found.append("family")
+        elif job.model not in profile.models:
+            found.append("network")
+        if job.system.generation.name not in profile.generations:
+            found.append("generation")
+        if domains_of(job.replicas, job.ipus, job.system) > profile.most_domains:
+            found.append("domains")
+        return found + ["inference"] * (not job.training) + ["dtype"] * (job.dtype != "float16")
+
+    # ---------------------------------------------------------------- other numbers
+
+    @property
+    def limiting(self) -> str:
+        """The term that takes most of the step."""
+        return max(TERMS, key=self.terms.__getitem__)
+
+    @cached_property
+    def busiest(self) -> int:
+        return self.model.busiest(self.rates, self.shape)
+
+    @cached_property
+    def slot_classes(self) -> dict[str, float]:
+        """Seconds of a slot of the busiest IPU by class of operations."""
+        each = self.model.sample_seconds(self.rates, self.busiest, recompute=self.job.recompute) * self.job.batch
+        return dict(zip(CLASSES, map(float, each), strict=True))
+
+    def utilisation(self, *, hardware: bool) -> float:
+        """Share of the peak of the matrix units: of the operations of the model, or of those that are made."""
+        peak = self.job.system.generation.peak(self.job.itemsize) * self.job.total_ipus
+        return self.model.flops(hardware=hardware) * self.throughput / self.job.packing / peak
+
+    @cached_property
+    def one_replica(self) -> float:
+        """Samples per second of a single replica with the same accumulation."""
+        job = replace(self.job, replicas=1, bn_span=1, hosts=0)
+        alone = replace(self, model=replace(self.model, job=job))
+        return alone.throughput
+
+    @property
+    def verdict(self) -> str:
+        """The worst of all IPUs."""
+        found: str = max((each.verdict for each in self.memories), key=_VERDICTS.index)
+        return found
+
+    @cached_property
+    def memories(self) -> list[IpuMemory]:
+        return self.model.memories()
+
+    @property
+    def seconds_to_train(self) -> float | None:
+        """Of all epochs, without evaluation and checkpoints."""
+        wanted = self.job.samples * self.job.epochs
+        return wanted / self.throughput if wanted else None
+
+    def changed(self, factors: Mapping[str, float]) -> Prediction:
+        """The same job with rates multiplied."""
+        both = dict(self.factors)
+        for name, factor in factors.items():
+            both[name] = both.get(name, 1.0) * factor
+        return replace(self, factors=both)
+
+    @cached_property
+    def warnings(self) -> list[str]:
+        found = list(self.notes)
+        if self.profile is None:
+            return [*found, "nominal rates, no calibration: real systems take longer"]
+        said = {
+            "family": f"not validated: no row is of a {self.job.network.family} network",
+            "network": f"not validated: no row is of {self.job.model}",
+            "generation": f"not validated: no row is of {self.job.system.generation.name} IPUs",
+            "domains": f"not validated: no row has more than {self.profile.most_domains} IPU-Link domains",
+            "inference": "not validated: no row is of inference",
+            "dtype": f"not validated: no row is of {self.job.dtype}",
+        }
+        found += [said[kind] for kind in self.unlike]
+        if self.job.release not in self.profile.releases:
+            found.append(f"not validated: no row is of SDK {self.job.release}")
+        if self._unknown_factor > 1.001:
+            names = [p.name for p in self.profile.unidentified if p.unit != "factor"]
+            rows = ", ".join(PARAMETERS[name].rows for name in names)
+            found.append(
+                f"{', '.join(names)}: no row determines it, so its nominal value is used, and the interval reaches "
+                f"down to 1/{self.unknown:g} of that; calibrate with a row of {rows}"
+            )
+        if self.verdict != "fits":
+            worst = max(self.memories, key=lambda each: each.low)
+            found.append(
+                f"memory of IPU {worst.ipu}: {self.verdict}; between {worst.low / 2**20:,.0f} and "
+                f"{worst.high / 2**20:,.0f} MiB of {worst.limit / 2**20:,.0f} MiB"
+            )
+        return found
+
+
+def predict(
+    job: Job,
+    profile: Profile | None,
+    *,
+    unknown: float = 10.0,
+    may_move_states: bool = False,
+    notes: Sequence[str] = (),
+) -> Prediction:
+    """Predict a step; ``may_move_states``: to Streaming Memory, if the job does not fit otherwise."""
+    made = Prediction(placed(job), profile, unknown, notes=tuple(notes))
+    if may_move_states and job.training and made.verdict == "does not fit" and not job.off_chip:
+        moved = Prediction(placed(replace(job, off_chip=("states",))), profile, unknown, notes=tuple(notes))
+        if moved.verdict != "does not fit":
+            note = (
+                "optimiser states do not fit on the IPUs, and are taken to be in Streaming Memory (--off-chip states)"
+            )
+            return replace(moved, notes=(*moved.notes, note))
+    return made
+
+
+def what_if_factors(texts: Sequence[str]) -> dict[str, float]:
+    """``gw-links=x2`` as factors on rates; raise EmulatorError for anything else."""
+    found: dict[str, float] = {}
+    for text in texts:
+        name, _, amount = text.partition("=")
+        try:
+            factor = float(amount.removeprefix("x"))
+        except ValueError:
+            factor = -1.0
+        if name not in WHAT_IF or not 0 < factor < 1e6:
+            raise EmulatorError(
+                f"--what-if {text} is not valid; write one of {', '.join(WHAT_IF)} and a factor, as in gw-links=x2"
+            )
+        found[name] = found.get(name, 1.0) * factor
+    return found
+
+
+def anchored(job: Job, profile: Profile, text: str) -> tuple[Profile, str]:
+    """``pod16=29543``: the profile whose main share of compute gives this job that many samples/s on that system.
+
+    ``pod16/10=29543``: with 10 micro-batches accumulated. Returns what was changed too.
+    """
+    where, _, amount = text.partition("=")
+    name, _, count = where.partition("/")
+    try:
+        measured, accumulation = float(amount), int(count or job.accumulation)
+        if not measured > 0:
+            raise ValueError
+    except ValueError:
+        raise EmulatorError(
+            f"--anchor {text} is not valid; write a system and its measured samples per second, as in pod16=29543"
+        ) from None
+    system = System.named(name, "--anchor ")
+    there = replace(job, system=system, replicas=max(1, system.ipus // job.ipus), accumulation=accumulation, hosts=0)
+    base = predict(there, profile)
+    slot = base.slot_classes
+    share = "convolution_share" if slot["convolution"] > slot["product"] + slot["attention"] else "product_share"
+    low, high = 1e-4, 1e4
+    for _ in range(80):
+        middle = sqrt(low * high)
+        low, high = (middle, high) if _at(base, share, middle) < measured else (low, middle)
+    found = _with(profile, share, middle)
+    if abs(predict(there, found).throughput / measured - 1) > 1e-3:
+        raise EmulatorError(
+            f"--anchor {text} is out of reach: with unlimited compute the model gives "
+            f"{_at(base, share, 1e4):,.0f} samples per second; check the accumulation and the batch"
+        )
+    before = next(each.value for each in profile.parameters if each.name == share)
+    after = next(each.value for each in found.parameters if each.name == share)
+    return found, f"{share} {before:.3f} is replaced by {after:.3f}, from --anchor {text}"
+
+
+def _with(profile: Profile, share: str, factor: float) -> Profile:
+    parameters = tuple(
+        replace(each, value=each.value * factor) if each.name == share else each for each in profile.parameters
+    )
+    return replace(profile, parameters=parameters)
+
+
+def _at(base: Prediction, share: str, factor: float) -> float:
+    assert base.profile is not None
+    return replace(base, profile=_with(base.profile, share, factor)).throughput

@@ -1,0 +1,165 @@
+"""Profile: the calibrated parameters of the model, with their uncertainty, and the rows that they were fitted to.
+
+    convolution_share        of the peak of the matrix units, that convolutions reach
+    product_share            of the same, that products of matrices reach
+    link_share               of the rate of IPU-Links, that collectives reach
+    gateway_share            of the rate of GW-Links, that collectives reach
+    release_2.1_compute      speed of compute of SDK 2.1, relative to SDK 2.3
+    release_2.1_collectives  speed of collectives of SDK 2.1, relative to SDK 2.3
+
+Nominal values are 1: without a calibration everything runs at its peak rate.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from functools import lru_cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ipu_emu.errors import EmulatorError
+from ipu_emu.predict.job import RELEASES
+from ipu_emu.predict.model import Rates
+
+__all__ = ["PARAMETERS", "SHIPPED_ROWS", "Parameter", "ParameterKind", "Profile", "load", "rates_of", "shipped"]
+
+#: Format of the file.
+_SCHEMA = "ipu-emu calibration 1"
+_FOLDER = files("ipu_emu.predict") / "calibration"
+#: The rows from which the shipped profile was made.
+SHIPPED_ROWS = _FOLDER / "rows.csv"
+
+
+@dataclass(frozen=True)
+class ParameterKind:
+    """``spread``: how far the logarithm is expected from that of ``expected`` before any row is seen."""
+
+    unit: str
+    meaning: str
+    expected: float
+    spread: float
+    most: float
+    rows: str
+
+
+PARAMETERS = {
+    "convolution_share": ParameterKind(
+        "share of the matrix peak", "what convolutions reach", 0.3, 1.0, 1.0, "a convolutional network"
+    ),
+    "product_share": ParameterKind(
+        "share of the matrix peak", "what products of matrices reach", 0.3, 1.0, 1.0, "a transformer"
+    ),
+    "link_share": ParameterKind(
+        "share of the IPU-Link rate", "what collectives reach", 0.5, 1.0, 1.0, "several replicas and accumulations"
+    ),
+    "gateway_share": ParameterKind(
+        "share of the GW-Link rate", "what collectives reach", 0.3, 2.3, 1.0, "several IPU-Link domains"
+    ),
+    "release_2.1_compute": ParameterKind(
+        "factor", "speed of compute of SDK 2.1 relative to 2.3", 1.0, 0.04, 2.0, "SDK 2.1"
+    ),
+    "release_2.1_collectives": ParameterKind(
+        "factor", "speed of collectives of SDK 2.1 relative to 2.3", 1.0, 1.0, 2.0, "SDK 2.1"
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """``sigma``: standard deviation of ``value``; a parameter that no row determines keeps its nominal value 1."""
+
+    name: str
+    value: float
+    sigma: float
+    unit: str
+    meaning: str
+    identified: bool
+
+
+@dataclass(frozen=True)
+class Profile:
+    """``covariance``: of the logarithms of the parameters. ``spread``: of the logarithm of a step that is no row.
+
+    ``leave_one_out``: the errors from which ``spread`` comes. ``models``, ``generations``, ``releases`` and
+    ``most_domains`` say which jobs are like the rows.
+    """
+
+    file: str
+    rows: int
+    parameters: tuple[Parameter, ...]
+    covariance: tuple[tuple[float, ...], ...]
+    spread: float
+    models: tuple[str, ...]
+    families: tuple[str, ...]
+    generations: tuple[str, ...]
+    releases: tuple[str, ...]
+    most_domains: int
+    residuals: dict[str, float] = field(default_factory=dict)
+    leave_one_out: dict[str, Any] = field(default_factory=dict)
+
+    def values(self) -> NDArray[np.float64]:
+        return np.array([parameter.value for parameter in self.parameters])
+
+    def rates(self, release: str) -> Rates:
+        """The rates of a job of ``release``."""
+        return rates_of(self.values(), release)
+
+    @property
+    def unidentified(self) -> list[Parameter]:
+        return [parameter for parameter in self.parameters if not parameter.identified]
+
+    def dump(self) -> dict[str, Any]:
+        """The content of the file."""
+        return {"schema": _SCHEMA, **{name: value for name, value in asdict(self).items() if name != "file"}}
+
+
+def rates_of(values: Sequence[float] | NDArray[np.float64], release: str) -> Rates:
+    """The rates for parameters in the order of ``PARAMETERS``."""
+    convolution, product, links, gateway, compute, collectives = map(float, values)
+    if release == RELEASES[-1]:
+        return Rates(convolution, product, links, gateway)
+    return Rates(convolution, product, links, gateway, compute, collectives)
+
+
+def load(path: str | Path) -> Profile:
+    """Read a profile; raise EmulatorError if the file is not one."""
+    try:
+        return _profile(Path(path).read_text(), str(path))
+    except OSError as error:
+        raise EmulatorError(
+            f"--calibration {path} cannot be read: {error.strerror}; give a file of calibrate"
+        ) from None
+
+
+@lru_cache(maxsize=1)  # pure: a file of this package
+def shipped() -> Profile:
+    """The profile of this package, made from ``SHIPPED_ROWS``."""
+    return _profile((_FOLDER / "profile.json").read_text(), "shipped")
+
+
+def _profile(text: str, name: str) -> Profile:
+    try:
+        found = json.loads(text)
+        if found.pop("schema") != _SCHEMA:
+            raise KeyError("schema")
+        found["parameters"] = tuple(Parameter(**each) for each in found["parameters"])
+        if [each.name for each in found["parameters"]] != list(PARAMETERS):
+            raise KeyError("parameters")
+        if not all(0 < each.value < 1e6 and each.sigma >= 0 for each in found["parameters"]):
+            raise ValueError("parameters")
+        found["covariance"] = tuple(map(tuple, found["covariance"]))
+        if np.array(found["covariance"], float).shape != (len(PARAMETERS), len(PARAMETERS)):
+            raise ValueError("covariance")
+        for key in ("models", "families", "generations", "releases"):
+            found[key] = tuple(found[key])
+        return Profile(name, **found)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise EmulatorError(
+            f"--calibration {name} is not a calibration ({error}); make one with ipu-emu calibrate ROWS.csv -o {name}"
+        ) from None

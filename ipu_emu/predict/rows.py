@@ -1,0 +1,127 @@
+"""Rows: measured steps of known jobs, as a CSV file with a column for each field of a job and one for the time."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ipu_emu.errors import EmulatorError
+from ipu_emu.hardware import System
+from ipu_emu.predict.job import Job, smallest_pod
+
+__all__ = ["Row", "layer_counts", "read_rows"]
+
+
+@dataclass(frozen=True)
+class Row:
+    """``seconds``: the measured time of a step of ``job``. Rows of one ``configuration`` are copies of each other."""
+
+    name: str
+    job: Job
+    seconds: float
+
+    @property
+    def configuration(self) -> tuple[Any, ...]:
+        """What makes two rows copies of one measurement."""
+        job = self.job
+        return (job.model, job.release, job.system.name, job.replicas, job.ipus, job.batch, job.accumulation)
+
+
+def layer_counts(text: str) -> tuple[tuple[int, int], ...]:
+    """``3,7,7,7``, or ``1/1,3/3,4/3`` for parts of layers; raise EmulatorError for anything else."""
+    try:
+        parts = [part.split("/") for part in text.split(",")]
+        counts = tuple((int(part[0]), int(part[-1])) for part in parts)
+        if any(len(part) > 2 for part in parts) or min(map(min, counts)) < 0:
+            raise ValueError
+    except ValueError:
+        raise EmulatorError(
+            f"layers {text} are not valid; write a number for each IPU, such as 3,7,7,7, or 1/1,3/3,4/3 for "
+            "attention and feed-forward parts"
+        ) from None
+    return counts
+
+
+def _yes(text: str) -> bool:
+    if text.lower() not in ("yes", "no", "true", "false", "1", "0"):
+        raise ValueError
+    return text.lower() in ("yes", "true", "1")
+
+
+def _list(text: str) -> tuple[str, ...]:
+    return tuple(text.replace("+", " ").replace(";", " ").split())
+
+
+_READ: Mapping[str, Callable[[str], Any]] = {
+    **dict.fromkeys(
+        ("replicas", "ipus", "batch", "accumulation", "bn_span", "hosts", "instances", "embedding_ipu"), int
+    ),
+    **dict.fromkeys(("length", "vocabulary", "masked", "size"), int),
+    **dict.fromkeys(("packing", "host_rate"), float),
+    **dict.fromkeys(("model", "optimiser", "dtype", "schedule", "release", "input_dtype", "stash_dtype"), str),
+    **dict.fromkeys(("recompute", "overlap_io", "merge_collectives", "training"), _yes),
+    **dict.fromkeys(("shared", "off_chip"), _list),
+    "layers": layer_counts,
+}
+_MEASURED = ("step_seconds", "samples_per_second")
+_NEEDED = ("model", "replicas", "batch", "accumulation")
+_OTHERS = ("name", "system", *_MEASURED)
+
+
+def read_rows(text: str, name: str) -> list[Row]:
+    """The rows of a CSV file called ``name``; raise EmulatorError naming the line and the column of a mistake."""
+    table = csv.DictReader(io.StringIO(text))
+    columns = [column.strip() for column in table.fieldnames or ()]
+    unknown = [column for column in columns if column not in _READ and column not in _OTHERS]
+    missing = [column for column in _NEEDED if column not in columns]
+    if unknown or missing or not set(_MEASURED) & set(columns):
+        said = f"has no column {missing[0]}" if missing else f"has an unknown column {unknown[0]}" if unknown else ""
+        raise EmulatorError(
+            f"{name} {said or 'has no measurement'}; it needs {', '.join(_NEEDED)} and {' or '.join(_MEASURED)}, "
+            f"and may have {', '.join(column for column in ('name', 'system', *_READ) if column not in _NEEDED)}"
+        )
+    rows = [_row(line, f"{name}, line {number}") for number, line in enumerate(table, 2)]
+    if not rows:
+        raise EmulatorError(f"{name} has no rows; write a line for each measured configuration")
+    return rows
+
+
+def _row(line: dict[str, str], where: str) -> Row:
+    cells = {column.strip(): (cell or "").strip() for column, cell in line.items() if isinstance(cell, str)}
+    fields: dict[str, Any] = {}
+    for column, read in _READ.items():
+        text = cells.get(column, "")
+        if text:
+            try:
+                fields[column] = read(text)
+            except (ValueError, EmulatorError) as error:
+                why = f": {error}" if isinstance(error, EmulatorError) else ""
+                raise EmulatorError(f"{where}: {column} '{text}' is not valid{why}") from None
+    absent = [column for column in _NEEDED if column not in fields]
+    if absent:
+        raise EmulatorError(f"{where}: {absent[0]} is empty; give it")
+    try:
+        needed = max(16, fields["replicas"] * fields.get("ipus", 1))
+        named = cells.get("system", "")
+        system = System.named(named, "system ") if named else smallest_pod(needed, System.named("pod16"))
+        job = Job(system=system, **fields)
+        job.network  # noqa: B018
+    except EmulatorError as error:
+        raise EmulatorError(f"{where}: {error}") from None
+    return Row(cells.get("name") or job.title, job, _seconds(cells, job, where))
+
+
+def _seconds(cells: dict[str, str], job: Job, where: str) -> float:
+    column = next((each for each in _MEASURED if cells.get(each)), None)
+    if column is None:
+        raise EmulatorError(f"{where}: there is no measurement; fill {' or '.join(_MEASURED)}")
+    try:
+        value = float(cells[column])
+    except ValueError:
+        value = -1.0
+    if not 0 < value < 1e12:
+        raise EmulatorError(f"{where}: {column} '{cells[column]}' is not valid; give a number above 0")
+    return value if column == "step_seconds" else job.global_batch / value

@@ -1,0 +1,109 @@
+"""ipu-emu estimate: the formulas of the technical notes and the numbers of their examples."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from ipu_emu.cli import main
+
+
+def estimate(command: str) -> dict[str, Any]:
+    done = CliRunner().invoke(main, ["estimate", *command.split(), "--format", "json"], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_a_step_from_its_two_times() -> None:
+    found = estimate("--t-mb 10.4ms --t-ar 4.4ms --batch 20 --accumulation 3 --replicas 64 --compute 4")
+    assert found["step_seconds"] == pytest.approx(35.600e-3)
+    assert round(found["samples_per_second"]) == 107_865
+    assert found["global_batch_samples"] == 3840
+    assert found["constant_share"] == pytest.approx(4.4 / 35.6)
+    assert found["amdahl_speedup"] < found["gustafson_speedup"] < 4
+
+
+def test_both_laws() -> None:
+    found = estimate("--constant 0.5 --compute 4")
+    assert found["amdahl_speedup"] == 1.6
+    assert found["amdahl_efficiency_percent"] == 40
+    assert found["gustafson_speedup"] == 2.5
+    assert found["gustafson_efficiency_percent"] == 62.5
+
+
+def test_a_reduction_by_the_rule_the_ring_and_between_two_pods() -> None:
+    found = estimate("--tensor 51114064 --rate 29.206GB/s --replicas 16")
+    assert found["rule_seconds"] == pytest.approx(3.500e-3, abs=5e-7)
+    assert found["ring_seconds"] == pytest.approx(3.281e-3, abs=5e-7)
+    pods = estimate("--tensor 51114064 --rate 29.206GB/s --replicas 128 --domains 2")
+    assert pods["between_domains_seconds"] == pytest.approx(0.128e-3, abs=5e-7)
+    assert pods["exchanged_bytes"] == 51_114_064 / 64
+    assert "exchanged_bytes" not in estimate("--tensor 51114064 --replicas 256 --domains 4")
+
+
+def test_two_points() -> None:
+    found = estimate("--point 6=69.75ms --point 2=30.69ms")
+    assert found["micro_batch_seconds"] == pytest.approx(9.765e-3, rel=1e-9)
+    assert found["constant_seconds"] == pytest.approx(11.16e-3, rel=1e-9)
+    assert "0 degrees of freedom" in found["formulas"]["micro_batch_seconds"]
+    second = estimate("--point 10=108.32ms --point 3=35.55ms")
+    assert round(1e3 * second["micro_batch_seconds"], 3) == 10.396
+    assert round(1e3 * second["constant_seconds"], 2) == 4.36
+
+
+def test_memory_by_both_formulas() -> None:
+    dense = estimate("--layer dense:1000:10 --optimiser adam --batch 4 --dtype float")
+    assert (dense["literal_bytes"], dense["deduplicated_bytes"]) == (240_400, 160_320)
+    both = estimate("--layer dense:1000:10 --layer batchnorm:10 --optimiser momentum --batch 4 --dtype float")
+    assert (both["literal_bytes"], both["deduplicated_bytes"]) == (160_720, 120_600)
+    assert estimate("--layer conv:3x3:64:128:nobias")["trainable_parameters"] == 3 * 3 * 64 * 128
+
+
+def test_literal_and_stored_memory_of_bert_are_not_mixed_up() -> None:
+    """At FLOAT16 the literal formula and FLOAT states nearly agree by chance; both are shown, with their names."""
+    found = estimate("bert-large --optimiser adam --batch 1 --ipus 4")
+    assert found["deduplicated_bytes"] < found["literal_bytes"]
+    assert found["stored_bytes"] == found["deduplicated_bytes"] + 2 * 2 * found["trainable_parameters"]
+
+
+def test_a_network() -> None:
+    found = estimate("resnet50 --replicas 128 --batch 20 --accumulation 2 --bn-span 2 --optimiser momentum")
+    assert found["trainable_parameters"] == 25_557_032
+    assert found["state_values"] == 25_557_032
+    assert found["rule_seconds"] == pytest.approx(3.5e-3, rel=1e-3)
+    assert found["gcl_seconds"] == pytest.approx(1.878e-3, rel=1e-3)
+    wanted = 2 * found["micro_batch_seconds"] + found["rule_seconds"] + found["between_domains_seconds"]
+    assert found["step_seconds"] == pytest.approx(wanted)
+    assert sum(row["count"] * row["parameters"] for row in found["layers"]) == 25_557_032
+
+
+def test_equal_layers_are_one_row() -> None:
+    layers = estimate("bert-base")["layers"]
+    assert [row["count"] for row in layers if "attention" in row["block"]] == [12]
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("", "nothing given"),
+        ("resnet50 --constant 0.5", "MODEL and --constant given"),
+        ("--t-mb 10ms", "belong together"),
+        ("--t-mb 10 --t-ar 4ms", "10 is no time"),
+        ("--t-mb 10ms --t-ar 4ms --replicas 0", "--replicas 0 is not possible"),
+        ("--constant 1.5", "constant share of 1.5"),
+        ("--tensor much", "--tensor much is not valid"),
+        ("--tensor 1MB --replicas 3 --domains 2", "use a number of domains that divides them"),
+        ("--point 3=1ms", "at least two accumulations"),
+        ("--point x=1ms", "--point x=1ms is not valid"),
+        ("--layer dense:10", "--layer dense:10 is not valid"),
+    ],
+)
+def test_mistakes(command: str, said: str) -> None:
+    done = CliRunner().invoke(main, ["estimate", *command.split()], catch_exceptions=False)
+    assert done.exit_code == 2
+    assert said in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1

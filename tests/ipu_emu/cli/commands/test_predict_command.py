@@ -1,0 +1,108 @@
+"""ipu-emu predict and calibrate: output for people, JSON, pictures, and messages for mistakes."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from ipu_emu.cli import main
+
+RESNET = "predict resnet50 --replicas 16 --batch 20 --accumulation 10 --recompute --optimiser lars --bn-span 2"
+BERT = (
+    "predict bert-large --length 512 --masked 76 --packing 2 --batch 2 --accumulation 192 --ipus 4 --replicas 4 "
+    "--layers 3,7,7,7 --recompute --optimiser lamb --shared states --off-chip states"
+)
+
+
+def run(command: str) -> Result:
+    return CliRunner().invoke(main, command.split(), catch_exceptions=False)
+
+
+def test_text() -> None:
+    done = run(f"{RESNET} --explain --what-if gw-links=x2 --samples 1281167 --epochs 38")
+    assert done.exit_code == 0
+    for word in ("predicted", "uncalibrated", "90 %", "compute", "limited by", "memory", "to train", "gw-links=x2"):
+        assert word in done.stdout
+
+
+def test_json_has_the_unit_in_every_key() -> None:
+    found = json.loads(run(f"{BERT} --format json").stdout)
+    assert {
+        *("schema", "job", "samples_per_second", "samples_per_second_90", "step_seconds", "terms_seconds"),
+        *("uncalibrated_samples_per_second", "mfu", "hfu", "limiting", "memory", "efficiency", "seconds_to_train"),
+        *("calibration", "warnings"),
+    } <= set(found)
+    assert set(found["terms_seconds"]) == {
+        *("compute", "ramps", "ipu_links", "gw_links", "host", "streaming", "update", "fixed"),
+    }
+    assert sum(found["terms_seconds"].values()) == pytest.approx(found["step_seconds"], rel=1e-9)
+    assert found["samples_per_second"] == pytest.approx(3072 / found["step_seconds"])
+    assert 0 < found["mfu"] < found["hfu"] < 1
+    assert {"value", "sigma", "unit", "meaning", "identified"} <= set(found["calibration"]["parameters"][0])
+    assert found["memory"]["verdict"] == "fits"
+    assert len(found["memory"]["ipus"]) == 4
+
+
+@pytest.mark.parametrize("suffix", ["svg", "png", "html"])
+def test_pictures(tmp_path: Path, suffix: str) -> None:
+    if suffix == "png":
+        pytest.importorskip("matplotlib")
+    path = tmp_path / f"picture.{suffix}"
+    done = run(f"{RESNET} --format json --output {path}")
+    assert done.exit_code == 0
+    start = {"svg": b"<svg", "png": b"\x89PNG", "html": b"<!doctype html>"}[suffix]
+    assert path.read_bytes().startswith(start)
+
+
+def test_a_page_needs_no_network_and_has_the_numbers_of_the_json(tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    printed = json.loads(run(f"{RESNET} --format json --output {path}").stdout)
+    page = path.read_text()
+    assert not re.search(r"""(?:src|href)=|url\(["']?http|@import""", page)
+    (data,) = re.findall(r'<script type="application/json" id="facts">\n(.*?)\n</script>', page, flags=re.DOTALL)
+    assert json.loads(data) == printed
+    cells = dict(re.findall(r"<tr><td>(.*?)</td><td>(.*?)</td></tr>", page))
+    assert cells["samples_per_second"] == json.dumps(printed["samples_per_second"])
+    assert cells["terms_seconds.gw_links"] == "0.0"
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("predict resnet51", "did you mean resnet50"),
+        (f"{RESNET} --what-if warp=x2", "--what-if warp=x2 is not valid"),
+        (f"{RESNET} --calibration none --anchor pod16=29543", "--anchor corrects a calibration"),
+        (f"{RESNET} --calibration /nonexistent", "cannot be read"),
+        (f"{RESNET} --layers 3,x", "layers 3,x are not valid"),
+        (f"{RESNET} --host-rate fast", "--host-rate fast is not valid"),
+        (f"{RESNET} --output p.pdf", "use one of these suffixes"),
+        (f"{RESNET} --unknown 0", "--unknown 0 is not possible"),
+        (f"{RESNET} --global-batch 77", "the nearest is 320"),
+        ("calibrate /nonexistent", "cannot be read"),
+    ],
+)
+def test_mistakes(command: str, said: str) -> None:
+    done = run(command)
+    assert done.exit_code == 2
+    assert said in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_networks_are_listed() -> None:
+    assert "efficientnet-b4" in run("predict --list").stdout
+
+
+def test_a_calibration_is_written_and_used(tmp_path: Path) -> None:
+    rows, profile = tmp_path / "rows.csv", tmp_path / "profile.json"
+    header, *lines = run("calibrate --print-rows").stdout.splitlines()
+    rows.write_text("\n".join([header, *[line for line in lines if line.startswith("ResNet-50 v1.1 POD16")]]))
+    done = run(f"calibrate {rows} -o {profile}")
+    assert done.exit_code == 0
+    assert "product_share is not identified" in done.stdout
+    found = json.loads(run(f"{RESNET} --calibration {profile} --format json").stdout)
+    assert found["step_seconds"] == pytest.approx(0.10832, rel=0.02)
+    assert found["calibration"]["rows"] == 1

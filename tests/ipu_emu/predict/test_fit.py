@@ -1,0 +1,131 @@
+"""Fit: the shipped calibration follows from the shipped rows, and predicts what is left out."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ipu_emu.errors import EmulatorError
+from ipu_emu.hardware import System
+from ipu_emu.predict.fit import fitted, profile_of, step_seconds
+from ipu_emu.predict.job import Job
+from ipu_emu.predict.model import placed
+from ipu_emu.predict.profile import PARAMETERS, SHIPPED_ROWS, Profile, load, shipped
+from ipu_emu.predict.rows import Row, read_rows
+
+ROWS = read_rows(SHIPPED_ROWS.read_text(), "rows.csv")
+
+
+@pytest.fixture(scope="module")
+def found() -> Profile:
+    return profile_of(ROWS, "shipped")
+
+
+def test_the_shipped_profile_is_that_of_the_shipped_rows(found: Profile) -> None:
+    assert np.allclose(found.values(), shipped().values(), rtol=1e-4)
+    assert np.allclose(found.covariance, shipped().covariance, rtol=1e-2, atol=1e-8)
+    assert found.spread == pytest.approx(shipped().spread, rel=1e-3)
+
+
+def test_errors_of_the_fit_and_of_rows_that_were_left_out(found: Profile) -> None:
+    errors = np.abs(list(found.residuals.values()))
+    assert len(errors) == 13
+    assert len(found.parameters) == 6
+    assert errors.mean() <= 0.015
+    assert errors.max() <= 0.045
+    assert found.leave_one_out["mean"] <= 0.035
+    assert found.leave_one_out["most"] <= 0.08
+    assert len(found.leave_one_out["errors"]) == 12
+
+
+def test_the_only_row_of_several_domains_cannot_be_left_out(found: Profile) -> None:
+    alone = found.leave_one_out["cannot_be_left_out"]
+    assert list(alone) == ["ResNet-50 v1.1 POD128"]
+    assert alone["ResNet-50 v1.1 POD128"]["needs"] == ["gateway_share"]
+
+
+def test_shares_are_shares(found: Profile) -> None:
+    assert all(parameter.identified for parameter in found.parameters)
+    assert all(0 < each.value <= 1 for each in found.parameters if each.name.endswith("share"))
+
+
+def test_what_no_row_determines_keeps_its_nominal_value() -> None:
+    """Rows of one domain say nothing of GW-Links, rows of ResNet nothing of products."""
+    fit = fitted([row for row in ROWS if row.job.model == "resnet50" and row.job.replicas < 128])
+    known = dict(zip(PARAMETERS, fit.identified, strict=True))
+    values = dict(zip(PARAMETERS, fit.values, strict=True))
+    assert known["convolution_share"]
+    for name in ("gateway_share", "product_share"):
+        assert not known[name]
+        assert values[name] == 1
+
+
+def test_known_parameters_are_found_again() -> None:
+    true = np.array([0.4, 0.5, 0.6, 0.1, 0.97, 0.8])
+    rows = [replace(row, seconds=step_seconds(placed(row.job), true)) for row in ROWS]
+    fit = fitted(rows)
+    assert np.all(np.abs(np.log(fit.values / true)) < np.sqrt(np.diag(fit.covariance)))
+    assert np.allclose(fit.values[:3], true[:3], rtol=0.01)
+
+
+def test_copies_count_once() -> None:
+    """A row that is written five times has no more weight than once."""
+    assert np.allclose(fitted([*ROWS, *[ROWS[2]] * 4]).values, fitted(ROWS).values, rtol=1e-6)
+
+
+def test_a_throughput_is_a_measurement_too() -> None:
+    text = "model,replicas,batch,accumulation,samples_per_second\nresnet50,16,20,10,29543\n"
+    (row,) = read_rows(text, "rows.csv")
+    assert row.seconds == pytest.approx(0.10832, rel=1e-3)
+    assert row.job.system.ipus == 16
+
+
+def test_rows_of_throughputs_and_layers() -> None:
+    bert = next(row for row in ROWS if row.job.ipus == 4)
+    assert bert.job.layers == ((3, 3), (7, 7), (7, 7), (7, 7))
+    assert bert.job.global_batch == 3072
+    assert bert.job.off_chip == bert.job.shared == ("states",)
+
+
+LINE = "model,replicas,batch,accumulation,step_seconds\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("model,batch\n", "has no column replicas"),
+        (LINE, "has no rows"),
+        (LINE.replace("model,", "model,colour,"), "unknown column colour"),
+        ("model,replicas,batch,accumulation\n", "has no measurement"),
+        (LINE + "resnet50,16,twenty,10,0.1\n", "line 2: batch 'twenty' is not valid"),
+        (LINE + "resnet50,16,20,10,0\n", "line 2: step_seconds '0' is not valid"),
+        (LINE + "resnet50,16,20,10,\n", "line 2: there is no measurement"),
+        (LINE + "resnet50,16,20,,0.1\n", "line 2: accumulation is empty"),
+        (LINE + "alexnet,16,20,10,0.1\n", "line 2: there is no network 'alexnet'"),
+        (LINE + "resnet50,-1,20,10,0.1\n", "line 2: replicas -1 is not possible"),
+    ],
+)
+def test_mistakes_in_rows(text: str, said: str) -> None:
+    with pytest.raises(EmulatorError, match=re.escape(said)):
+        read_rows(text, "rows.csv")
+
+
+def test_files_that_are_no_calibration(tmp_path: Path) -> None:
+    for text in ("", "{}", '{"schema": "ipu-emu calibration 1"}', "[1]"):
+        path = tmp_path / "profile.json"
+        path.write_text(text)
+        with pytest.raises(EmulatorError, match="is not a calibration"):
+            load(path)
+    with pytest.raises(EmulatorError, match="cannot be read"):
+        load("/nonexistent/profile.json")
+
+
+def test_one_row_is_enough_to_correct_one_share() -> None:
+    row = Row("one", Job("resnet50", System.named("pod16"), replicas=16, batch=20, accumulation=10), 0.12)
+    found = profile_of([row], "one.csv")
+    assert step_seconds(placed(row.job), found.values()) == pytest.approx(0.12, rel=0.02)
+    assert not found.leave_one_out

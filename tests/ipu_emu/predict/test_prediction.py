@@ -1,0 +1,264 @@
+"""Predictions: terms that add up and follow their rates, intervals, memory of published configurations."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ipu_emu.errors import EmulatorError
+from ipu_emu.hardware import System
+from ipu_emu.predict.job import Job
+from ipu_emu.predict.model import NOMINAL, Rates, Shape, placed
+from ipu_emu.predict.placement import given
+from ipu_emu.predict.prediction import Prediction, anchored, predict, what_if_factors
+from ipu_emu.predict.profile import Profile, shipped
+from ipu_emu.predict.rows import layer_counts
+
+
+def job(model: str, system: str = "pod16", **options: Any) -> Job:
+    if isinstance(options.get("layers"), str):
+        options["layers"] = layer_counts(options["layers"])
+    return Job(model, System.named(system), **options)
+
+
+RESNET = job("resnet50", replicas=16, batch=20, accumulation=10, recompute=True, optimiser="lars", bn_span=2)
+PAIR = replace(RESNET, system=System.named("pod128"), replicas=128, accumulation=2)
+BERT = job(
+    "bert-large",
+    replicas=4,
+    ipus=4,
+    batch=2,
+    accumulation=192,
+    length=512,
+    masked=76,
+    packing=2,
+    vocabulary=30400,
+    optimiser="lamb",
+    recompute=True,
+    layers="3,7,7,7",
+    shared=("states",),
+    off_chip=("states",),
+)
+#: Configurations that ran in life.
+RAN = {
+    "ResNet-50": RESNET,
+    "BERT-large 512 on 4": BERT,
+    "BERT-large 512 on 8": replace(
+        BERT, replicas=2, ipus=8, accumulation=96, layers=layer_counts("0,3,3,3,3,4,4,4"), off_chip=()
+    ),
+    "BERT-large 128 on 4": replace(BERT, length=128, masked=20, batch=8, accumulation=2048, packing=1.17),
+    "BERT-base 128 on 4": job(
+        "bert-base",
+        replicas=4,
+        ipus=4,
+        batch=32,
+        accumulation=512,
+        recompute=True,
+        optimiser="lamb",
+        layers="0,4,4,4",
+    ),
+    "GPT-2 on 4": job("gpt2", replicas=4, ipus=4, batch=1, accumulation=2048, recompute=True, optimiser="adam"),
+    "ViT-B on 4": job(
+        "vit-b16", "pod64", replicas=16, ipus=4, batch=8, accumulation=512, recompute=True, optimiser="adam"
+    ),
+}
+
+
+@pytest.mark.parametrize("asked", [RESNET, PAIR, *RAN.values()])
+def test_terms_add_up(asked: Job) -> None:
+    made = predict(asked, shipped())
+    assert sum(made.terms.values()) == pytest.approx(asked.global_batch / made.throughput, rel=1e-9)
+    assert all(seconds >= 0 for seconds in made.terms.values())
+
+
+@pytest.mark.parametrize(
+    ("rate", "term", "asked"),
+    [
+        ("ipu-links", "ipu_links", RESNET),
+        ("gw-links", "gw_links", PAIR),
+        ("streaming", "streaming", BERT),
+        ("host", "host", replace(RESNET, overlap_io=False)),
+    ],
+)
+def test_twice_the_rate_halves_its_term_exactly(rate: str, term: str, asked: Job) -> None:
+    made = predict(asked, shipped())
+    faster = made.changed(what_if_factors([f"{rate}=x2"]))
+    assert made.terms[term] > 0
+    for name, seconds in made.terms.items():
+        assert faster.terms[name] == (seconds / 2 if name == term else seconds)
+
+
+def test_compute_is_that_of_the_busiest_ipu() -> None:
+    """Seven layers of BERT-large, forward, recomputed and twice backward, at the share of the peak."""
+    made = predict(BERT, shipped())
+    share = made.rates.product
+    tokens, h, length = 2 * 512, 1024, 512
+    flops = 7 * 4 * tokens * (24 * h * h + 4 * length * h)
+    assert made.busiest == 1
+    matrix = made.slot_classes["product"] + made.slot_classes["attention"]
+    assert matrix == pytest.approx(flops / (1472 * 1.33e9 * 128 * share), rel=1e-9)
+    assert made.terms["ramps"] == pytest.approx(made.terms["compute"] * 3 / 192)
+
+
+def test_schedules_take_their_slots() -> None:
+    """Interleaved stages wait for each other in every slot; without a pipeline IPUs take turns."""
+    steps = {kind: predict(replace(BERT, schedule=kind), None).step for kind in ("grouped", "popart", "interleaved")}
+    assert steps["popart"] == pytest.approx(steps["grouped"], rel=1e-3)
+    assert steps["interleaved"] > steps["grouped"]
+    assert predict(replace(BERT, schedule="sequential"), None).step > 3 * steps["grouped"]
+
+
+@pytest.mark.parametrize("name", RAN)
+def test_what_ran_in_life_fits(name: str) -> None:
+    assert predict(RAN[name], shipped()).verdict != "does not fit"
+
+
+def test_what_did_not_run_does_not_fit() -> None:
+    one = replace(BERT, ipus=1, replicas=1, layers=())
+    for asked in (replace(RESNET, recompute=False), one, replace(BERT, recompute=False)):
+        made = predict(asked, shipped(), may_move_states=True)
+        assert made.verdict == "does not fit"
+        assert any("does not fit" in line for line in made.warnings)
+
+
+def test_states_go_to_streaming_memory_rather_than_not_fit() -> None:
+    asked = replace(BERT, length=128, masked=20, batch=8, shared=(), off_chip=())
+    assert predict(asked, shipped()).verdict == "does not fit"
+    moved = predict(asked, shipped(), may_move_states=True)
+    assert moved.verdict != "does not fit"
+    assert moved.terms["streaming"] > 0
+    assert "Streaming Memory" in moved.warnings[0]
+
+
+def test_a_balanced_placement_fits_bert_large_on_four_ipus() -> None:
+    balanced = predict(replace(BERT, layers=()), shipped())
+    assert balanced.verdict == "fits"
+    assert balanced.throughput > predict(BERT, shipped()).throughput
+    first = balanced.model.work.placement[0]
+    assert (first[0].name, first[-1].name) == ("embedding", "words")
+
+
+def test_parts_of_layers() -> None:
+    counts = layer_counts("1/1,3/3,4/3,4/5")
+    placement = given(RAN["BERT-base 128 on 4"].network, counts)
+    kinds = [[block.kind for block in blocks if block.kind in ("attention", "feed-forward")] for blocks in placement]
+    assert [(each.count("attention"), each.count("feed-forward")) for each in kinds] == list(counts)
+    with pytest.raises(EmulatorError, match="adds up to 11; bert-base has 12 layers"):
+        given(RAN["BERT-base 128 on 4"].network, layer_counts("0,4,4,3"))
+    with pytest.raises(EmulatorError, match="attention before feed-forward"):
+        given(RAN["BERT-base 128 on 4"].network, layer_counts("0/4,4/4,4/4,4/0"))
+
+
+def test_the_interval_is_around_the_prediction_and_wider_for_what_is_unlike_the_rows() -> None:
+    def width(made: Prediction) -> float:
+        low, high = made.interval
+        assert low < made.throughput < high
+        return high / low
+
+    known = width(predict(RESNET, shipped()))
+    bow = predict(replace(RESNET, system=System.named("bow-pod16")), shipped())
+    other = predict(job("unet", batch=1, recompute=True), shipped())
+    assert 1.05 < known < 1.25
+    assert known < width(bow) < width(other)
+    assert any("not validated: no row is of Bow" in line for line in bow.warnings)
+    assert any("not validated: no row is of unet" in line for line in other.warnings)
+
+
+def test_an_unknown_rate_widens_the_interval_downwards() -> None:
+    lost = {"value": 1.0, "sigma": 0.0, "identified": False}
+    known = shipped().parameters
+    parameters = tuple(replace(each, **lost) if each.name == "gateway_share" else each for each in known)
+    unknown: Profile = replace(shipped(), parameters=parameters)
+    one, two = predict(RESNET, unknown), predict(PAIR, unknown)
+    assert not any("gateway_share" in line for line in one.warnings)
+    assert any("gateway_share: no row determines it" in line for line in two.warnings)
+    low, high = two.interval
+    assert two.throughput / low > 1.03 * high / two.throughput
+    assert predict(PAIR, unknown, unknown=100).interval[0] < low
+
+
+def test_an_anchor_replaces_one_share() -> None:
+    profile, note = anchored(replace(PAIR, accumulation=10), shipped(), "pod16=29543")
+    assert "convolution_share" in note
+    assert predict(RESNET, profile).throughput == pytest.approx(29543, rel=1e-3)
+    same, _ = anchored(PAIR, shipped(), "pod16/10=29543")
+    assert same.values() == pytest.approx(profile.values())
+    for text in ("pod16", "pod16=0", "pod17=3", "pod16=1e12"):
+        with pytest.raises(EmulatorError):
+            anchored(PAIR, shipped(), text)
+
+
+def test_input_limits_where_it_does_not_overlap_or_is_slow() -> None:
+    made = predict(RESNET, shipped())
+    assert made.terms["host"] == 0
+    plain = predict(replace(RESNET, overlap_io=False, input_dtype="float16"), shipped())
+    assert plain.terms["host"] == pytest.approx(10 * 20 * 4 * (150_528 * 2 + 4) / 12.5e9)
+    slow = predict(replace(RESNET, host_rate=1e9), shipped())
+    assert slow.throughput == pytest.approx(1e9 / 150_532, rel=0.01 + slow.terms["ipu_links"] / slow.step)
+    assert slow.limiting == "host"
+
+
+def test_sharding_states_changes_memory_not_the_collective() -> None:
+    """Reduce-scatter and all-gather together move what an all-reduce moves."""
+    alone = predict(replace(BERT, shared=(), off_chip=()), None)
+    shared = predict(replace(BERT, off_chip=()), None)
+    assert shared.memories[1].parts["states"] == alone.memories[1].parts["states"] / 4
+    assert shared.terms["ipu_links"] == pytest.approx(alone.terms["ipu_links"], rel=0.01)
+    assert shared.terms["update"] < alone.terms["update"]
+
+
+def test_merged_collectives_have_fewer_latencies() -> None:
+    merged, single = (predict(replace(RESNET, merge_collectives=each), None) for each in (True, False))
+    assert single.terms["fixed"] > merged.terms["fixed"]
+
+
+def test_arrays_give_what_single_jobs_give() -> None:
+    import numpy as np
+
+    jobs = [replace(RESNET, replicas=r, batch=b, accumulation=a) for r, b, a in ((16, 20, 10), (2, 4, 1), (8, 8, 3))]
+    rates = Rates(0.3, 0.3, 0.4, 0.05)
+    shape = Shape(
+        *(np.array([getattr(each, name) for each in jobs]) for name in ("replicas", "batch", "accumulation")),
+        np.array([True] * 3),
+        np.array([False] * 3),
+        np.array([False] * 3),
+    )
+    together = placed(RESNET).terms(rates, shape)
+    for index, each in enumerate(jobs):
+        alone = placed(each).terms(rates, Shape.of(each))
+        for name, seconds in alone.items():
+            assert together[name][index] == pytest.approx(float(seconds), rel=1e-12, abs=1e-18)
+
+
+def test_global_batches() -> None:
+    assert RESNET.for_global_batch(3200).accumulation == 10
+    assert BERT.for_global_batch(3072).accumulation == 192
+    with pytest.raises(EmulatorError, match="the nearest is 3200"):
+        RESNET.for_global_batch(3300)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"replicas": 17}, "17 replicas of 1 IPU requested; Pod16 has 16 IPUs"),
+        ({"ipus": 3}, "3 IPUs per replica are not possible"),
+        ({"batch": 0}, "batch 0 is not possible"),
+        ({"optimiser": "adamw"}, "optimiser 'adamw' is unknown; use sgd, momentum, lars, adam, lamb"),
+        ({"embedding_ipu": 1}, "a replica has IPUs 0 to 0"),
+        ({"bn_span": 2}, "--bn-span 2 does not divide 1 replica"),
+        ({"off_chip": ("gradients",)}, "'gradients' cannot be off chip"),
+        ({"release": "2.2"}, "release '2.2' is unknown; use 2.1, 2.3"),
+    ],
+)
+def test_mistakes(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(EmulatorError, match=said):
+        job("resnet50", **options)
+
+
+def test_without_a_calibration_everything_runs_at_its_peak() -> None:
+    made = predict(RESNET, None)
+    assert made.rates == NOMINAL
+    assert made.interval == (made.throughput, made.throughput)
+    assert made.throughput == pytest.approx(predict(RESNET, shipped()).uncalibrated)
