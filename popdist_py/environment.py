@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 from popdist_py.errors import PopdistEnvironmentError
-from popdist_py.layout import Layout
+from popdist_py.layout import MOST, Layout
 
 __all__ = [
     "EXECUTABLE_CACHE_PATH",
@@ -105,6 +105,8 @@ class Environment:
                 continue
             if values[field.name] < _MINIMUM.get(field.name, 0):
                 faults.append(f"{NAMES[field.name]}={text} is below {_MINIMUM.get(field.name, 0)}")
+            if values[field.name] > MOST:
+                faults.append(f"{NAMES[field.name]}={text} is above {MOST}")
         result = cls(**values)
         faults = faults or result._contradictions()
         if faults:

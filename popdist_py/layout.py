@@ -17,11 +17,11 @@ from itertools import accumulate
 
 from popdist_py.errors import LayoutError
 
-__all__ = ["Layout"]
+__all__ = ["MOST", "Layout"]
 
 
 #: Largest number of replicas or instances: far above any Pod, far below what would take long to lay out.
-_MOST = 65536
+MOST = 65536
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,8 @@ class Layout:
         for name, value in (("replicas", num_replicas), ("instances", num_instances)):
             if not isinstance(value, int):
                 raise LayoutError(f"{value!r} is not a number of {name}; give a whole number")
-            if not 1 <= value <= _MOST:
-                raise LayoutError(f"{value} {name} are not possible; use 1 to {_MOST}")
+            if not 1 <= value <= MOST:
+                raise LayoutError(f"{value} {name} are not possible; use 1 to {MOST}")
         if num_replicas % num_instances:
             raise LayoutError(
                 f"{num_replicas} replicas over {num_instances} instances: {num_replicas} is not divisible "
