@@ -200,6 +200,9 @@ def _graph(name: str, body: Graph) -> onnx.GraphProto:
 
 def _op(graph: Graph, node: onnx.NodeProto, version: int, append: Append) -> Op:
     domain = "" if node.domain == "ai.onnx" else node.domain
+    for text in (node.op_type, domain, node.name, *node.input, *node.output, *(a.name for a in node.attribute)):
+        if not isinstance(text, str):
+            raise EmulatorError(f"The ModelProto is malformed: the name {text!r} is not in UTF-8")
     return Op(
         node.op_type,
         tuple(node.input),

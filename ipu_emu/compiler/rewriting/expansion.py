@@ -28,7 +28,12 @@ def expanded(model: Graph) -> Graph:
     graph = model.copy()
     graph.ops = []
     for op in model.ops:
-        _expand(graph, op)
+        try:
+            _expand(graph, op)
+        except EmulatorError:
+            raise
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:  # an operand or attribute does not fit
+            raise EmulatorError(f"Op {op.label} is malformed: {type(error).__name__}: {error}") from error
     return graph
 
 

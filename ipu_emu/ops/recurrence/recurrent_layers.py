@@ -46,6 +46,10 @@ def _sizes(node: Node) -> tuple[int, int, int, int]:
     if node.has_input(_LENGTHS) and node.input(_LENGTHS).shape != (n,):
         raise node.fail(f"{node.input(_LENGTHS)} must have one length for each of {n} sequences")
     _names(node, directions)
+    state = (n, directions, hidden) if _batch_first(node) else (directions, n, hidden)
+    for index in range(_FIRST, _FIRST + cell.states):
+        if node.has_input(index) and node.input(index).shape != state:
+            raise node.fail(f"{node.input(index)} must be the first state of {state}")
     return t, n, directions, hidden
 
 

@@ -115,7 +115,7 @@ def odd_shape(graph: onnx.GraphProto, node: onnx.NodeProto, chance: random.Rando
 
 
 def more_outputs(graph: onnx.GraphProto, node: onnx.NodeProto, chance: random.Random) -> None:
-    node.output.extend(chance.choice([["more"], [""], [node.output[0]], ["a", "b", "c", "d", "e", "f"]]))
+    node.output.extend(chance.choice([["more"], [""], [*node.output[:1]], ["a", "b", "c", "d", "e", "f"]]))
 
 
 def no_outputs(graph: onnx.GraphProto, node: onnx.NodeProto, chance: random.Random) -> None:
@@ -145,6 +145,33 @@ def test_mutated_graphs() -> None:
         assert text
         refused += text != "good"
     assert refused > 150
+
+
+def test_a_name_that_is_no_text_is_refused() -> None:
+    proto = onnx.load_model_from_string(GOOD)
+    proto.graph.node[0].attribute[0].name = "marked"
+    assert "the name b'mark\\xffd' is not in UTF-8" in outcome(
+        proto.SerializeToString().replace(b"marked", b"mark\xffd")
+    )
+
+
+def test_what_fits_no_op_that_replaces_another_is_refused() -> None:
+    builder = popart.Builder()
+    (y,) = builder.aiOnnx.maxpool([builder.addInputTensor("FLOAT", [1, 1, 6, 6])], 1, [2, 2])
+    scales = builder.aiOnnx.constant(np.array([1, 1, 2, 2], np.float32))
+    builder.addOutputTensor(builder.aiOnnx.resize([y, scales], mode="linear"))
+    proto = onnx.load_model_from_string(builder.getModelProto())
+    proto.graph.node[0].attribute.remove(next(a for a in proto.graph.node[0].attribute if a.name == "kernel_shape"))
+    proto.graph.node[0].attribute.append(helper.make_attribute("kernel_shape", [1.5, 2.5]))
+    assert "is malformed: TypeError: 'float' object" in outcome(proto.SerializeToString())
+
+
+def test_a_first_state_of_another_shape_is_refused() -> None:
+    builder = popart.Builder()
+    x = builder.addInputTensor("FLOAT", [5, 2, 3])
+    w, r, h = (builder.addInputTensor("FLOAT", shape) for shape in ([1, 8, 3], [1, 8, 2], [1, 2, 3]))
+    with pytest.raises(popart.popart_exception, match=r"must be the first state of \(1, 2, 2\)"):
+        builder.getTensorShape(builder.aiOnnx.lstm([x, w, r, "", "", h], 3)[0])
 
 
 @pytest.mark.parametrize("shape", [[0], [0, 3], [2, 0, 4]])
