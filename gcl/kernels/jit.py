@@ -64,7 +64,16 @@ def bare(function: F) -> F:
 
 
 def _cached(function: F, options: dict[str, Any]) -> F:
-    compiled = numba.njit(cache=True, **options)(function)
+    try:
+        compiled = numba.njit(cache=True, **options)(function)
+    except RuntimeError as error:
+        if "no locator" not in str(error):
+            raise
+        _warn(
+            "compiled kernels are not kept: neither the folder of their source nor the cache in your home can be "
+            "written to; let NUMBA_CACHE_DIR name a folder of your own"
+        )
+        return cast(F, numba.njit(**options)(function))
     stored = KernelCache(compiled)
     stored.add_stamp(sources(function))
     shared = _SharedCache(stored, function.__code__.co_filename)

@@ -169,3 +169,10 @@ def test_arrays_in_another_order_are_another_kind() -> None:
         out = np.zeros((3, 2), np.float32)
         bound(_transpose, given, out)()
         np.testing.assert_array_equal(out, x.T, err_msg=order)
+
+
+def test_kernels_work_where_nothing_can_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("numba.core.caching.CacheImpl._locator_classes", [])
+    with pytest.warns(UserWarning, match="let NUMBA_CACHE_DIR name a folder of your own"):
+        doubled = jit_module.jit(lambda x: 2 * x)
+    assert doubled(21) == 42
