@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import pwd
+
 from poprun_py.backends.start_command import StartCommand, StartRequest
 
 __all__ = ["QUICK_START", "SHARED_MEMORY", "command"]
@@ -37,7 +40,7 @@ _ONE_HOST = {"OMPI_MCA_btl": "^ofi,tcp"}
 
 def command(request: StartRequest) -> StartCommand:
     """Return the one ``mpirun`` for all supervisors; variables that the user has set take precedence."""
-    defaults = (_AS_ROOT if request.as_root else {}) | QUICK_START
+    defaults = {"HOME": _home()} | (_AS_ROOT if request.as_root else {}) | QUICK_START
     defaults |= _SHARED_CORES if request.oversubscribed else {}
     if request.cluster.hosts:
         defaults |= _network(request)
@@ -59,11 +62,19 @@ def command(request: StartRequest) -> StartCommand:
     )
 
 
+def _home() -> str:
+    """A value for HOME, without which Open MPI does not start."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_dir
+    except KeyError:  # a container may run as a number that nobody has
+        return "/"
+
+
 def _on_hosts(request: StartRequest, environment: dict[str, str]) -> tuple[str, ...]:
     """Blocks of instances over ssh, with as many slots on each host as instances."""
     hosts = ",".join(f"{host}:{request.per_host}" for host in request.cluster.hosts)
     names = [*request.forwarded, *environment]
-    passed = [word for name in names if not name.startswith(("OMPI_", "PRTE_")) for word in ("-x", name)]
+    passed = [word for name in names if not name.startswith(("HOME", "OMPI_", "PRTE_")) for word in ("-x", name)]
     return ("--host", hosts, "--map-by", "slot", "--wdir", "/", *passed)
 
 
