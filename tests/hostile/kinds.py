@@ -10,6 +10,7 @@ _LAUNCHER = "inputs.launcher_inputs"
 _LIBRARY = "inputs.library_inputs"
 _MPIS = {"mpich": "MPICH", "openmpi": "Open MPI"}
 _KILLS = "jobs.kills"
+_PLACES = "jobs.surroundings"
 
 
 def _input(name: str, about: str, source: str) -> Kind:
@@ -25,6 +26,27 @@ KINDS = (
         Kind(f"kills-2-hosts-{mpi}", "the same on 2 hosts", f"{_KILLS}:kills_on_two_hosts", mpi, share=3, limit=240)
         for mpi in _MPIS
     ),
+    *(
+        Kind(
+            f"strangers-{mpi}",
+            f"strangers at all ports of {words}",
+            "jobs.strangers:strangers",
+            mpi,
+            share=2,
+            limit=240,
+        )
+        for mpi, words in _MPIS.items()
+    ),
+    *(
+        Kind(f"two-jobs-{mpi}", "a job beside another, seen or not", "jobs.company:two_jobs", mpi, share=2, limit=240)
+        for mpi in _MPIS
+    ),
+    Kind("scarce-disk", "tiny and full disks", f"{_PLACES}:scarce_disk", limit=240),
+    Kind("scarce-shared-memory", "a tiny and full /dev/shm", f"{_PLACES}:scarce_shared_memory", limit=240),
+    Kind("scarce-descriptors", "few open files", f"{_PLACES}:scarce_descriptors", limit=240),
+    Kind("scarce-memory", "a limit of memory", f"{_PLACES}:scarce_memory", limit=240),
+    Kind("homes", "no HOME, odd ones, odd locales", f"{_PLACES}:homes", limit=240),
+    Kind("users", "another user than root", f"{_PLACES}:users", limit=240),
     _input("command-lines", "command lines of poprun-py", f"{_LAUNCHER}:command_lines"),
     _input("config-files", "files of --import-config", f"{_LAUNCHER}:config_files"),
     _input("host-files", "files of --hostfile", f"{_LAUNCHER}:host_files"),

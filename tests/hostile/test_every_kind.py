@@ -17,14 +17,25 @@ from tests.hostile.kinds import KINDS
 
 #: Damaged inputs are tried in one process, as most of their time goes into its start.
 INPUTS = [kind.name for kind in KINDS if kind.source.startswith("inputs.")]
-OTHERS = [kind.name for kind in KINDS if kind.name not in INPUTS]
+#: Of the kinds that start jobs, a sample: deaths on one host have a test of their own, test_random_kills.
+JOBS = (
+    "kills-2-hosts-mpich",
+    "strangers-openmpi",
+    "two-jobs-mpich",
+    "scarce-disk",
+    "scarce-shared-memory",
+    "scarce-descriptors",
+    "scarce-memory",
+    "homes",
+    "users",
+)
 
 
 def test_some_damaged_inputs_of_each_kind_are_explained() -> None:
     try_some(INPUTS, trials=10)
 
 
-@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("name", JOBS)
 def test_one_trial_ends_as_promised(name: str) -> None:
     try_some([name], trials=1)
 
