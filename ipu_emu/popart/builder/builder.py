@@ -37,6 +37,8 @@ __all__ = ["Builder"]
 defaultAiOnnxOpset = 10
 _WEIGHT_NAMES = ("initVal", "variableSettings", "debugContext", "debugPrefix")
 
+#: The key of the number of an input in the metadata of a model.
+_DEBUG_ID = "__debug_id/input/"
 _COMM_GROUP = "__collectiveCommGroup"
 _EXCLUDE = "__exclude_patterns"
 _PARTIALS, _PROPORTION, _DITHERING = "__partials_type", "__available_memory", "__enable_conv_dithering"
@@ -164,7 +166,7 @@ class Builder:
         role = Role.INPUT if self._graph.parent is None else Role.COMPUTED
         self._graph.add(Tensor(id, given.info.dtype, tuple(given.info.shape()), role))
         self._graph.inputs.append(id)
-        self._graph.metadata |= given.settings.metadata(id)
+        self._graph.metadata |= {_DEBUG_ID + id: str(len(self._graph.tensors))} | given.settings.metadata(id)
         return id
 
     def addInitializedInputTensor(self, *values: Any, **named: Any) -> str:
@@ -183,6 +185,7 @@ class Builder:
         shape = data.shape[1:] if id in grouped_variables(self._graph.metadata) else data.shape
         role = Role.WEIGHT if self._graph.parent is None else Role.CONSTANT
         self._graph.add(Tensor(id, TensorInfo(data).dtype, shape, role), data)
+        self._graph.metadata[_DEBUG_ID + id] = str(len(self._graph.tensors))
         return id
 
     def _unused(self, name: str) -> str:

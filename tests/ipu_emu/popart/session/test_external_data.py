@@ -56,6 +56,8 @@ def test_constants_stay_nodes(opset: int, tmp_path: Path) -> None:
     assert [info.name for info in model.graph.input] == ["x", "w", "v"]
     assert list(read(model)) == ["w", "v", "Accl___w", "Accl___v"]
     before = onnx.load_model_from_string(net.builder.getModelProto())
+    numbers = {entry.key for entry in before.metadata_props}
+    assert {f"__debug_id/input/{id}" for id in ("x", "w", "v")} == numbers
     assert [node.op_type for node in model.graph.node] == [node.op_type for node in before.graph.node]
     settings = runtime.SessionOptions()
     settings.log_severity_level = 3
