@@ -167,12 +167,20 @@ class Importer:
         before = {name: state.value for name, state in self.variables.items()}
         results, finals = [], []
         for function in functions:
-            for name, value in before.items():
-                self.variables[name].value = value
+            for name, state in self.variables.items():
+                state.value = self._before(name, before)
             results.append(self.call(function, inputs))
             finals.append({name: state.value for name, state in self.variables.items()})
         conditions = [selector if two else selector.op("Equal", selector.like(i)) for i in range(len(functions) - 1)]
-        return self._selected(node, conditions, results, finals)
+        return self._selected(node, conditions, results, [self._complete(one, before) for one in finals])
+
+    def _before(self, name: str, before: dict[str, Value]) -> Value:
+        """The value of a variable before branches that may be the first to use it."""
+        return before.get(name) or self.value(self.graph.tensor(self.id_of(name)))
+
+    def _complete(self, found: dict[str, Value], before: dict[str, Value]) -> dict[str, Value]:
+        """The values of all variables after a branch, which may not use some of them."""
+        return {name: found.get(name) or self._before(name, before) for name in self.variables}
 
     def _selected(self, node: Node, conditions: list[Value], results: list[Any], finals: list[Any]) -> list[Any]:
         """Of each output, and of each variable, the one of the branch whose condition holds."""
@@ -180,10 +188,10 @@ class Importer:
         for condition, values in zip(conditions[::-1], results[-2::-1], strict=True):
             made = [merged(node, condition, a, b) for a, b in zip(values, made, strict=True)]
         for name, state in self.variables.items():
-            value = finals[-1].get(name, state.value)
+            value = finals[-1][name]
             for condition, ends in zip(conditions[::-1], finals[-2::-1], strict=True):
-                other = ends.get(name, value)
-                value = value if other is value else condition.op("Where", other, value)
+                other = ends[name]
+                value = value if other.tensor.id == value.tensor.id else condition.op("Where", other, value)
             state.value = value
         return made
 

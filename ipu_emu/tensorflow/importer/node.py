@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,6 +16,7 @@ from ipu_emu.tensorflow.importer.values import Held, Imported, Known, Variable, 
 
 __all__ = ["Node", "Outputs", "Rule", "Writer", "location_of", "refused"]
 
+_PACKAGE = str(Path(__file__).parents[2]) + "/"
 #: What a rule returns: the values of the outputs, in order; one value for an op with one output.
 Outputs = "Value | Held | Imported | Sequence[Value | Held | Imported | None] | None"
 Rule = Callable[["Node"], Any]
@@ -89,8 +91,10 @@ class Node:
     def y(self) -> Value:
         return self.value(1)
 
-    def of(self, given: Imported) -> Value:
+    def of(self, given: Imported | Value) -> Value:
         """``given`` as a tensor of the graph, in TensorFlow's order of axes."""
+        if isinstance(given, Value):
+            return given
         if isinstance(given, Known):
             return self.writer.constant(given.array)
         if isinstance(given, Held):
@@ -192,5 +196,6 @@ def location_of(op: Any) -> str:
 
 
 def _is_library(filename: str) -> bool:
-    parts = ("/site-packages/", "/ipu_emu/", "<frozen", "<string>", "/lib/python3")
-    return any(part in filename for part in parts)
+    return filename.startswith((_PACKAGE, "<")) or any(
+        part in filename for part in ("/site-packages/", "/lib/python3")
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from heapq import heapify, heappop, heappush
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,8 @@ from ipu_emu.tensorflow.tracing.trace import Marker, Section, Trace, is_resource
 __all__ = ["ImportedSection", "Outfeed", "SectionPlan", "import_section", "plan_sections"]
 
 _ORDER = (Phase.FORWARD, Phase.BACKWARD, Phase.UPDATE)
+#: Ops that TensorFlow makes for the backward pass, and the forward pass fills.
+_EMPTY = ("EmptyTensorList", "TensorListReserve", "Const")
 _ASSIGNS = ("Assign", "ResourceScatter", "ResourceApply")
 
 
@@ -87,7 +90,7 @@ def plan_sections(trace: Trace, results: Sequence[Any]) -> list[SectionPlan]:
     for plan in reversed(plans):
         starts = [*roots[id(plan)], *(tensor.op for tensor in plan.exports.values())]
         found, outside, before = _closure(starts, trace, plan.section, index)
-        plan.ops = sorted(found, key=lambda op: index[op.name])
+        plan.ops = _in_order(found, index)
         for tensor in outside:
             owner(tensor.op).exports[tensor.name] = tensor
         for op in before:
@@ -134,6 +137,33 @@ def _closure(
                 outside[tensor.name] = tensor
         waiting += op.control_inputs
     return list(found.values()), list(outside.values()), list(before.values())
+
+
+def _in_order(ops: Sequence[Any], index: dict[str, int]) -> list[Any]:
+    """Sort ``ops`` such that each comes after what it needs, else as they were made.
+
+    TensorFlow adds inputs to loops after they were made, when it differentiates them.
+    """
+    chosen = {op.name: op for op in ops}
+    needs = {
+        name: {one.name for one in (*(t.op for t in op.inputs), *op.control_inputs) if one.name in chosen}
+        for name, op in chosen.items()
+    }
+    followers: dict[str, list[str]] = {}
+    for name, before in needs.items():
+        for one in before:
+            followers.setdefault(one, []).append(name)
+    ready = [(index[name], name) for name, before in needs.items() if not before]
+    heapify(ready)
+    made = []
+    while ready:
+        _, name = heappop(ready)
+        made.append(chosen[name])
+        for other in followers.get(name, ()):
+            needs[other].discard(name)
+            if not needs[other]:
+                heappush(ready, (index[other], other))
+    return made
 
 
 def import_section(
@@ -231,6 +261,8 @@ class _SectionImport:
 
     def phase(self, op: Any) -> Phase:
         index = self.index[op.name]
+        if op.type in _EMPTY:
+            return Phase.FORWARD
         phases = [self.where[t.op.name].phase for t in op.inputs if t.op.name in self.where]
         if self.has_totals and any(first <= index < end for first, end in self.section.updates):
             return Phase.UPDATE

@@ -13,7 +13,7 @@ import numpy as np
 
 from ipu_emu.ops import Value
 from ipu_emu.tensorflow.importer.node import Node, Rule
-from ipu_emu.tensorflow.importer.values import Held, Known, device_dtype
+from ipu_emu.tensorflow.importer.values import Held, Known, TensorList, device_dtype
 
 __all__ = ["RULES", "cast_to", "elementwise"]
 
@@ -85,9 +85,21 @@ def _no_nan(operation: Callable[[Value, Value], Value], which: int) -> Rule:
     return elementwise(formula)
 
 
-def _add_many(node: Node) -> Held:
+def _add_many(node: Node) -> Held | TensorList:
+    lists = [one for one in node.inputs if isinstance(one, TensorList)]
+    if lists:
+        return _added(node, lists)
     values, first = node.aligned()
     return Held(values[0].op("Sum", *values[1:]) if len(values) > 1 else values[0], first)
+
+
+def _added(node: Node, lists: list[TensorList]) -> TensorList:
+    """The sums of the elements of lists; an element that was not set is zero."""
+    items: list[Any] = []
+    for given in zip(*(one.items for one in lists), strict=True):
+        values = [node.of(one) for one in given if one is not None]
+        items.append(Held(values[0].op("Sum", *values[1:]) if len(values) > 1 else values[0]) if values else None)
+    return TensorList(tuple(items), lists[0].shape, lists[0].dtype)
 
 
 def _select(node: Node) -> Held:
@@ -186,7 +198,10 @@ def _identities(node: Node) -> list[Any]:
 
 
 def _zeros_like(number: float) -> Rule:
-    def rule(node: Node) -> Known:
+    def rule(node: Node) -> Known | TensorList:
+        given = node.inputs[0]
+        if isinstance(given, TensorList):
+            return TensorList((None,) * len(given.items), given.shape, given.dtype)
         return Known(np.full(node.shape(0), number, node.numpy_of("T")))
 
     return rule
@@ -216,7 +231,6 @@ _TWO: dict[str, str] = {
 
 _FORMULAS: dict[str, Callable[..., Value]] = {
     "ClipByValue": _clip,
-    "Cube": lambda x: x * x * x,
     "Elu": _elu,
     "EluGrad": _elu_grad,
     "Erfc": lambda x: 1.0 - x.op("Erf"),

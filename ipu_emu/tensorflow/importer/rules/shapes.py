@@ -74,7 +74,8 @@ def _logical(type: str) -> Rule:
 
 
 def _norm(node: Node) -> Held:
-    return _reduced(node, "ReduceL2")
+    given = node.held(0)
+    return _reduced(node, "ReduceL2", Held(given.value.op("Abs"), given.channels_first))
 
 
 def _half_square(node: Node) -> Value:

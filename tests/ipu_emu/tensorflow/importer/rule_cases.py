@@ -1,0 +1,526 @@
+"""Rule cases: for each op type with a rule, how to call it, on operands that hypothesis draws."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+#: Makes the operands (arrays) of a call, and the call, of the raw ops of TensorFlow and the random generator.
+Case = Callable[[Any, Any], tuple[list[Any], Callable[..., Any]]]
+
+_KINDS = {"f": np.float32, "i": np.int32, "b": np.bool_}
+
+
+def shape_of(random: Any, most: int = 4, rank: int | None = None) -> tuple[int, ...]:
+    rank = int(random.integers(0, 5)) if rank is None else rank
+    return tuple(int(one) for one in random.integers(1, most + 1, rank))
+
+
+def numbers(random: Any, shape: Any, kind: str = "f", low: float = -2.0, high: float = 2.0) -> Any:
+    if kind == "b":
+        return random.integers(0, 2, shape).astype(bool)
+    if kind == "i":
+        return random.integers(int(low), int(high) + 1, shape).astype(np.int32)
+    return random.uniform(low, high, shape).astype(np.float32)
+
+
+def elementwise(count: int, kind: str = "f", low: float = -2.0, high: float = 2.0, spread: bool = False, **more: Any) -> Case:  # fmt: skip # noqa: E501
+    """A call with ``count`` operands of one shape, or with shapes that broadcast."""
+
+    def case(name: str, random: Any) -> Any:
+        shape = shape_of(random)
+        shapes = [shape] + [shape[int(random.integers(0, len(shape) + 1)) :] if spread else shape] * (count - 1)
+        operands = [numbers(random, one, kind, low, high) for one in shapes]
+        return operands, lambda raw, *values: getattr(raw, name)(**_named(raw, name, values), **more)
+
+    return case
+
+
+def _named(raw: Any, name: str, values: Any) -> dict[str, Any]:
+    """``values`` by the names of the first arguments of the op."""
+    import inspect
+
+    function = inspect.unwrap(getattr(raw, name))
+    return dict(zip(inspect.signature(function).parameters, values, strict=False))
+
+
+def call(make: Callable[[Any], tuple[list[Any], dict[str, Any]]], held: int | None = None) -> Case:
+    """A call whose first ``held`` operands are computed on the device and whose others are constants."""
+
+    def case(name: str, random: Any) -> Any:
+        operands, more = make(random)
+        count = len(operands) if held is None else held
+        rest = operands[count:]
+        return operands[:count], lambda raw, *values: getattr(raw, name)(
+            **_named(raw, name, [*values, *rest]), **more
+        )
+
+    return case
+
+
+def listed(make: Callable[[Any], tuple[list[Any], dict[str, Any]]], argument: str) -> Case:
+    """A call with a list of operands."""
+
+    def case(name: str, random: Any) -> Any:
+        operands, more = make(random)
+        return operands, lambda raw, *values: getattr(raw, name)(**{argument: list(values)}, **more)
+
+    return case
+
+
+def reduction(kind: str = "f", argument: str = "axis") -> Case:
+    def make(random: Any) -> Any:
+        x = numbers(random, shape_of(random, rank=int(random.integers(1, 5))), kind)
+        axes = [axis for axis in range(x.ndim) if random.integers(0, 2)]
+        return [x, np.array(axes, np.int32)], {"keep_dims": bool(random.integers(0, 2))}
+
+    return call(make, 1)
+
+
+# Windows
+
+
+def _image(random: Any, channels: int | None = None) -> Any:
+    n, h, w = (int(random.integers(1, 4)), *(int(one) for one in random.integers(4, 8, 2)))
+    return numbers(random, (n, h, w, channels or int(random.integers(1, 4))))
+
+
+def _settings(random: Any, *, dilated: bool = True, square: bool = False) -> dict[str, Any]:
+    stride = int(random.integers(1, 3))
+    other = stride if square else int(random.integers(1, 3))
+    dilation = int(random.integers(1, 3)) if dilated and stride == other == 1 else 1
+    return {
+        "strides": [1, stride, other, 1],
+        "padding": ("SAME", "VALID")[int(random.integers(0, 2))],
+        "dilations": [1, dilation, dilation, 1],
+    }
+
+
+def convolution(what: str, *, deep: bool = False) -> Case:
+    """A convolution, or its gradient by the input or by the filter; shapes of results come from TensorFlow."""
+
+    def case(name: str, random: Any) -> Any:
+        x, settings = _image(random), _settings(random, dilated=not deep, square=deep)
+        kernel = [int(one) for one in random.integers(1, 4, 2)]
+        w = numbers(random, (*kernel, x.shape[3], int(random.integers(1, 4))))
+        if what == "forward":
+            return [x, w], lambda raw, a, b: getattr(raw, name)(input=a, filter=b, **settings)
+        from tensorflow import raw_ops
+
+        forward = "DepthwiseConv2dNative" if deep else "Conv2D"
+        from tensorflow.python.eager import context
+
+        with context.eager_mode():
+            g = numbers(random, tuple(getattr(raw_ops, forward)(input=x, filter=w, **settings).shape))
+        if what == "input":
+            return [w, g], lambda raw, b, c: getattr(raw, name)(
+                input_sizes=np.array(x.shape, np.int32), filter=b, out_backprop=c, **settings
+            )
+        return [x, g], lambda raw, a, c: getattr(raw, name)(
+            input=a, filter_sizes=np.array(w.shape, np.int32), out_backprop=c, **settings
+        )
+
+    return case
+
+
+def pool(what: str) -> Case:
+    def case(name: str, random: Any) -> Any:
+        from tensorflow import raw_ops
+        from tensorflow.python.eager import context
+
+        x, settings = _image(random), _settings(random, dilated=False)
+        settings.pop("dilations")
+        settings["ksize"] = [1, *(int(one) for one in random.integers(1, 4, 2)), 1]
+        forward = "MaxPool" if "Max" in name else "AvgPool"
+        argument = {"MaxPool": "input", "AvgPool": "value"}[forward]
+        if what == "forward":
+            return [x], lambda raw, a: getattr(raw, name)(**{argument: a}, **settings)
+        with context.eager_mode():
+            y = np.array(getattr(raw_ops, forward)(**{argument: x}, **settings))
+        g = numbers(random, y.shape)
+        if forward == "MaxPool":
+            return [x, y, g], lambda raw, a, b, c: raw.MaxPoolGrad(orig_input=a, orig_output=b, grad=c, **settings)
+        return [g], lambda raw, c: raw.AvgPoolGrad(orig_input_shape=np.array(x.shape, np.int32), grad=c, **settings)
+
+    return case
+
+
+def batch_norm(name: str, random: Any) -> Any:
+    x = _image(random)
+    channels = x.shape[3]
+    scale, offset, mean = (numbers(random, (channels,)) for _ in range(3))
+    variance = numbers(random, (channels,), low=0.5, high=2.0)
+    training = bool(random.integers(0, 2))
+    more: dict[str, Any] = {"epsilon": 0.01, "is_training": training}
+    if name.endswith("V3") and training and random.integers(0, 2):
+        more["exponential_avg_factor"] = 0.25
+    if training and "exponential_avg_factor" not in more:
+        mean, variance = np.zeros(0, np.float32), np.zeros(0, np.float32)
+    return [x, scale, offset, mean, variance], lambda raw, *v: list(
+        getattr(raw, name)(x=v[0], scale=v[1], offset=v[2], mean=v[3], variance=v[4], **more)[:3]
+    )
+
+
+def batch_norm_grad(name: str, random: Any) -> Any:
+    """The gradient with the reserve that the forward op gives."""
+    x = _image(random)
+    g, (scale, offset) = numbers(random, x.shape), (numbers(random, (x.shape[3],)) for _ in range(2))
+    forward = name.replace("Grad", "")
+    empty = np.zeros(0, np.float32)
+
+    def both(raw: Any, a: Any, b: Any, c: Any, d: Any) -> list[Any]:
+        made = getattr(raw, forward)(x=a, scale=c, offset=d, mean=empty, variance=empty, epsilon=0.01)
+        reserve = {f"reserve_space_{number}": made[number + 2] for number in range(1, len(made) - 2)}
+        return list(getattr(raw, name)(y_backprop=b, x=a, scale=c, epsilon=0.01, **reserve)[:3])
+
+    return [x, g, scale, offset], both
+
+
+# Shapes and indices
+
+
+def _any(random: Any, least: int = 1) -> Any:
+    return numbers(random, shape_of(random, rank=int(random.integers(least, 5))))
+
+
+def _begin_and_size(random: Any, x: Any) -> tuple[list[int], list[int]]:
+    begin = [int(random.integers(0, n)) for n in x.shape]
+    return begin, [int(random.integers(1, n - b + 1)) for n, b in zip(x.shape, begin, strict=True)]
+
+
+def _slice(random: Any) -> Any:
+    x = _any(random)
+    begin, size = _begin_and_size(random, x)
+    return [x, np.array(begin, np.int32), np.array(size, np.int32)], {}
+
+
+def _strided(random: Any) -> Any:
+    x = numbers(random, shape_of(random, 5, int(random.integers(1, 4))))
+    begin, end, steps = [], [], []
+    for n in x.shape:
+        step = int(random.choice([-2, -1, 1, 2]))
+        first, last = sorted((int(random.integers(0, n)), int(random.integers(0, n))))
+        begin.append(last if step < 0 else first)
+        end.append(first if step < 0 else last + 1)
+        steps.append(step)
+    masks = {f"{name}_mask": int(random.integers(0, 2**x.ndim)) for name in ("begin", "end")}
+    masks["shrink_axis_mask"] = int(random.integers(0, 2)) << int(random.integers(0, x.ndim))
+    steps = [1 if masks["shrink_axis_mask"] >> axis & 1 else step for axis, step in enumerate(steps)]
+    return [x, *(np.array(one, np.int32) for one in (begin, end, steps))], masks
+
+
+def _strided_grad(name: str, random: Any) -> Any:
+    from tensorflow import raw_ops
+    from tensorflow.python.eager import context
+
+    (x, begin, end, steps), masks = _strided(random)
+    with context.eager_mode():
+        made = raw_ops.StridedSlice(input=x, begin=begin, end=end, strides=steps, **masks)
+    g = numbers(random, tuple(made.shape))
+    return [g], lambda raw, dy: raw.StridedSliceGrad(
+        shape=np.array(x.shape, np.int32), begin=begin, end=end, strides=steps, dy=dy, **masks
+    )
+
+
+def _pads(random: Any, most: int = 2) -> Any:
+    x = _any(random)
+    pairs = np.array([random.integers(0, min(most, n - 1 if most == 1 else most) + 1, 2) for n in x.shape], np.int32)
+    return x, pairs
+
+
+def _mirror(random: Any) -> Any:
+    x, pairs = _pads(random, 1)
+    return [x, pairs], {"mode": ("REFLECT", "SYMMETRIC")[int(random.integers(0, 2))]}
+
+
+def _mirror_grad(random: Any) -> Any:
+    (x, pairs), more = _mirror(random)
+    shape = tuple(n + int(pair.sum()) for n, pair in zip(x.shape, pairs, strict=True))
+    return [numbers(random, shape), pairs], more
+
+
+def _concat_operands(random: Any) -> tuple[list[Any], int]:
+    shape = list(shape_of(random, rank=int(random.integers(1, 5))))
+    axis, made = int(random.integers(0, len(shape))), []
+    for _ in range(int(random.integers(2, 4))):
+        shape[axis] = int(random.integers(1, 4))
+        made.append(numbers(random, tuple(shape)))
+    return made, axis
+
+
+def _concat(argument: str, where: str) -> Case:
+    def case(name: str, random: Any) -> Any:
+        operands, axis = _concat_operands(random)
+        return operands, lambda raw, *v: getattr(raw, name)(**{argument: list(v), where: np.int32(axis)})
+
+    return case
+
+
+def _gather(random: Any) -> Any:
+    x = _any(random)
+    batch = 0
+    axis = int(random.integers(batch, x.ndim))
+    indices = random.integers(0, x.shape[axis], shape_of(random, rank=int(random.integers(0, 3)))).astype(np.int32)
+    return [x, indices, np.int32(axis)], {}
+
+
+def _gather_batched(random: Any) -> Any:
+    x = numbers(random, shape_of(random, rank=3))
+    indices = random.integers(0, x.shape[1], (x.shape[0], 2)).astype(np.int32)
+    return [x, indices, np.int32(1)], {"batch_dims": 1}
+
+
+def _nd(random: Any) -> tuple[Any, Any, Any]:
+    """An array, indices into its first axes without repetition, and updates."""
+    x = numbers(random, shape_of(random, rank=3))
+    depth = int(random.integers(1, 4))
+    flat = random.permutation(int(np.prod(x.shape[:depth])))[: int(random.integers(1, 4))]
+    indices = np.stack(np.unravel_index(flat, x.shape[:depth]), -1).astype(np.int32)
+    return x, indices, numbers(random, (len(flat), *x.shape[depth:]))
+
+
+def _scatter_nd(name: str, random: Any) -> Any:
+    x, indices, updates = _nd(random)
+    shape = np.array(x.shape, np.int32)
+    return [indices, updates], lambda raw, a, b: raw.ScatterNd(indices=a, updates=b, shape=shape)
+
+
+def _segments(random: Any) -> Any:
+    x = _any(random)
+    return [x, random.integers(0, 5, x.shape[:1]).astype(np.int32), np.int32(5)], {}
+
+
+def _sorted_segments(random: Any) -> Any:
+    x = _any(random)
+    return [x, np.sort(random.integers(0, 3, x.shape[:1])).astype(np.int32)], {}
+
+
+def _blocks(random: Any) -> Any:
+    x = numbers(random, (2, 4, 6, int(random.integers(1, 3))))
+    return [x, np.array([2, 3], np.int32), np.array([[1, 1], [0, 3]], np.int32)], {}
+
+
+def _from_blocks(random: Any) -> Any:
+    x = numbers(random, (12, 3, 2, int(random.integers(1, 3))))
+    return [x, np.array([2, 3], np.int32), np.array([[1, 1], [0, 2]], np.int32)], {}
+
+
+def _rows(random: Any) -> tuple[int, int]:
+    return int(random.integers(1, 5)), int(random.integers(1, 6))
+
+
+def _sparse_entropy(random: Any) -> Any:
+    rows, classes = _rows(random)
+    return [numbers(random, (rows, classes)), random.integers(0, classes, rows).astype(np.int32)], {}
+
+
+def _entropy(random: Any) -> Any:
+    rows, classes = _rows(random)
+    return [numbers(random, (rows, classes)), numbers(random, (rows, classes), low=0.0)], {}
+
+
+def _top(random: Any) -> Any:
+    x = random.permutation(60)[: int(random.integers(3, 12))].astype(np.float32)
+    return [np.stack([x, x[::-1]]), np.int32(random.integers(1, len(x)))], {}
+
+
+def _in_top(random: Any) -> Any:
+    rows, classes = int(random.integers(1, 5)), 7
+    scores = np.stack([random.permutation(classes) for _ in range(rows)]).astype(np.float32)
+    return [scores, random.integers(0, classes, rows).astype(np.int32), np.int32(random.integers(1, 4))], {}
+
+
+def _matrices(random: Any, *, batched: bool = False) -> tuple[Any, Any, bool, bool]:
+    m, k, n = (int(one) for one in random.integers(1, 5, 3))
+    left, right = bool(random.integers(0, 2)), bool(random.integers(0, 2))
+    batch = (int(random.integers(1, 4)),) if batched else ()
+    a, b = numbers(random, (*batch, m, k)), numbers(random, (*batch, k, n))
+    return (np.swapaxes(a, -1, -2) if left else a), (np.swapaxes(b, -1, -2) if right else b), left, right
+
+
+def _matmul(random: Any) -> Any:
+    a, b, left, right = _matrices(random)
+    return [a, b], {"transpose_a": left, "transpose_b": right}
+
+
+def _batch_matmul(**more: Any) -> Callable[[Any], Any]:
+    def make(random: Any) -> Any:
+        a, b, left, right = _matrices(random, batched=True)
+        return [a, b], {"adj_x": left, "adj_y": right, **more}
+
+    return make
+
+
+def _like(name: str, random: Any) -> Any:
+    x = _any(random, 0)
+    return [x], lambda raw, a: getattr(raw, name)(x=a) + 0 * a
+
+
+def _positive(random: Any) -> Any:
+    return numbers(random, shape_of(random), low=0.5, high=3.0)
+
+
+def _accumulated(name: str, random: Any) -> Any:
+    """TensorFlow's own kernel is made only when it rewrites a graph."""
+    from tensorflow.python.eager import context
+
+    x = _fixed(random)
+
+    def both(raw: Any, a: Any, b: Any) -> Any:
+        if context.executing_eagerly():
+            return raw.AddN(inputs=[a, b])
+        return raw.AccumulateNV2(inputs=[a, b], shape=list(x.shape))
+
+    return [x, x + 1], both
+
+
+def _sizes(name: str, random: Any) -> Any:
+    x = _any(random, 0)
+    if name == "ShapeN":
+        return [x], lambda raw, a: [*raw.ShapeN(input=[a, a])]
+    return [x], lambda raw, a: getattr(raw, name)(input=a)
+
+
+def _fixed(random: Any) -> Any:
+    shape = shape_of(random, rank=int(random.integers(1, 5)))
+    return numbers(random, shape)
+
+
+CASES: dict[str, Case] = {
+    **{
+        name: elementwise(1)
+        for name in (
+            "Abs", "Asinh", "Atan", "Ceil", "Cos", "Cosh", "Elu", "Erf", "Erfc", "Exp", "Expm1",
+            "Floor", "IsFinite", "IsInf", "IsNan", "Neg", "Relu", "Relu6", "Rint", "Round", "Selu", "Sigmoid", "Sign",
+            "Sin", "Sinh", "Softplus", "Softsign", "Square", "Tan", "Tanh",
+        )
+    },
+    **{name: elementwise(1, low=-0.9, high=0.9) for name in ("Acos", "Asin", "Atanh")},
+    **{name: elementwise(1, low=1.1, high=3.0) for name in ("Acosh",)},
+    **{name: elementwise(1, low=0.3, high=3.0) for name in ("Inv", "Log", "Log1p", "Reciprocal", "Rsqrt", "Sqrt")},
+    **{
+        name: elementwise(2, spread=True)
+        for name in (
+            "Add", "AddV2", "Atan2", "DivNoNan", "Equal", "Greater", "GreaterEqual", "Less", "LessEqual", "Maximum",
+            "Minimum", "Mul", "MulNoNan", "NotEqual", "SquaredDifference", "Sub", "Xdivy",
+        )
+    },
+    **{name: elementwise(2, low=0.5, high=3.0, spread=True) for name in ("Div", "FloorDiv", "FloorMod", "Mod", "Pow",
+       "RealDiv", "TruncateMod", "Xlog1py", "Xlogy")},
+    **{
+        name: elementwise(2)
+        for name in (
+            "EluGrad", "LeakyReluGrad", "Relu6Grad", "ReluGrad", "SeluGrad", "SigmoidGrad", "SoftplusGrad",
+            "SoftsignGrad", "TanhGrad", "ReciprocalGrad", "InvGrad",
+        )
+    },
+    **{name: elementwise(2, low=0.5, high=2.0) for name in ("RsqrtGrad", "SqrtGrad")},
+    **{name: elementwise(2, "i", 0, 9) for name in ("BitwiseAnd", "BitwiseOr", "BitwiseXor")},
+    **{name: elementwise(2, "i", 0, 4) for name in ("LeftShift", "RightShift")},
+    **{name: elementwise(2, "b", spread=True) for name in ("LogicalAnd", "LogicalOr")},
+    **{name: reduction() for name in ("EuclideanNorm", "Max", "Mean", "Min", "Prod", "Sum")},
+    **{name: reduction("b") for name in ("All", "Any")},
+    "CheckNumerics": call(lambda r: ([_fixed(r)], {"message": "finite"})),
+    **dict.fromkeys(("OnesLike", "ZerosLike"), _like),
+    **dict.fromkeys(("Rank", "Shape", "ShapeN", "Size"), _sizes),
+    "AccumulateNV2": _accumulated,
+    "AddN": listed(lambda r: ([_v := _fixed(r), _v + 1, _v * 2], {}), "inputs"),
+    "ApproximateEqual": elementwise(2, tolerance=0.5),
+    "ArgMax": call(lambda r: ([_any(r), np.int32(-1)], {}), 1),
+    "ArgMin": call(lambda r: ([_any(r), np.int32(0)], {}), 1),
+    "AvgPool": pool("forward"),
+    "AvgPoolGrad": pool("backward"),
+    "BatchMatMul": call(_batch_matmul()),
+    "BatchMatMulV2": call(_batch_matmul()),
+    "BatchMatMulV3": call(_batch_matmul(Tout=np.float32)),
+    "BatchToSpaceND": call(_from_blocks, 1),
+    "BiasAdd": call(lambda r: ([_v := numbers(r, shape_of(r, rank=4)), numbers(r, _v.shape[-1:])], {})),
+    "BiasAddGrad": call(lambda r: ([numbers(r, shape_of(r, rank=4))], {})),
+    "BroadcastTo": call(lambda r: ([numbers(r, (1, 3)), np.array([2, 4, 3], np.int32)], {}), 1),
+    "Cast": call(lambda r: ([numbers(r, shape_of(r), low=0)], {"DstT": r.choice(np.array([np.int32, np.bool_]))})),
+    "ClipByValue": call(lambda r: ([_fixed(r), np.float32(-0.5), np.float32(0.5)], {})),
+    "Concat": _concat("values", "concat_dim"),
+    "ConcatV2": _concat("values", "axis"),
+    "Conv2D": convolution("forward"),
+    "Conv2DBackpropFilter": convolution("filter"),
+    "Conv2DBackpropInput": convolution("input"),
+    "Conv3D": call(lambda r: ([numbers(r, (2, 4, 5, 4, 2)), numbers(r, (2, 3, 2, 2, 3))],
+                              {"strides": [1, 1, 2, 1, 1], "padding": ("SAME", "VALID")[int(r.integers(0, 2))]})),
+    "Cumprod": call(lambda r: ([_any(r), np.int32(0)], {"exclusive": bool(r.integers(0, 2))}), 1),
+    "Cumsum": call(lambda r: ([_any(r), np.int32(-1)], {"reverse": bool(r.integers(0, 2))}), 1),
+    "DepthToSpace": call(lambda r: ([numbers(r, (2, 3, 2, 8))], {"block_size": 2})),
+    "DepthwiseConv2dNative": convolution("forward", deep=True),
+    "DepthwiseConv2dNativeBackpropFilter": convolution("filter", deep=True),
+    "DepthwiseConv2dNativeBackpropInput": convolution("input", deep=True),
+    "Diag": call(lambda r: ([numbers(r, (4,))], {})),
+    "Einsum": listed(lambda r: ([numbers(r, (2, 3, 4)), numbers(r, (4, 5))], {"equation": "abc,cd->bad"}), "inputs"),
+    "EnsureShape": call(lambda r: ([numbers(r, (2, 3))], {"shape": [2, 3]})),
+    "ExpandDims": call(lambda r: ([_any(r), np.int32(r.integers(-2, 2))], {}), 1),
+    "Fill": lambda name, r: ([numbers(r, ())], lambda raw, v: raw.Fill(dims=np.array([2, 3], np.int32), value=v)),
+    "FusedBatchNorm": batch_norm,
+    "FusedBatchNormGrad": batch_norm_grad,
+    "FusedBatchNormGradV2": batch_norm_grad,
+    "FusedBatchNormGradV3": batch_norm_grad,
+    "FusedBatchNormV2": batch_norm,
+    "FusedBatchNormV3": batch_norm,
+    "Gather": call(lambda r: ([_any(r), np.zeros(2, np.int32)], {})),
+    "GatherNd": call(lambda r: (list(_nd(r)[:2]), {})),
+    "GatherV2": call(lambda r: (_gather if r.integers(0, 2) else _gather_batched)(r), 2),
+    "Identity": call(lambda r: ([_fixed(r)], {})),
+    "IdentityN": listed(lambda r: ([_fixed(r), _fixed(r)], {}), "input"),
+    "InTopKV2": call(_in_top, 2),
+    "Invert": elementwise(1, "i", -5, 5),
+    "L2Loss": call(lambda r: ([_fixed(r)], {})),
+    "LRN": call(lambda r: ([numbers(r, (2, 3, 3, 7))], {"depth_radius": 2, "bias": 1.5, "alpha": 0.3, "beta": 0.6})),
+    "LeakyRelu": elementwise(1, alpha=0.3),
+    "LogSoftmax": call(lambda r: ([numbers(r, _rows(r))], {})),
+    "LogicalNot": elementwise(1, "b"),
+    "MatMul": call(_matmul),
+    "MatrixBandPart": call(lambda r: ([numbers(r, (2, 4, 5)), *r.integers(-1, 4, 2).astype(np.int32)], {}), 1),
+    "MatrixDiag": call(lambda r: ([numbers(r, (2, 4))], {})),
+    "MatrixDiagPart": call(lambda r: ([numbers(r, (2, 4, 3))], {})),
+    "MaxPool": pool("forward"),
+    "MaxPoolGrad": pool("backward"),
+    "MirrorPad": call(_mirror, 1),
+    "MirrorPadGrad": call(_mirror_grad, 1),
+    "OneHot": call(lambda r: ([r.integers(-1, 5, shape_of(r, rank=2)).astype(np.int32), np.int32(4), np.float32(2),
+                               np.float32(-1)], {"axis": int(r.integers(-1, 3))}), 1),
+    "Pack": listed(lambda r: ([_v := _fixed(r), _v + 1], {"axis": int(r.integers(-1, 2))}), "values"),
+    "Pad": call(lambda r: (list(_pads(r)), {}), 1),
+    "PadV2": call(lambda r: ([*_pads(r), np.float32(1.5)], {}), 1),
+    "PreventGradient": call(lambda r: ([_fixed(r)], {})),
+    "Reshape": call(lambda r: ([numbers(r, (2, 3, 4)), np.array([4, -1], np.int32)], {}), 1),
+    "ReverseV2": call(lambda r: ([numbers(r, shape_of(r, rank=3)), np.array([0, 2], np.int32)], {}), 1),
+    "Roll": call(lambda r: ([numbers(r, (4, 5)), np.array([1, -2], np.int32), np.array([0, 1], np.int32)], {}), 1),
+    "ScatterNd": _scatter_nd,
+    "SegmentSum": call(_sorted_segments, 1),
+    "Select": call(lambda r: ([numbers(r, (3,), "b"), numbers(r, (3, 2)), numbers(r, (3, 2))], {})),
+    "SelectV2": call(lambda r: ([numbers(r, (3, 1), "b"), numbers(r, (3, 2)), numbers(r, (2,))], {})),
+    "Slice": call(_slice, 1),
+    "Snapshot": call(lambda r: ([_fixed(r)], {})),
+    "Softmax": call(lambda r: ([numbers(r, _rows(r))], {})),
+    "SoftmaxCrossEntropyWithLogits": call(_entropy),
+    "SpaceToBatchND": call(_blocks, 1),
+    "SpaceToDepth": call(lambda r: ([numbers(r, (2, 4, 6, 3))], {"block_size": 2})),
+    "SparseSoftmaxCrossEntropyWithLogits": call(_sparse_entropy),
+    "Split": lambda name, r: ([numbers(r, (2, 6))], lambda raw, v: raw.Split(axis=np.int32(1), value=v, num_split=3)),
+    "SplitV": lambda name, r: (
+        [numbers(r, (2, 6))],
+        lambda raw, v: raw.SplitV(value=v, size_splits=np.array([1, -1, 2], np.int32), axis=np.int32(1), num_split=3),
+    ),
+    "Squeeze": call(lambda r: ([numbers(r, (1, 3, 1, 2))], {"axis": [[], [0], [2]][int(r.integers(0, 3))]})),
+    "StopGradient": call(lambda r: ([_fixed(r)], {})),
+    "StridedSlice": call(_strided, 1),
+    "StridedSliceGrad": _strided_grad,
+    "TensorScatterAdd": call(lambda r: (list(_nd(r)), {})),
+    "TensorScatterSub": call(lambda r: (list(_nd(r)), {})),
+    "TensorScatterUpdate": call(lambda r: (list(_nd(r)), {})),
+    "Tile": call(lambda r: ([numbers(r, (2, 3)), r.integers(1, 4, 2).astype(np.int32)], {}), 1),
+    "TopKV2": call(_top, 1),
+    "Transpose": call(lambda r: ([numbers(r, shape_of(r, rank=4)), r.permutation(4).astype(np.int32)], {}), 1),
+    "TruncateDiv": elementwise(2, "i", 1, 9),
+    "Unpack": call(lambda r: ([numbers(r, (3, 2, 3))], {"num": 3, "axis": int(r.integers(0, 2)) * 2})),
+    "UnsortedSegmentSum": call(_segments, 2),
+}  # fmt: skip

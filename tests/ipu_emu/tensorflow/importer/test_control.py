@@ -1,0 +1,73 @@
+"""Rules of control flow: functions, branches, loops and lists, against TensorFlow on the CPU."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_a_branch_may_change_variables(tf: Any, run: Any, sign: float) -> None:
+    def program(x: Any) -> Any:
+        v = tf.get_variable("v", initializer=np.float32(3), use_resource=True)
+
+        def up() -> Any:
+            with tf.control_dependencies([v.assign_add(2.0)]):
+                return x * 10.0
+
+        made = tf.cond(tf.reduce_sum(x) > 0, up, lambda: x - 1.0)
+        with tf.control_dependencies([made]):
+            return made, v.read_value()
+
+    made, value = run(program, np.array([sign, 2 * sign], np.float32))
+    np.testing.assert_array_equal(made, [10, 20] if sign > 0 else [-2, -3])
+    assert value == (5 if sign > 0 else 3)
+
+
+@pytest.mark.parametrize("index", [0, 1, 2, 7])
+def test_a_case_selects_a_branch_by_number(tf: Any, run: Any, index: int) -> None:
+    def program(number: Any) -> Any:
+        return tf.switch_case(number, [lambda: tf.constant(1.0), lambda: tf.constant(2.0), lambda: tf.constant(3.0)])
+
+    assert run(program, np.array(index, np.int32))[0] == min(index, 2) + 1
+
+
+def test_loops_and_lists_of_a_recurrent_network_with_gradients(tf: Any, ipu: Any, run: Any) -> None:
+    random = np.random.default_rng(0)
+    x, w = random.normal(size=(2, 5, 3)).astype(np.float32), random.normal(size=(7, 16)).astype(np.float32)
+
+    def program(given: Any, weights: Any) -> Any:
+        def step(state: Any, now: Any) -> Any:
+            h, c = state
+            i, f, o, g = tf.split(tf.matmul(tf.concat([now, h], 1), weights), 4, 1)
+            c = tf.sigmoid(f) * c + tf.sigmoid(i) * tf.tanh(g)
+            return tf.sigmoid(o) * tf.tanh(c), c
+
+        zeros = tf.zeros([2, 4])
+        h, _ = tf.scan(step, tf.transpose(given, [1, 0, 2]), initializer=(zeros, zeros))
+        loss = tf.reduce_sum(h * h)
+        return [h, *tf.gradients(loss, [given, weights])]
+
+    found = run(program, x, w)
+    with tf.Graph().as_default(), tf.Session() as session:
+        expected = session.run(program(tf.constant(x), tf.constant(w)))
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_a_loop_whose_length_is_computed_is_refused_by_name(tf: Any, tensorflow: Any, run: Any) -> None:
+    def program(x: Any) -> Any:
+        return tf.while_loop(lambda v: v < 5.0, lambda v: v * 2.0, [x])
+
+    with pytest.raises(tensorflow.v2.errors.UnimplementedError, match=r"While at while.*number of iterations"):
+        run(program, np.array(1, np.float32))
+
+
+def test_an_op_without_a_rule_is_named_with_its_scope_and_line(tf: Any, tensorflow: Any, run: Any) -> None:
+    def program(x: Any) -> Any:
+        with tf.name_scope("mine"):
+            return tf.unique(x)[0]
+
+    pattern = r"Unique at .*mine/Unique, .*test_control.py:\d+: the emulated IPU has no such op"
+    with pytest.raises(tensorflow.v2.errors.UnimplementedError, match=pattern):
+        run(program, np.array([1, 1, 2], np.float32))

@@ -1,0 +1,55 @@
+"""Rules: each against TensorFlow's own kernel on the CPU, on operands of many shapes."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.ipu_emu.tensorflow.importer.rule_cases import CASES
+
+#: Rules that other tests compare: of variables in test_updates, of control flow in test_control, of random numbers in
+#: test_random; and rules that have no result to compare.
+ELSEWHERE = {
+    "control": {
+        "Case", "EmptyTensorList", "If", "NoOp", "PartitionedCall", "StatefulPartitionedCall", "StatelessCase",
+        "StatelessIf", "StatelessWhile", "TensorListElementShape", "TensorListFromTensor", "TensorListGetItem",
+        "TensorListLength", "TensorListPopBack", "TensorListPushBack", "TensorListReserve", "TensorListSetItem",
+        "TensorListStack", "While", "Assert",
+    },
+    "random": {
+        "Multinomial", "RandomStandardNormal", "RandomUniform", "RandomUniformInt", "StatelessRandomNormalV2",
+        "StatelessRandomUniformV2", "StatelessTruncatedNormalV2", "TruncatedNormal",
+    },
+}  # fmt: skip
+UPDATES = ("Resource", "Assign", "ReadVariableOp", "VarIsInitializedOp", "VariableShape", "_ReadVariablesOp")
+TIMES = 3
+
+
+def test_every_rule_is_compared(tensorflow: Any) -> None:
+    from ipu_emu.tensorflow.importer.rules.table import RULES
+
+    elsewhere = {name for names in ELSEWHERE.values() for name in names}
+    elsewhere |= {name for name in RULES if name.startswith(UPDATES)}
+    assert set(RULES) == set(CASES) | elsewhere
+
+
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_a_rule_computes_what_tensorflow_computes(tf: Any, tensorflow: Any, run: Any, full: bool, name: str) -> None:
+    from tensorflow.python.eager import context
+
+    raw = tensorflow.v2.raw_ops
+    for seed in range(20 if full else TIMES):
+        random = np.random.default_rng([seed, *name.encode()])
+        operands, compute = CASES[name](name, random)
+        with context.eager_mode():
+            expected = flat(compute(raw, *(tf.constant(one) for one in operands)))
+        found = run(lambda *values, compute=compute: flat(compute(raw, *values)), *map(np.asarray, operands))
+        assert len(found) == len(expected)
+        for one, other in zip(found, expected, strict=True):
+            other = np.asarray(other)
+            assert one.shape == other.shape
+            np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-5, err_msg=f"{name}, seed {seed}")
+
+
+def flat(made: Any) -> list[Any]:
+    return list(made) if isinstance(made, list | tuple) else [made]
