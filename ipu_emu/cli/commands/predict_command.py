@@ -27,6 +27,8 @@ Examples
   ipu-emu predict bert-large --length 512 --masked 76 --packing 2 --batch 2 --accumulation 192 --ipus 4 \\
       --replicas 4 --layers 3,7,7,7 --recompute --optimiser lamb --shared states --off-chip states
   ipu-emu predict resnet50 --replicas 128 --batch 20 --accumulation 2 --recompute --what-if gw-links=x2
+  ipu-emu predict bert-large --search --system bow-pod64 --global-batch 4608 --optimiser lamb
+  ipu-emu predict resnet50 --sweep replicas=1..64x2 --sweep batch=1..24 --recompute --output map.svg
   ipu-emu predict gpt2 --ipus 4 --replicas 16 --accumulation 512 --recompute --optimiser adam --output gpt2.html
 
 \b
@@ -57,6 +59,9 @@ def _list(context: click.Context, parameter: click.Parameter, value: bool) -> No
 @click.option(
     "--what-if", "changes", multiple=True, metavar="GW-LINKS=X2", help="Also with another rate; may be repeated."
 )
+@click.option("--sweep", "sweeps", multiple=True, metavar="BATCH=1..8", help="All these values; may be repeated.")
+@click.option("--search", is_flag=True, help="The best of all configurations of the system that fit.")
+@click.option("--top", type=click.IntRange(1), default=10, show_default=True, help="Rows of --search.")
 @click.option("--explain", is_flag=True, help="Show memory, calibration, and what each rate would give.")
 @click.option(
     "--unknown", type=float, default=10.0, show_default=True, help="How much smaller unknown parameters may be."
@@ -71,6 +76,9 @@ def predict(
     calibration: str | None,
     anchor: str | None,
     changes: tuple[str, ...],
+    sweeps: tuple[str, ...],
+    search: bool,
+    top: int,
     explain: bool,
     unknown: float,
     output: Path | None,
@@ -84,6 +92,11 @@ def predict(
     if not unknown >= 1:
         raise EmulatorError(f"--unknown {unknown:g} is not possible; use at least 1")
     asked = [what_if_factors([text]) for text in changes]
+    if search or sweeps:
+        if (search and sweeps) or asked or explain or anchor:
+            raise EmulatorError("--search and --sweep go without each other, --what-if, --explain, --anchor")
+        _many(model, calibration, sweeps, top, output, form, options)
+        return
     made = _predicted(model, calibration, anchor, unknown, options)
     found = facts(made)
     if asked or explain or output is not None:
@@ -98,6 +111,46 @@ def predict(
         from ipu_emu.cli.output.prediction_text import text
 
         click.echo(text(found, explain=explain))
+
+
+#: Columns of a sweep that are options of the same name.
+_NUMBERS = ("replicas", "ipus", "batch", "accumulation")
+
+
+def _many(
+    model: str,
+    calibration: str | None,
+    sweeps: tuple[str, ...],
+    top: int,
+    output: Path | None,
+    form: str,
+    options: dict[str, Any],
+) -> None:
+    """Search, or go through the values of the sweeps."""
+    from ipu_emu.cli.output.search_report import picture, search_facts, search_text, sweep_facts, sweep_text
+    from ipu_emu.predict.search import search as searched
+    from ipu_emu.predict.search import sweep, sweep_values
+
+    axes = dict(sweep_values(text) for text in sweeps)
+    wanted = None if axes else options.pop("global_batch", None)
+    first = {name: values[0] for name, values in axes.items() if name in _NUMBERS}
+    base = {"global_batch": None, "replicas": options["bn_span"]} if not axes else {}
+    job, _ = job_of(model, **(options | base | first))
+    profile = profile_named(calibration)
+    if axes:
+        found = sweep_facts(f"{model}, {', '.join(sweeps)}", sweep(job, profile, axes))
+        text = sweep_text(found) if form == "text" else ""
+    else:
+        every = searched(job, profile, global_batch=wanted)
+        title = f"{model} on {job.system.name}" + (f", global batch {wanted:,.0f}" if wanted else "")
+        found = search_facts(title, every, top)
+        text = search_text(found)
+    if output is not None:
+        write(output, picture(output, found, axes or None))
+    if form == "json":
+        print_json(found)
+    else:
+        click.echo(text)
 
 
 def _predicted(

@@ -106,3 +106,32 @@ def test_a_calibration_is_written_and_used(tmp_path: Path) -> None:
     found = json.loads(run(f"{RESNET} --calibration {profile} --format json").stdout)
     assert found["step_seconds"] == pytest.approx(0.10832, rel=0.02)
     assert found["calibration"]["rows"] == 1
+
+
+def test_a_search_as_text_json_and_picture(tmp_path: Path) -> None:
+    command = "predict bert-base --search --system pod16 --global-batch 512 --optimiser adam"
+    assert "= ties" in run(f"{command} --top 3").stdout
+    page = tmp_path / "search.html"
+    found = json.loads(run(f"{command} --format json --top 3 --output {page}").stdout)
+    assert len(found["rows"]) == 3
+    assert {row["global_batch_samples"] for row in found["rows"]} == {512}
+    (data,) = re.findall(r'id="facts">\n(.*?)\n</script>', page.read_text(), flags=re.DOTALL)
+    assert json.loads(data) == found
+
+
+def test_a_sweep_is_drawn_with_what_does_not_fit(tmp_path: Path) -> None:
+    map_, curve = tmp_path / "map.svg", tmp_path / "curve.svg"
+    done = run(f"predict resnet50 --sweep replicas=1..16x2 --sweep batch=8..20 --format json --output {map_}")
+    verdicts = [row["verdict"] for row in json.loads(done.stdout)["rows"]]
+    assert len(verdicts) == 5 * 13
+    assert map_.read_text().count("<rect") == 1 + 65
+    assert "does not fit" in verdicts
+    assert "does not fit</title>" in map_.read_text()
+    assert run(f"predict resnet50 --sweep replicas=1..16x2 --output {curve}").exit_code == 0
+    assert "samples/s" in curve.read_text()
+
+
+def test_sweep_and_search_exclude_each_other() -> None:
+    done = run("predict resnet50 --search --sweep batch=1,2")
+    assert done.exit_code == 2
+    assert "go without each other" in done.stderr

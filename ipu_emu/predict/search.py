@@ -1,0 +1,277 @@
+"""Search: all configurations of a job on a system, or all combinations of given values, computed as arrays.
+
+A search goes through IPUs per replica, replicas, micro-batch, accumulation, recomputation, sharded states and states
+in Streaming Memory; what does not fit the memory is left out. Configurations whose difference is within the error of
+predictions are a tie: the rank of one is 1 + the number of those that are better beyond that error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import exp
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ipu_emu.errors import EmulatorError
+from ipu_emu.predict import memory
+from ipu_emu.predict.job import Job, smallest_pod
+from ipu_emu.predict.model import NOMINAL, Shape, StepModel, placed
+from ipu_emu.predict.profile import Profile
+
+__all__ = ["COLUMNS", "Configurations", "search", "sweep", "sweep_values"]
+
+Values = NDArray[Any]
+
+COLUMNS = ("ipus", "replicas", "batch", "accumulation", "recompute", "shared", "off_chip")
+_ARRAYS = COLUMNS[1:]
+_NINETY = 1.645
+_IPUS = (1, 2, 4, 8, 16)
+_MOST_BATCH, _MOST = 256, 5_000_000
+
+
+@dataclass(frozen=True)
+class Configurations:
+    """``columns`` by the names of ``COLUMNS``, and predictions for each row; ``spread`` is that of a logarithm."""
+
+    columns: Mapping[str, Values]
+    throughput: Values
+    global_batch: Values
+    low: Values
+    limit: float
+    high: Values
+    spread: float
+    examined: int
+
+    def __len__(self) -> int:
+        return len(self.throughput)
+
+    @property
+    def verdicts(self) -> Values:
+        found: Values = memory.verdict(self.low, self.high, self.limit)
+        return found
+
+    def only(self, rows: Values) -> Configurations:
+        """The rows with these numbers, or where a mask is true."""
+        columns = {name: values[rows] for name, values in self.columns.items()}
+        parts = (self.throughput[rows], self.global_batch[rows], self.low[rows])
+        return Configurations(columns, *parts, self.limit, self.high[rows], self.spread, self.examined)
+
+    def ranked(self) -> Configurations:
+        """Fastest first; of equals the one with the smaller global batch."""
+        return self.only(np.lexsort((self.global_batch, -self.throughput)))
+
+    @property
+    def ranks(self) -> Values:
+        """The rank of each row of a ranked table; ties share one."""
+        width = exp(_NINETY * self.spread)
+        better = np.searchsorted(-self.throughput, -self.throughput * width, side="left")
+        return 1 + better
+
+    def pareto(self) -> Configurations:
+        """The rows that no other beats in throughput with at most their global batch, by global batch."""
+        order = np.lexsort((-self.throughput, self.global_batch))
+        best = np.maximum.accumulate(self.throughput[order])
+        leads = np.concatenate([[True], best[1:] > best[:-1]]) if len(order) else np.zeros(0, bool)
+        return self.only(order[leads])
+
+    def rows(self, count: int) -> list[dict[str, Any]]:
+        """The first rows as plain data."""
+        verdicts, ranks = self.verdicts, self.ranks
+        return [
+            {name: self.columns[name][row].item() for name in self.columns}
+            | {
+                "rank": int(ranks[row]),
+                "samples_per_second": float(self.throughput[row]),
+                "global_batch_samples": float(self.global_batch[row]),
+                "low_bytes": float(self.low[row]),
+                "high_bytes": float(self.high[row]),
+                "verdict": str(verdicts[row]),
+            }
+            for row in range(min(count, len(self)))
+        ]
+
+
+def search(job: Job, profile: Profile | None, *, global_batch: float | None = None) -> Configurations:
+    """All configurations of ``job`` on its system that may fit; raise EmulatorError if there is none."""
+    found = [
+        _evaluated(model, profile, grid)
+        for ipus in _IPUS
+        if ipus <= job.system.ipus
+        for model in _models(job, ipus)
+        for grid in [_grid(model.job, global_batch)]
+        if len(grid["replicas"])
+    ]
+    if not found:
+        raise EmulatorError(
+            f"no micro-batch and accumulation make a global batch of {global_batch:g} on {job.system.name}; "
+            f"use a multiple of {job.packing:g} times a power of two"
+        )
+    every = _joined(found)
+    fits = every.only(every.low <= every.limit)
+    if not len(fits):
+        raise EmulatorError(
+            f"no configuration of {job.model} fits {job.system.name}; try a smaller length, a larger replica, or "
+            "--optimiser with fewer states"
+        )
+    return _best_placements(fits).ranked()
+
+
+def _models(job: Job, ipus: int) -> list[StepModel]:
+    """The job on ``ipus`` IPUs per replica, placed by time and by memory."""
+    if job.bn_span * ipus > job.system.ipus:
+        return []
+    base = replace(job, ipus=ipus, replicas=job.bn_span, layers=(), embedding_ipu=0, off_chip=(), shared=())
+    made = [placed(replace(base, batch=batch, recompute=True)) for batch in ((1, 16) if ipus > 1 else (1,))]
+    unique = {model.work.placement: model for model in made}
+    return [replace(model, job=base) for model in unique.values()]
+
+
+def _grid(job: Job, global_batch: float | None) -> dict[str, Values]:
+    """Every value of every column, as arrays of one length."""
+    counts = [1 << power for power in range(job.system.ipus.bit_length())]
+    replicas = np.array([n for n in counts if n * job.ipus <= job.system.ipus and n % job.bn_span == 0], int)
+    batch = np.arange(1, _MOST_BATCH + 1)
+    states = bool(memory.state_bytes(job)) and job.training
+    flags = [np.array([False, True])] * 3 if job.training else [np.array([False])] * 3
+    if not states:
+        flags[1] = flags[2] = np.array([False])
+    if global_batch is None:
+        some = sorted({round(2 ** (power / 2)) for power in range(27)})
+        axes = list(np.meshgrid(replicas, batch, np.array(some), *flags, indexing="ij"))
+    else:
+        axes = list(np.meshgrid(replicas, batch, *flags, indexing="ij"))
+        exact = global_batch / (axes[0] * axes[1] * job.packing)
+        axes.insert(2, np.rint(exact).astype(int))
+        axes = [axis[(np.abs(exact - axes[2]) < 1e-9 * exact) & (axes[2] >= 1)] for axis in axes]
+    flat = {name: axis.ravel() for name, axis in zip(_ARRAYS, axes, strict=True)}
+    keep = ~(flat["shared"] & (flat["replicas"] == 1))
+    return {name: values[keep] for name, values in flat.items()}
+
+
+def _evaluated(model: StepModel, profile: Profile | None, grid: Mapping[str, Values]) -> Configurations:
+    """Throughput and memory of every row; memory first, terms only of what may fit."""
+    job = model.job
+    shape = Shape(**{name: grid[name] for name in _ARRAYS})
+    limit = float(job.system.generation.sram)
+    data = np.zeros(len(shape.replicas))
+    for ipu in range(job.ipus):
+        data = np.maximum(data, sum(memory.parts(job, model.work, ipu, **vars(shape)).values()))
+    low, high = (data + share * limit for share in memory.CODE)
+    rates = NOMINAL if profile is None else profile.rates(job.release)
+    step: Values = sum(model.terms(rates, shape).values())
+    samples = shape.replicas * shape.batch * shape.accumulation * job.packing
+    columns = {"ipus": np.full(len(step), job.ipus)} | {name: grid[name] for name in _ARRAYS}
+    spread = 0.0 if profile is None else profile.spread
+    return Configurations(columns, samples / step, samples, low, limit, high, spread, len(step))
+
+
+def _joined(found: Sequence[Configurations]) -> Configurations:
+    def all_of(values: Iterator[Values]) -> Values:
+        return np.concatenate(list(values))
+
+    columns = {name: all_of(each.columns[name] for each in found) for name in found[0].columns}
+    return Configurations(
+        columns,
+        all_of(each.throughput for each in found),
+        all_of(each.global_batch for each in found),
+        all_of(each.low for each in found),
+        found[0].limit,
+        all_of(each.high for each in found),
+        found[0].spread,
+        sum(each.examined for each in found),
+    )
+
+
+def _best_placements(found: Configurations) -> Configurations:
+    """Of configurations that differ in their placement only, the fastest."""
+    keys = np.stack([found.columns[name].astype(np.int64) for name in COLUMNS])
+    order = np.lexsort((-found.throughput, *keys))
+    ordered = keys[:, order]
+    new = np.concatenate([[True], (ordered[:, 1:] != ordered[:, :-1]).any(axis=0)])
+    return found.only(order[new])
+
+
+# ---------------------------------------------------------------- sweeps
+
+
+def sweep_values(text: str) -> tuple[str, list[int]]:
+    """``batch=1..8``, ``replicas=1,2,4`` or ``replicas=16..256x2`` as a name and its values."""
+    name, _, given = text.partition("=")
+    try:
+        if name not in COLUMNS or not given:
+            raise ValueError
+        values: list[int] = []
+        for part in given.split(","):
+            ends, _, factor = part.partition("x")
+            first, _, last = ends.partition("..")
+            values += _range(int(first), int(last or first), int(factor or 1))
+        if not values or min(values) < (0 if name in COLUMNS[4:] else 1):
+            raise ValueError
+        if name in COLUMNS[4:] and max(values) > 1:
+            raise ValueError
+    except ValueError:
+        raise EmulatorError(
+            f"--sweep {text} is not valid; write one of {', '.join(COLUMNS)} and numbers: batch=1..8, "
+            "replicas=1,2,4, replicas=16..256x2 (each twice the one before), recompute=0,1"
+        ) from None
+    return name, list(dict.fromkeys(values))
+
+
+def _range(first: int, last: int, factor: int) -> list[int]:
+    if last < first or (factor > 1 and first < 1) or last - first > 10**7:
+        raise ValueError
+    if factor == 1:
+        return list(range(first, last + 1))
+    values = [first]
+    while values[-1] * factor <= last:
+        values.append(values[-1] * factor)
+    return values
+
+
+def sweep(job: Job, profile: Profile | None, given: Mapping[str, Sequence[int]]) -> Configurations:
+    """All combinations of ``given`` values, in their order; the others are those of ``job``."""
+    own = {
+        "ipus": job.ipus,
+        "replicas": job.replicas,
+        "batch": job.batch,
+        "accumulation": job.accumulation,
+        "recompute": job.recompute,
+        "shared": "states" in job.shared,
+        "off_chip": "states" in job.off_chip,
+    }
+    axes = {name: list(given.get(name, [own[name]])) for name in COLUMNS}
+    total = 1
+    for values in axes.values():
+        total *= len(values)
+    if total > _MOST:
+        raise EmulatorError(f"--sweep asks for {total:,} configurations; use at most {_MOST:,}")
+    most = max(axes["replicas"]) * max(axes["ipus"])
+    system = job.system if most <= job.system.ipus else smallest_pod(most, job.system)
+    parts = []
+    for ipus in axes["ipus"]:
+        wrong = [count for count in axes["replicas"] if count % job.bn_span]
+        if wrong:
+            raise EmulatorError(f"--bn-span {job.bn_span} does not divide {wrong[0]} replicas; leave that number out")
+        layers = job.layers if ipus == job.ipus else ()
+        alone = replace(
+            job,
+            system=system,
+            ipus=ipus,
+            replicas=job.bn_span,
+            layers=layers,
+            embedding_ipu=min(job.embedding_ipu, ipus - 1),
+            off_chip=tuple(each for each in job.off_chip if each != "states"),
+            shared=tuple(each for each in job.shared if each != "states"),
+        )
+        grid = dict(zip(_ARRAYS, (axis.ravel() for axis in _mesh(axes)), strict=True))
+        parts.append(_evaluated(placed(alone), profile, grid))
+    return _joined(parts)
+
+
+def _mesh(axes: Mapping[str, Sequence[Any]]) -> list[Values]:
+    kinds = (int, int, int, bool, bool, bool)
+    arrays: list[Values] = [np.array(axes[name], kind) for name, kind in zip(_ARRAYS, kinds, strict=True)]
+    return list(np.meshgrid(*arrays, indexing="ij"))
