@@ -24,6 +24,12 @@ def body_input_kinds(
     kinds = [(tensor.dtype, tensor.shape) for tensor in operands if tensor is not None]
     if type == "Loop":
         return [(INT64, ()), (BOOL, ()), *kinds[len(kinds) - (len(operands) - 2) :]]
+    if type == "PackedDataBlock":
+        block, longest = int(attributes["callbackBatchSize"]), list(attributes["maxSequenceLengths"])
+        return [
+            (dtype, (block, int(most), *shape[1:]))
+            for (dtype, shape), most in zip(kinds[: 3 * len(longest) : 3], longest, strict=True)
+        ]
     if type != "Scan":
         return kinds if domain == GRAPHCORE else []
     states = len(kinds) - int(attributes["num_scan_inputs"])

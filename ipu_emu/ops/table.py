@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ipu_emu.ops.communication import collective_ops, memory_copy_ops, shard_ops
-from ipu_emu.ops.control import abort_and_print, call_and_if, loop_and_while, scan, unsupported
+from ipu_emu.ops.control import abort_and_print, call_and_if, loop_and_while, packed_data_block, scan, unsupported
 from ipu_emu.ops.core.op_definition import Registry
 from ipu_emu.ops.data_movement import constant_ops, padding, transpose_concat, trilu, views
 from ipu_emu.ops.elementwise import (
@@ -56,7 +56,7 @@ TABLE = Registry(
     module.OPS
     for family in (
         (collective_ops, memory_copy_ops, shard_ops),
-        (abort_and_print, call_and_if, loop_and_while, scan, unsupported),
+        (abort_and_print, call_and_if, loop_and_while, packed_data_block, scan, unsupported),
         (constant_ops, padding, transpose_concat, trilu, views),
         (activations, arithmetic, cast, comparison, fused_elementwise, math_functions),
         (affine_grid, depth_to_space, non_max_suppression, normalize_image, resize),

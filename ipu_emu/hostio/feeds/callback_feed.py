@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ipu_emu.errors import SessionError
+from ipu_emu.errors import EmulatorError, SessionError
 from ipu_emu.graph import Tensor
 from ipu_emu.hostio.feeds.array_feed import check_output_array, is_converted
 
@@ -49,6 +49,7 @@ class CallbackFeed:
         if chunk is None:
             raise SessionError(f"[StepIOSplitter] IStepIO unexpectedly did not provide input data for tensor {id}")
         chunk = np.asarray(chunk)
+        _check_contiguous(id, chunk, "input")
         tensor = self._tensors[id]
         if chunk.size != tensor.nelms:
             raise SessionError(f"The input callback gave {chunk.size} elements for {tensor}; give {tensor.nelms}")
@@ -61,6 +62,7 @@ class CallbackFeed:
         """Store the next chunk of an output."""
         chunk = self._output(id)
         check_output_array(id, chunk)
+        _check_contiguous(id, chunk, "output")
         is_converted(id, chunk.dtype, self._tensors[id].dtype)
         if chunk.size != value.size:
             raise SessionError(
@@ -68,3 +70,12 @@ class CallbackFeed:
             )
         np.copyto(chunk.reshape(value.shape), value, casting="unsafe")
         self._output_complete(id)
+
+
+def _check_contiguous(id: str, array: NDArray[Any], direction: str) -> None:
+    if not array.flags.c_contiguous:
+        raise EmulatorError(
+            f"PyStepIOCallback is unable to use the numpy {direction} array for tensor '{id}' as it is not "
+            "c-contiguous (a data conversion here could have a significant impact on performance and hence is not "
+            "allowed)"
+        )

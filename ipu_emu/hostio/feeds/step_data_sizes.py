@@ -20,7 +20,9 @@ def check_sizes(feed: ArrayFeed, executable: Executable, broadcast: frozenset[st
     everything = step.batches * step.accumulation * step.replicas
     for id in feed.inputs:
         _check_input_known(id, executable)
-    for tensor in executable.inputs:
+    # A weight may be named like an input: its array is checked, and not read.
+    weights = [executable.graph.tensors[id] for id in feed.inputs if executable.graph.tensors[id].role.is_variable]
+    for tensor in (*executable.inputs, *weights):
         needed = tensor.nelms * everything // (step.replicas if tensor.id in broadcast else 1)
         found = feed.input_elements(tensor.id)
         if found != needed:
@@ -41,7 +43,7 @@ def _check_input_known(id: str, executable: Executable) -> None:
             f"But there is no Tensor named {id} in the Ir's main Graph, and it does not exist in the original ONNX "
             "Model."
         )
-    if tensors[id].role.value != "input":
+    if tensors[id].role.value not in ("input", "weight"):
         raise SessionError(
             f"The tensor '{id}' has been provided as one of the inputs to the stepIO, but it is not registered as "
             "one of the inputs to the model. Please check this tensor and your stepIO."

@@ -21,13 +21,21 @@ def _shape(node: Node) -> OutputTypes:
 
 
 def _expand(graph: Graph, op: Op) -> list[Op]:
+    """The diagonal may be computed in the step."""
     node, rewrite = input_node(graph, op), Rewrite(graph, op)
-    x, k = node.input(0), int(np.asarray(node.attribute_or_constant("k", 1, 0)).reshape(()))
+    x, upper = node.input(0), bool(node.attribute("upper", 1))
     rows, columns = np.indices(x.shape[-2:])
-    kept = columns - rows >= k if node.attribute("upper", 1) else columns - rows <= k
     zero = rewrite.constant(np.zeros((), x.dtype.numpy))
+    if node.has_input(1) and node.values[1] is None:
+        k = rewrite.op("ReshapeTo", op.inputs[1], shape=[])
+        distance = rewrite.constant((columns - rows).astype(node.input(1).dtype.numpy))
+        outside = rewrite.op("Less" if upper else "Greater", distance, k)
+        rewrite.op("Where", outside, zero, op.inputs[0], into=op.outputs[0])
+        return rewrite.ops
+    k0 = int(np.asarray(node.values[1]).reshape(())) if node.has_input(1) else 0
+    kept = columns - rows >= k0 if upper else columns - rows <= k0
     rewrite.op("Where", rewrite.constant(kept), op.inputs[0], zero, into=op.outputs[0])
     return rewrite.ops
 
 
-OPS = [OpDef("Trilu", (1, 2), _shape, replaced_before_run, copy_cost, expand=_expand, constant_inputs={1: "k"})]
+OPS = [OpDef("Trilu", (1, 2), _shape, replaced_before_run, copy_cost, expand=_expand)]

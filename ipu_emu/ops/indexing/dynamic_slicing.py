@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import product
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -45,13 +46,18 @@ def _offset_checked(node: Node) -> None:
 
 def _dynamic_slice_shape(node: Node) -> OutputTypes:
     _offset_checked(node)
-    return [(node.input(0).dtype, _window(node, node.input(0).shape)[1])]
+    window = _window(node, node.input(0).shape)[1]
+    if node.has_input(2):
+        if node.input(2).nelms != prod(window):
+            raise node.fail(f"the slice {node.input(2)} must have {prod(window)} elements, as {list(window)}")
+        window = node.input(2).shape
+    return [(node.input(0).dtype, window)]
 
 
 def _dynamic_update_shape(node: Node) -> OutputTypes:
     _offset_checked(node)
     _, window = _window(node, node.input(0).shape)
-    if len(node.inputs) > 2 and node.input(2).shape != window:
+    if len(node.inputs) > 2 and node.input(2).shape not in (window, window[1:] if window[:1] == (1,) else window):
         raise node.fail(f"the slice {node.input(2)} must have shape {list(window)}")
     return same(node)
 
@@ -73,6 +79,7 @@ def _pieces(node: Node, shape: tuple[int, ...], offset: _Array) -> Iterator[tupl
 
 def _dynamic_slice(bound: BoundOp) -> Call:
     node, x, offset, y = bound.node, bound.input(0), bound.input(1), bound.outputs[0]
+    y = y.reshape(_window(node, x.shape)[1])
 
     def run() -> None:
         for place, inside in _pieces(node, x.shape, offset):
@@ -86,7 +93,7 @@ def _changed(change: Callable[[_Array, Any], object], *, part: bool = True) -> K
 
     def kernel(bound: BoundOp) -> Call:
         node, x, offset, y = bound.node, bound.input(0), bound.input(1), bound.outputs[0]
-        given = bound.input(2) if part else None
+        given = bound.input(2).reshape(_window(node, x.shape)[1]) if part else None
 
         def run() -> None:
             np.copyto(y, x)
@@ -112,27 +119,28 @@ def _dynamic_slice_grad(d: Adjoint) -> list[Value | None]:
 
 
 def _dynamic_update_grad(d: Adjoint) -> list[Value | None]:
-    return [_dynamic(d, "DynamicZeroLocal", d.g), None, _dynamic(d, "DynamicSliceLocal", d.g)]
+    whole = d.g if d.attribute("noOverlap", 0) else _dynamic(d, "DynamicZeroLocal", d.g)
+    return [whole, None, _dynamic(d, "DynamicSliceLocal", d.g).shaped(d.input(2).tensor.shape)]
 
 
 def _dynamic_add_grad(d: Adjoint) -> list[Value | None]:
-    return [d.g, None, _dynamic(d, "DynamicSliceLocal", d.g)]
+    return [d.g, None, _dynamic(d, "DynamicSliceLocal", d.g).shaped(d.input(2).tensor.shape)]
 
 
 def _dynamic_zero_grad(d: Adjoint) -> list[Value | None]:
     return [_dynamic(d, "DynamicZeroLocal", d.g), None]
 
 
-def _both(type: str, inputs: int, shape: Any, kernel: Kernel, grad: Any) -> list[OpDef]:
+def _both(type: str, inputs: int, shape: Any, kernel: Kernel, grad: Any, most: int = 0) -> list[OpDef]:
     """The entries of the op in aiGraphcore, and in the default domain for use by gradients."""
     return [
-        OpDef(name, (inputs, inputs), shape, kernel, copy_cost, grad, domain=domain)
+        OpDef(name, (inputs, most or inputs), shape, kernel, copy_cost, grad, domain=domain)
         for name, domain in ((type, GRAPHCORE), (f"{type}Local", ""))
     ]
 
 
 OPS = [
-    *_both("DynamicSlice", 2, _dynamic_slice_shape, _dynamic_slice, _dynamic_slice_grad),
+    *_both("DynamicSlice", 2, _dynamic_slice_shape, _dynamic_slice, _dynamic_slice_grad, most=3),
     *_both("DynamicUpdate", 3, _dynamic_update_shape, _changed(np.copyto), _dynamic_update_grad),
     *_both("DynamicAdd", 3, _dynamic_update_shape, _changed(_add), _dynamic_add_grad),
     *_both("DynamicZero", 2, _dynamic_update_shape, _changed(np.copyto, part=False), _dynamic_zero_grad),

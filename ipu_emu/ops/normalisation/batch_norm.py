@@ -46,30 +46,53 @@ def _batch_shape(node: Node) -> OutputTypes:
     x = node.input(0)
     if x.rank < 2:
         raise node.fail(f"data must be [N, C, ...], found {x}")
+    spatial = bool(node.attribute("spatial", 1))
+    wanted = x.shape[1:2] if spatial else x.shape[1:]
     for index in range(1, len(node.inputs)):
-        if node.input(index).shape != (x.shape[1],):
+        if node.input(index).shape != wanted:
             found = node.input(index)
+            which = "dimension 1" if spatial else "all but the first dimension"
             raise EmulatorError(
-                f"expected shape of batch norm input tensor {found.id} ({listed(found.shape)}) to be [{x.shape[1]}] "
-                f"to match dimension 1 of X ({listed(x.shape)})"
+                f"expected shape of batch norm input tensor {found.id} ({listed(found.shape)}) to be "
+                f"{listed(wanted)} to match {which} of X ({listed(x.shape)})"
             )
     made = [(x.dtype, x.shape)]
     if len(node.op.outputs) == 1:
         return made
     if len(node.op.outputs) == 3 and node.attribute("training_mode", 0):  # from opset 14 on
-        return made + [(node.input(index).dtype, (x.shape[1],)) for index in (3, 4)]
+        return made + [(node.input(index).dtype, wanted) for index in (3, 4)]
     if len(node.op.outputs) not in (0, 5):
         raise node.fail(f"{len(node.op.outputs)} outputs are named; name 1 (inference) or 5 (training)")
-    return made + [(node.input(index).dtype, (x.shape[1],)) for index in (3, 4, 3, 4)]
+    return made + [(node.input(index).dtype, wanted) for index in (3, 4, 3, 4)]
 
 
 def _batch_expand(graph: Graph, op: Op) -> Sequence[Op]:
     """Training if the op has outputs for running statistics, else inference."""
+    if not op.attributes.get("spatial", 1):
+        return _per_feature(graph, op)
     if len(op.outputs) == 1 or all("/unused/" in id for id in op.outputs[1:]):
         kept = {name: value for name, value in op.attributes.items() if name == "epsilon" or name.startswith("__")}
         return [_instead(op, "BatchNormInfer", op.inputs, op.outputs[:1], kept)]
     replicas = int(op.attributes.get(GROUP_SIZE, 1))
     return [*(_shared(graph, op, replicas) if replicas > 1 else _own(graph, op)), *_running(graph, op, replicas)]
+
+
+def _per_feature(graph: Graph, op: Op) -> list[Op]:
+    """The ops of ``spatial = 0``: every feature is a channel of its own, with statistics over the batch only."""
+    rewrite, shape = Rewrite(graph, op), graph.tensor(op.inputs[0]).shape
+    features, count = int(np.prod(shape[1:], dtype=np.int64)), shape[0]
+    x = rewrite.op("ReshapeTo", op.inputs[0], shape=[count, features, 1])
+    others = [rewrite.op("ReshapeTo", id, shape=[features]) for id in op.inputs[1:]]
+    epsilon = {"epsilon": op.attributes.get("epsilon", 1e-5)}
+    if len(op.outputs) == 1 or all("/unused/" in id for id in op.outputs[1:]):
+        y = rewrite.op("BatchNormInfer", x, *others, **epsilon)
+        rewrite.op("ReshapeTo", y, into=op.outputs[0], shape=list(shape))
+        return rewrite.ops
+    y = rewrite.op("BatchNormTrain", x, *others[:2], outputs=4, **epsilon)
+    rewrite.op("ReshapeTo", y, into=op.outputs[0], shape=list(shape))
+    for index, id in enumerate(_statistics(op), 1):
+        rewrite.op("ReshapeTo", f"{y}/{index}", into=id, shape=list(shape[1:]))
+    return [*rewrite.ops, *_running(graph, op, 1)]
 
 
 def _statistics(op: Op) -> tuple[str, str]:
@@ -128,7 +151,7 @@ def _cast(rewrite: Rewrite, node: Node, index: int, dtype: DType) -> str:
 def _running(graph: Graph, op: Op, replicas: int) -> list[Op]:
     """The ops that update running statistics; aiGraphcore uses the sample variance (divisor n - 1)."""
     data, momentum = graph.tensor(op.inputs[0]), op.attributes.get("momentum", 0.9)
-    count = replicas * data.nelms // max(data.shape[1], 1)
+    count = replicas * (data.nelms // max(data.shape[1], 1) if op.attributes.get("spatial", 1) else data.shape[0])
     unbiased = count / max(count - 1, 1) if op.domain == GRAPHCORE else 1.0
     takes = (1 - momentum, (1 - momentum) * unbiased)
     rows = zip(op.inputs[3:5], _statistics(op), op.outputs[1:3], takes, strict=True)

@@ -62,6 +62,7 @@ AI_GRAPHCORE: dict[str, Row] = {
     "nllloss": _row("Nll", 'reduction="Mean" ignoreIndex=null inputIsLogProbability=false'),
     "nop": _row("Nop"),
     "normalize_image": _row("NormalizeImage", "scale=1.0"),
+    "packedDataBlock": _row("PackedDataBlock", "maxSequenceLengths resultSize callbackBatchSize callback"),
     "printtensor": _row("PrintTensor", _PRINT),
     "reducemedian": _row("ReduceMedian", "axes=null keepdims=1"),
     "remainder": _row("Remainder"),

@@ -45,6 +45,11 @@ _PARTIALS, _PROPORTION, _DITHERING = "__partials_type", "__available_memory", "_
 _SERIALIZE = "__serialize_matmul"
 _INPLACE_NAMES, _INPLACE_PRIORITIES = "__inplace_op_names", "__inplace_op_priorities"
 
+#: The attribute of every node that names its debug information.
+_DEBUG_ID = "__debug_info_id"
+_CHECKPOINT = "Checkpoint"
+#: Patterns that would remove an Identity.
+_REMOVE_IDENTITIES = ("PreUniRepl", "PostNRepl")
 _CONVOLUTIONS = ("Conv", "ConvTranspose", "MultiConv")
 
 _Context = AbstractContextManager[None]
@@ -280,9 +285,10 @@ class Builder:
     def checkpointOutput(self, ids: str | Sequence[str]) -> list[str]:
         """Copies of ``args`` that are kept for the backward pass."""
         asked = [ids] if isinstance(ids, str) else ids
-        made = [self._add(GRAPHCORE, "Nop", [id], {}, 1, "")[0] for id in asked]
+        made = [self._add("", "Identity", [id], {}, 1, _CHECKPOINT)[0] for id in asked]
         for id in made:
             self.recomputeOutput(id, RecomputeType.Checkpoint)
+            self._nodes.assign(_EXCLUDE, list(_REMOVE_IDENTITIES), {id})
         return made
 
     def reshape_const(self, aiOnnx: AiOnnx, args: Sequence[str], shape: Sequence[int], debugContext: str = "") -> str:
@@ -318,7 +324,13 @@ class Builder:
         self._graph.metadata[REPLICATION] = str(replicationFactor)
 
     def getTensorShape(self, id: str) -> list[int]:
-        """The shape of a tensor."""
+        """The shape of a tensor, as the Builder infers it: unlike a session for Subsample and for labels of Nll."""
+        op = next((op for op in reversed(self._graph.ops) if id in op.outputs), None)
+        if op is not None and op.type == "Subsample":
+            sizes = self._inferred(op.inputs[0]).shape
+            return [size // stride for size, stride in zip(sizes, op.attributes["strides"], strict=True)]
+        if op is not None and op.type == "Nll" and op.attributes.get("reduction") == "NoReduction":
+            return list(self._inferred(op.inputs[1]).shape)
         return list(self._inferred(id).shape)
 
     def getTensorDtypeString(self, id: str) -> str:
@@ -346,9 +358,8 @@ class Builder:
         return list(self._graph.outputs)
 
     def getValueTensorIds(self) -> list[str]:
-        """Ids of the results of ops that are not outputs of the model."""
-        made = self._graph.with_role(Role.COMPUTED, Role.CONSTANT)
-        return [tensor.id for tensor in made if tensor.id not in self._graph.outputs]
+        """Ids of the results of ops whose shapes are known, in the order of the ops."""
+        return [id for op in self._graph.ops for id in op.outputs if id and id not in self._unfit]
 
     def getTrainableTensorIds(self) -> list[str]:
         """Ids of the weights."""
@@ -515,11 +526,11 @@ class Builder:
 
     def nodeHasAttribute(self, name: str, outputs: set[str]) -> bool:
         """Whether the node that makes ``outputs`` has an attribute."""
-        return name in self._nodes.of(outputs)
+        return name in self._nodes.of(outputs) or name == _DEBUG_ID
 
     def getAllNodeAttributeNames(self, outputs: set[str]) -> list[str]:
         """The names of the attributes of the node that makes ``outputs``."""
-        return list(self._nodes.of(outputs))
+        return [*self._nodes.of(outputs), _DEBUG_ID]
 
     def removeNodeAttribute(self, name: str, outputs: set[str]) -> None:
         """Remove an attribute of the node that makes ``outputs``."""

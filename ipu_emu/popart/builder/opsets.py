@@ -88,6 +88,8 @@ class _Opset:
             if found.type == _MULTI:
                 attributes, outputs = _numbered(attributes), len(args)
             check(outputs)
+            if not self.domain:
+                attributes = found.stored(attributes)
             made = self._add(self.domain, found.type, inputs, plain(attributes), outputs, context)
             return made if found.returns_list else made[0]
 

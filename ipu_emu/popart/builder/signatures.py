@@ -143,6 +143,16 @@ class Signature:
             raise self._unfit(error.args[0]) from None
         return typed, str(context or "")
 
+    def stored(self, attributes: Mapping[str, Any]) -> dict[str, Any]:
+        """The attributes that the node keeps: integers always, others only if they are not the default."""
+        return {
+            name: value
+            for name, value in attributes.items()
+            if isinstance(value, np.ndarray)
+            or isinstance(self.defaults.get(name), int)
+            or value != self.defaults.get(name)
+        }
+
     def _unfit(self, why: str) -> ArgumentTypeError:
         return ArgumentTypeError(
             f"{self.name}(): incompatible function arguments. The following argument types are supported:\n"

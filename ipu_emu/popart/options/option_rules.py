@@ -21,6 +21,9 @@ from ipu_emu.popart.types.enums import AnchorReturnTypeId, Instrumentation, Virt
 
 __all__ = ["check_combination", "check_cycle_counter"]
 
+#: The value of the annotation that recomputes the outputs of an op.
+_AGAIN = 2
+
 
 def check_combination(model: Graph, options: SessionOptions, flow: DataFlow, *, training: bool, ipus: int) -> None:
     """Raise EmulatorError if options, anchors and annotations contradict each other; a replica has ``ipus``."""
@@ -121,7 +124,7 @@ class _PipeliningRules:
             raise EmulatorError(f"Implicit pipelining forward-only program is not supported {why}")
 
     def check_recomputation(self) -> None:
-        if not self.options.pipelinesExplicitly() and any(RECOMPUTE in op.attributes for op in self.ops):
+        if not self.options.pipelinesExplicitly() and any(op.attributes.get(RECOMPUTE) == _AGAIN for op in self.ops):
             raise EmulatorError("When pipelining is enabled, user annotation for recomputation is not allowed")
 
     def check_streams(self) -> None:

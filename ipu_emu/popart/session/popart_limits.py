@@ -236,7 +236,7 @@ def _clip(node: Node) -> str | None:
 
 
 def _batch_norm(node: Node) -> str | None:
-    rank = node.input(0).rank
+    rank = node.input(0).rank if node.op.attributes.get("spatial", 1) else 3
     return f"batch norm requires X to have a rank >= 3.  x has rank {rank}" if rank < 3 else None
 
 

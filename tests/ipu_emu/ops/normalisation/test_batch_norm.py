@@ -127,3 +127,18 @@ def test_groups_must_divide_the_replicas() -> None:
     assert error.value.args[0].startswith(
         "The number of replicas (4) must be divisible by distributed_batch_norm_replica_group_size (3)"
     )
+
+
+def test_without_spatial_each_feature_has_its_own_statistics() -> None:
+    builder = popart.Builder(opsets={"ai.onnx": 7})
+    data = np.random.default_rng(1).standard_normal((4, 2, 3)).astype(np.float32)
+    x = builder.addInputTensor("FLOAT", [4, 2, 3])
+    parameters = [builder.addInitializedInputTensor(np.full((2, 3), n, np.float32)) for n in (1, 0, 0, 1)]
+    y, mean, *_ = builder.aiOnnx.batchnormalization([x, *parameters], 5, momentum=0.5, spatial=0)
+    loss = builder.aiGraphcore.identityloss([y])
+    session = train(builder, popart.DataFlow(1, [y, mean]), loss, popart.ConstSGD(1e-30))
+    anchors = session.initAnchorArrays()
+    session.run(popart.PyStepIO({x: data}, anchors))
+    expected = (data - data.mean(0)) / np.sqrt(data.var(0) + 1e-5)
+    np.testing.assert_allclose(anchors[y], expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(anchors[mean], 0.5 * data.mean(0), rtol=1e-5, atol=1e-6)

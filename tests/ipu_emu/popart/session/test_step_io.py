@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ipu_emu import popart
-from tests.ipu_emu.helpers.sessions import device, options, train
+from tests.ipu_emu.helpers.sessions import device, infer, options, train
 
 
 def doubled(
@@ -263,3 +263,14 @@ def test_a_callback_without_data() -> None:
     with pytest.raises(popart.popart_runtime_error) as error:
         session.run(stepio)
     assert error.value.args[0] == (f"[StepIOSplitter] IStepIO unexpectedly did not provide input data for tensor {x}")
+
+
+def test_a_weight_may_be_named_like_an_input() -> None:
+    builder = popart.Builder()
+    x, w = builder.addInputTensor("FLOAT", [2]), builder.addInitializedInputTensor(np.array([2, 3], np.float32))
+    y = builder.aiOnnx.mul([x, w])
+    ones = np.ones(2, np.float32)
+    made = infer(builder, popart.DataFlow(1, [y]), {x: ones, w: ones})
+    assert made[y].tolist() == [2, 3]
+    with pytest.raises(popart.popart_exception, match="Unexpected number of input elements for Tensor init_input"):
+        infer(builder, popart.DataFlow(1, [y]), {x: ones, w: np.ones(3, np.float32)})
