@@ -75,7 +75,7 @@ def _unsqueeze(node: Node) -> OutputTypes:
     x, axes = node.input(0), _axes(node)
     rank = x.rank + len(axes)
     places = [axis + rank if axis < 0 else axis for axis in axes]
-    if len(set(places)) < len(places) or any(not 0 <= place < rank for place in places):
+    if len(set(places)) < len(places) or any(place not in range(rank) for place in places):
         raise node.fail(f"axes {axes} repeat or are out of range; use distinct axes from {-rank} to {rank - 1}")
     sizes = iter(x.shape)
     return [(x.dtype, tuple(1 if axis in places else next(sizes) for axis in range(rank)))]

@@ -166,6 +166,15 @@ def test_what_fits_no_op_that_replaces_another_is_refused() -> None:
     assert "is malformed: TypeError: 'float' object" in outcome(proto.SerializeToString())
 
 
+def test_an_axis_between_two_others_is_refused() -> None:
+    builder = popart.Builder()
+    builder.addOutputTensor(builder.aiOnnx.unsqueeze([builder.addInputTensor("FLOAT", [3])], [0]))
+    proto = onnx.load_model_from_string(builder.getModelProto())
+    del proto.graph.node[0].attribute[:]
+    proto.graph.node[0].attribute.append(helper.make_attribute("axes", [0.5]))
+    assert "use distinct axes from -2 to 1" in outcome(proto.SerializeToString())
+
+
 def test_a_first_state_of_another_shape_is_refused() -> None:
     builder = popart.Builder()
     x = builder.addInputTensor("FLOAT", [5, 2, 3])
