@@ -53,8 +53,12 @@ class RunningJob:
             cwd=self.cwd,
         )
 
-    def faults(self, *, must_succeed: bool = False, sweep: bool = False) -> list[str]:
-        """Wait for its end; what was not as promised. Files of a killed launcher are for the next one to remove."""
+    def faults(self, *, must_succeed: bool = False, sweep: bool = False, lost_segments: bool = False) -> list[str]:
+        """Wait for its end; what was not as promised. Files of a killed launcher are for the next one to remove.
+
+        ``lost_segments``: MPICH may leave a segment if its process dies of SIGBUS while it makes it. Nobody has it
+        open then, so that nothing shows whose it is, and only what is known to be a job's is removed.
+        """
         hung = []
         try:
             out, err = self.process.communicate(timeout=PATIENCE)
@@ -78,6 +82,9 @@ class RunningJob:
             found.append("a traceback of the launcher")
         if code < 0 or sweep:
             subprocess.run([str(BIN / "poprun-py"), "--mpi", self.mpi, "true"], cwd="/", check=False)
+        if lost_segments and code == 128 + signal.SIGBUS:
+            for path in Path("/dev/shm").glob("mpich_shm_*"):
+                path.unlink()
         found += self.left.files()
         if found:
             found.append(f"code {code}; stdout: {out[-500:]!r}; stderr:\n{said[-3000:]}")
