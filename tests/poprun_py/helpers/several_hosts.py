@@ -36,7 +36,7 @@ ROLES = {
     "watchman": "poprun-py|^unshare|^sh ",
     "supervisor": "supervisor_main.py",
     "session": "^sshd: ",
-    "ssh": "^ssh ",
+    "ssh": r"^(\S*/)?ssh ",
     "proxy": "hydra_pmi_proxy|prted",
     "mpirun": "bin/(mpirun|prterun)",
     "program": "",
