@@ -1,0 +1,20 @@
+"""Patches: the table is what is changed in TensorFlow, every change has a reason, and all are undone."""
+
+from typing import Any
+
+
+def test_every_patch_is_in_place_and_is_undone(tensorflow: Any) -> None:
+    from ipu_emu.tensorflow import patches
+
+    assert patches.applied()
+    places = [patch.owner() for patch in patches.PATCHES]
+    replaced = [getattr(*place) for place in places]
+    patches.undo()
+    try:
+        originals = [getattr(*place) for place in places]
+        assert all(one is not other for one, other in zip(replaced, originals, strict=True))
+        assert not any(one.__module__.startswith("ipu_emu") for one in originals)
+    finally:
+        patches.apply()
+    assert all(patch.why for patch in patches.PATCHES)
+    assert len({patch.target for patch in patches.PATCHES}) == len(patches.PATCHES)

@@ -1,0 +1,90 @@
+"""Whole programs: the published listings as they are, and training by several instances, as users start them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ipu_emu.ops.codegen.llvm_compiler import KERNEL_CACHE, kernel_folder
+from tests.helpers.mpi_jobs import ROOT
+
+EXAMPLES = ROOT / "examples" / "tensorflow"
+COMPAT = (sys.executable, "-m", "ipu_emu.compat")
+TRAINING = ROOT / "tests" / "ipu_emu" / "programs" / "tensorflow_training.py"
+
+
+def start(*command: Any, folder: Path) -> subprocess.Popen[str]:
+    environ = os.environ | {"PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
+    environ |= {"PATH": f"{Path(sys.executable).parent}:{environ['PATH']}", KERNEL_CACHE: str(kernel_folder() or "")}
+    pipe = subprocess.PIPE
+    return subprocess.Popen([*map(str, command)], text=True, stdout=pipe, stderr=pipe, cwd=folder, env=environ)
+
+
+def output(process: subprocess.Popen[str]) -> str:
+    out, err = process.communicate(timeout=280)
+    assert process.returncode == 0, err[-3000:]
+    return out
+
+
+def poprun(instances: int, replicas: int, *command: Any, ipus: int = 1) -> list[Any]:
+    launcher = (Path(sys.executable).parent / "poprun-py", "--num-instances", instances, "--num-replicas", replicas)
+    return [*launcher, "--ipus-per-replica", ipus, *COMPAT, *command]
+
+
+def test_the_listings_run_as_they_were_published(tensorflow: Any, tmp_path: Path) -> None:
+    listings = ("sharding_tf1.py", "inference_tf1.py", "training_tf1.py")
+    running = {name: start(*COMPAT, EXAMPLES / name, folder=tmp_path) for name in listings}
+    printed = {name: output(process) for name, process in running.items()}
+    assert printed["sharding_tf1.py"] == "[array([ 4., 14.], dtype=float32)]\n"
+
+
+def test_a_listing_runs_in_several_instances(tensorflow: Any, tmp_path: Path) -> None:
+    printed = output(start(*poprun(2, 2, EXAMPLES / "sharding_tf1.py"), folder=tmp_path))
+    assert printed.count("[array([ 4., 14.], dtype=float32)]") == 2
+
+
+def results(folder: Path, instances: int) -> dict[str, Any]:
+    """The losses of all replicas, and the weights of each instance, of a training job."""
+    files = [np.load(folder / f"{number}.npz") for number in range(instances)]
+    losses = np.concatenate([one["losses"] for one in files], axis=1)
+    return {"losses": losses, **{f"{key}{n}": one[key] for n, one in enumerate(files) for key in ("w", "weights")}}
+
+
+def assert_equal_jobs(layouts: list[int], folder: Path) -> None:
+    """The same bits, whatever number of instances share four replicas of two IPUs; dropout is part of the model."""
+    running = {}
+    for instances in layouts:
+        (folder / str(instances)).mkdir()
+        command = poprun(instances, 4, TRAINING, folder / str(instances), 2, ipus=2)
+        running[instances] = start(*command, folder=folder)
+    for process in running.values():
+        output(process)
+    expected = results(folder / str(layouts[0]), layouts[0])
+    assert len(np.unique(expected["losses"])) > 40
+    for instances in layouts[1:]:
+        found = results(folder / str(instances), instances)
+        np.testing.assert_array_equal(found["losses"], expected["losses"])
+        for key, value in found.items():
+            if key != "losses":
+                np.testing.assert_array_equal(value, expected[f"{key.rstrip('0123456789')}0"])
+
+
+def test_training_has_the_same_bits_in_one_and_in_two_instances(tensorflow: Any, tmp_path: Path) -> None:
+    assert_equal_jobs([1, 2], tmp_path)
+
+
+@pytest.mark.full
+def test_training_has_the_same_bits_in_four_instances(tensorflow: Any, tmp_path: Path) -> None:
+    assert_equal_jobs([1, 4], tmp_path)
+
+
+@pytest.mark.full
+def test_all_listings_run_in_two_instances_of_two_replicas(tensorflow: Any, tmp_path: Path) -> None:
+    for name in ("inference_tf1.py", "training_tf1.py"):
+        output(start(*poprun(2, 4, EXAMPLES / name), folder=tmp_path))

@@ -1,0 +1,104 @@
+"""Session runs: Ctrl-C, errors in their own classes, and several sessions of one program."""
+
+import os
+import signal
+import threading
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+
+
+def endless(tf: Any, ipu: Any) -> tuple[Any, Any]:
+    """A program of many iterations, and its queue."""
+    infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(tf.data.Dataset.from_tensors(np.ones((64, 64), np.float32)).repeat())
+    outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue(ipu.ipu_outfeed_queue.IPUOutfeedMode.LAST)
+
+    def body(x: Any) -> Any:
+        return outfeed.enqueue(tf.reduce_sum(tf.matmul(x, x)))
+
+    with ipu.scopes.ipu_scope("/device:IPU:0"):
+        made = ipu.ipu_compiler.compile(lambda: ipu.loops.repeat(10_000_000, body, infeed_queue=infeed))
+    return made, infeed
+
+
+def test_ctrl_c_ends_a_run_at_once(tf: Any, ipu: Any) -> None:
+    made, infeed = endless(tf, ipu)
+    asked: list[float] = []
+
+    def interrupt() -> None:
+        asked.append(time.perf_counter())
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with tf.Session() as session:
+        session.run(infeed.initializer)
+        timer = threading.Timer(1.5, interrupt)
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            session.run(made)
+        assert time.perf_counter() - asked[0] < 1.0
+        timer.join()
+        deadline = time.perf_counter() + 2.0
+        while any(one.name == "session.run" for one in threading.enumerate()) and time.perf_counter() < deadline:
+            time.sleep(0.02)
+        assert not any(one.name == "session.run" for one in threading.enumerate())
+        session.run(infeed.deleter)
+
+
+def test_an_error_of_the_data_set_is_raised_as_it_is(tf: Any, tensorflow: Any, ipu: Any) -> None:
+    def broken(value: Any) -> Any:
+        raise ValueError("the file of this sample is broken")
+
+    dataset = tf.data.Dataset.range(4).map(lambda v: tf.ensure_shape(tf.py_function(broken, [v], tf.float32), [3]))
+    infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(dataset)
+    outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
+    with ipu.scopes.ipu_scope("/device:IPU:0"):
+        made = ipu.ipu_compiler.compile(lambda: ipu.loops.repeat(2, outfeed.enqueue, infeed_queue=infeed))
+    with tf.Session() as session:
+        session.run(infeed.initializer)
+        with pytest.raises(tensorflow.v2.errors.InvalidArgumentError, match="the file of this sample is broken"):
+            session.run(made)
+
+
+def test_an_infeed_must_be_initialised(tf: Any, tensorflow: Any, ipu: Any) -> None:
+    made, _ = endless(tf, ipu)
+    with (
+        tf.Session() as session,
+        pytest.raises(tensorflow.v2.errors.FailedPreconditionError, match="its initializer"),
+    ):
+        session.run(made)
+
+
+def test_sessions_of_one_program_have_variables_of_their_own(tf: Any, ipu: Any) -> None:
+    def program() -> Any:
+        v = tf.get_variable("v", initializer=np.float32(1))
+        return v.assign(v * 2.0)
+
+    with ipu.scopes.ipu_scope("/device:IPU:0"):
+        made = ipu.ipu_compiler.compile(program)
+    initial = tf.global_variables_initializer()
+    with tf.Session() as one, tf.Session() as other:
+        one.run(initial)
+        other.run(initial)
+        assert [one.run(made)[0] for _ in range(3)] == [2, 4, 8]
+        assert other.run(made) == [2]
+
+
+def test_a_variable_without_initial_value_is_tensorflows_error(tf: Any, tensorflow: Any, ipu: Any) -> None:
+    with ipu.scopes.ipu_scope("/device:IPU:0"):
+        made = ipu.ipu_compiler.compile(lambda: tf.get_variable("v", initializer=np.float32(1)) * 2.0)
+    with tf.Session() as session, pytest.raises(tensorflow.v2.errors.FailedPreconditionError, match="v"):
+        session.run(made)
+
+
+def test_a_device_that_does_not_exist_is_named(tf: Any, tensorflow: Any, ipu: Any) -> None:
+    with ipu.scopes.ipu_scope("/device:IPU:3"):
+        made = ipu.ipu_compiler.compile(lambda: tf.constant(1.0) * tf.random.uniform([2]))
+    with tf.Session() as session, pytest.raises(tensorflow.v2.errors.FailedPreconditionError, match="IPU:3, and 1"):
+        session.run(made)
+
+
+def test_a_graph_without_programs_runs_as_before(tf: Any) -> None:
+    with tf.Session() as session:
+        assert session.run(tf.constant(2.0) + 1.0) == 3
