@@ -13,10 +13,12 @@ from types import MappingProxyType
 import onnx
 from onnx import helper
 
+from ipu_emu.compiler.rewriting.known_ops import with_known_ops
+from ipu_emu.compiler.rewriting.static_sequences import without_sequences
 from ipu_emu.compiler.rewriting.supported_types import append_supported, supported_inputs
 from ipu_emu.graph import Graph
 from ipu_emu.graph.dtype import DType
-from ipu_emu.graph.onnx_files import Large
+from ipu_emu.graph.onnx_files import Large, opset_of
 from ipu_emu.graph.onnx_model import from_model
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops import append
@@ -38,6 +40,7 @@ def read_model(
 
     With ``supported_types`` integers of 64 bits become integers of 32 bits, as ``supported_types.py`` says.
     """
+    model = with_known_ops(without_sequences(model, opset_of(model)))
     return from_model(
         _with_replica_count(model, replicas),
         append_supported if supported_types else append,

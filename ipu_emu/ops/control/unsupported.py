@@ -7,11 +7,12 @@ from ipu_emu.ops.core.cost import copy_cost
 from ipu_emu.ops.core.node import Node, OutputTypes
 from ipu_emu.ops.core.op_definition import OpDef, replaced_before_run
 
-__all__ = ["OPS"]
+__all__ = ["OPS", "REASONS"]
 
 _SEQUENCES = "devices have no sequences of tensors; use concat, split and gather"
 _TEXTS = "devices have no strings; convert them to numbers on the host"
-_WHY = {
+#: Why an op is refused.
+REASONS = {
     "ConcatFromSequence": _SEQUENCES,
     "SequenceAt": _SEQUENCES,
     "SequenceConstruct": _SEQUENCES,
@@ -25,7 +26,7 @@ _WHY = {
 
 
 def _refuse(node: Node) -> OutputTypes:
-    raise RefusedError(f"Op {node.op.label}: {_WHY[node.op.type]}")
+    raise RefusedError(f"Op {node.op.label}: {REASONS[node.op.type]}")
 
 
-OPS = [OpDef(type, (0, None), _refuse, replaced_before_run, copy_cost) for type in _WHY]
+OPS = [OpDef(type, (0, None), _refuse, replaced_before_run, copy_cost) for type in REASONS]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import onnx
 from numpy.typing import NDArray
 
 from ipu_emu.errors import EmulatorError, InternalError
@@ -141,7 +142,8 @@ class Registry:
         try:
             return self.table[op.domain, op.type]
         except KeyError:
-            types = sorted(type for domain, type in self.table if domain == op.domain)
+            public = {schema.name for schema in onnx.defs.get_all_schemas_with_history()}
+            types = sorted(type for domain, type in self.table if domain == op.domain and (domain or type in public))
             raise EmulatorError(
                 f"No op '{op.type}' in domain '{op.domain or 'ai.onnx'}'; there are {', '.join(types)}"
                 f"{did_you_mean(op.type, types)}"

@@ -1,0 +1,96 @@
+"""Known ops: ops that are not in the table are replaced by the functions that ONNX defines them as, or all refused.
+
+Attention(Q, K, V)     MatMul, Softmax, MatMul, ...        from the schema of the onnx package
+GridSample(x, grid)    refused, together with all others that are in the model
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import onnx
+import onnx.inliner
+
+from ipu_emu.errors import RefusedError
+from ipu_emu.graph.onnx_files import opset_of
+from ipu_emu.ops import TABLE
+from ipu_emu.ops.control.unsupported import REASONS
+
+__all__ = ["with_known_ops"]
+
+_Key = tuple[str, str]
+_ONNX = ("", "ai.onnx")
+
+
+def with_known_ops(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return ``model`` with ops of the table only; raise RefusedError that names all others."""
+    unknown = {_key(node) for node in _nodes(model.graph)} - set(TABLE.table)
+    if unknown:
+        model = _inlined(model, unknown)
+    _check(model)
+    return model
+
+
+def _check(model: onnx.ModelProto) -> None:
+    found: dict[_Key, list[str]] = {}
+    for node in _nodes(model.graph):
+        key = _key(node)
+        if key not in TABLE.table or (key[0] == "" and key[1] in REASONS):
+            found.setdefault(key, []).append(node.name or ", ".join(node.output))
+    if not found:
+        return
+    lines = [
+        f"  {domain or 'ai.onnx'}.{type}: {', '.join(names)}{_reason(domain, type)}"
+        for (domain, type), names in sorted(found.items())
+    ]
+    raise RefusedError(
+        "The model has ops that are not supported, with the names of their nodes:\n"
+        + "\n".join(lines)
+        + "\nCompute them on the host, or export the model with other ops"
+    )
+
+
+def _reason(domain: str, type: str) -> str:
+    return f" ({REASONS[type]})" if not domain and type in REASONS else ""
+
+
+def _inlined(model: onnx.ModelProto, unknown: set[_Key]) -> onnx.ModelProto:
+    """Return ``model`` with ONNX's definitions of the unknown ops, as far as the onnx package has them."""
+    wanted = [*unknown, *(("ai.onnx", type) for domain, type in unknown if not domain)]
+    complete = onnx.ModelProto()
+    complete.CopyFrom(model)
+    for node in _nodes(complete.graph):
+        if _key(node) in unknown:
+            _add_defaults(node, opset_of(model))
+    try:
+        made: onnx.ModelProto = onnx.inliner.inline_selected_functions(complete, wanted, inline_schema_functions=True)
+    except (RuntimeError, TypeError, ValueError):  # an older package, or a model that is not complete
+        return model
+    return made
+
+
+def _add_defaults(node: onnx.NodeProto, opset: int) -> None:
+    """Give a node the attributes with defaults that it lacks: the functions refer to them."""
+    try:
+        schema = onnx.defs.get_schema(node.op_type, opset, "" if node.domain in _ONNX else node.domain)
+    except onnx.defs.SchemaError:
+        return
+    given = {attribute.name for attribute in node.attribute}
+    node.attribute.extend(
+        one.default_value
+        for name, one in schema.attributes.items()
+        if name not in given and one.default_value.type != onnx.AttributeProto.UNDEFINED
+    )
+
+
+def _key(node: onnx.NodeProto) -> _Key:
+    return ("" if node.domain in _ONNX else node.domain), node.op_type
+
+
+def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    """Yield the nodes of a graph and of the bodies in it."""
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            for body in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
+                yield from _nodes(body)
