@@ -15,6 +15,7 @@ from ipu_emu.cli.commands.info_command import info
 from ipu_emu.cli.commands.memory_command import memory
 from ipu_emu.cli.commands.models_command import models
 from ipu_emu.cli.commands.predict_command import predict
+from ipu_emu.cli.commands.scale_command import scale
 from ipu_emu.cli.commands.schedule_command import schedule
 from ipu_emu.errors import EmulatorError
 from popdist_py.errors import PopdistError
@@ -32,6 +33,7 @@ Start here
   ipu-emu memory mlp                                       the memory of a model on each IPU
   ipu-emu clock resnet50 --system bow-pod16                the modelled time of a training step
   ipu-emu predict resnet50 --replicas 16                   what a Pod would do, calibrated on published results
+  ipu-emu scale resnet50 --sizes 16..65536                 the same on more and more IPUs
   ipu-emu estimate --constant 0.5 --compute 4              formulas on paper, each with its name
   ipu-emu calibrate rows.csv                               the same with your own measurements
   ipu-emu compile mlp --stop-after lower                   the result of each pass of the compiler
@@ -67,5 +69,5 @@ def main() -> None:
     """Select a command."""
 
 
-for _command in (calibrate, clock, compile, estimate, hostio, info, memory, models, predict, schedule):
+for _command in (calibrate, clock, compile, estimate, hostio, info, memory, models, predict, scale, schedule):
     main.add_command(_command)

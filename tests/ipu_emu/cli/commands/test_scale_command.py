@@ -1,0 +1,62 @@
+"""ipu-emu scale: predictions over sizes beside measured rows, as text, data and pictures."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from ipu_emu.cli import main
+from ipu_emu.predict.profile import SHIPPED_ROWS
+
+RESNET = "scale resnet50 --batch 20 --accumulation 16 --recompute --bn-span 2"
+
+
+def run(command: str) -> Result:
+    return CliRunner().invoke(main, command.split(), catch_exceptions=False)
+
+
+def test_text() -> None:
+    done = run(f"{RESNET} --sizes 16..256 --strong")
+    assert done.exit_code == 0
+    assert "strong scaling" in done.stdout
+    assert len(re.findall(r"^ +(?:16|32|64|128|256)  ", done.stdout, flags=re.MULTILINE)) == 5
+
+
+def test_measured_rows_stand_beside_their_predictions(tmp_path: Path) -> None:
+    rows, page = tmp_path / "rows.csv", tmp_path / "scale.html"
+    rows.write_text(SHIPPED_ROWS.read_text())
+    found = json.loads(run(f"{RESNET} --measured {rows} --format json --output {page}").stdout)
+    assert len(found["measured"]) == 5
+    assert all(abs(row["error"]) < 0.045 for row in found["measured"])
+    assert {"ideal_samples_per_second", "amdahl_samples_per_second", "gustafson_samples_per_second"} <= set(
+        found["points"][0]
+    )
+    (data,) = re.findall(r'id="facts">\n(.*?)\n</script>', page.read_text(), flags=re.DOTALL)
+    assert json.loads(data) == found
+
+
+def test_the_kind_of_the_system_stays() -> None:
+    mk2, bow = (
+        json.loads(run(f"{RESNET} --sizes 16,32 --system {name} --format json").stdout)["points"][1]
+        for name in ("pod16", "bow-pod16")
+    )
+    assert bow["samples_per_second"] > 1.2 * mk2["samples_per_second"]
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("scale", "nothing to scale"),
+        (f"{RESNET} --weak --strong", "one at a time"),
+        (f"{RESNET} --sizes many", "--sizes many is not valid"),
+        (f"{RESNET} --measured /nonexistent", "cannot be read"),
+    ],
+)
+def test_mistakes(command: str, said: str) -> None:
+    done = run(command)
+    assert done.exit_code == 2
+    assert said in done.stderr
