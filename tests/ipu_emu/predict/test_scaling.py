@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -18,7 +19,7 @@ RESNET = Job("resnet50", System.named("pod16"), replicas=16, batch=20, accumulat
 def test_all_sizes() -> None:
     points = at_sizes(RESNET, shipped(), sizes_of("16..65536"), strong=False)
     assert [point.ipus for point in points] == [1 << power for power in range(4, 17)]
-    for before, after in zip(points, points[1:], strict=False):
+    for before, after in pairwise(points):
         assert before.prediction.throughput < after.prediction.throughput
         assert after.efficiency <= before.efficiency + 1e-12
     largest = points[-1].prediction
