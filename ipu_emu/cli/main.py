@@ -39,8 +39,8 @@ Start here
   ipu-emu compile mlp --stop-after lower                   the result of each pass of the compiler
   ipu-emu hostio train.py                                  whether host I/O limits a program
 
-All times are modelled, that is computed for real IPUs; only hostio measures this machine. IPU_EMU_SYSTEM
-selects the system.
+All times are modelled, that is computed for real IPUs; only hostio and scale --run measure this machine.
+IPU_EMU_SYSTEM selects the system.
 """
 
 

@@ -12,7 +12,7 @@ from ipu_emu.errors import EmulatorError
 from ipu_emu.hardware import System
 from ipu_emu.predict.job import Job, smallest_pod
 
-__all__ = ["Row", "layer_counts", "read_rows"]
+__all__ = ["ProgramRow", "Row", "layer_counts", "program_rows", "read_rows"]
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,37 @@ class Row:
         """What makes two rows copies of one measurement."""
         job = self.job
         return (job.model, job.release, job.system.name, job.replicas, job.ipus, job.batch, job.accumulation)
+
+
+@dataclass(frozen=True)
+class ProgramRow:
+    """A measured step of a user's program on this machine."""
+
+    name: str
+    instances: int
+    accumulation: int
+    batch: int
+    seconds: float
+
+
+def program_rows(text: str, name: str) -> list[ProgramRow]:
+    """The rows of ``ipu-emu scale --run``, whose model is ``program``; none if the file has others."""
+    lines = list(csv.DictReader(io.StringIO(text)))
+    if not lines or any(line.get("model") != "program" for line in lines):
+        return []
+    rows = []
+    for number, line in enumerate(lines, 2):
+        try:
+            instances, accumulation, batch = (int(line[each]) for each in ("instances", "accumulation", "batch"))
+            seconds = float(line["step_seconds"])
+            if min(instances, accumulation, batch) < 1 or not 0 < seconds < 1e9:
+                raise ValueError
+        except (KeyError, TypeError, ValueError):
+            raise EmulatorError(
+                f"{name}, line {number}: no row of a program; it needs instances, accumulation, batch, step_seconds"
+            ) from None
+        rows.append(ProgramRow(line.get("name") or "", instances, accumulation, batch, seconds))
+    return rows
 
 
 def layer_counts(text: str) -> tuple[tuple[int, int], ...]:

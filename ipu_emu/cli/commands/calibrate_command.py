@@ -13,6 +13,7 @@ from ipu_emu.errors import EmulatorError
 
 if TYPE_CHECKING:
     from ipu_emu.predict.profile import Profile
+    from ipu_emu.predict.rows import ProgramRow
 
 __all__ = ["calibrate"]
 
@@ -20,6 +21,7 @@ _HELP = """Fit the parameters of ipu-emu predict to measured steps, and write th
 
 ROWS is a CSV file with a line for each measured configuration: columns model, replicas, batch, accumulation, and
 step_seconds or samples_per_second; other columns are options of predict (ipus, system, recompute, layers, ...).
+Rows of ipu-emu scale --run give t and c of that program instead.
 Without ROWS the rows of this package are used: published results of 16 to 128 IPUs.
 
 \b
@@ -45,7 +47,7 @@ def calibrate(rows: Path | None, output: Path | None, leave_one_out: bool, print
     """Fit, write and print."""
     from ipu_emu.predict.fit import profile_of
     from ipu_emu.predict.profile import SHIPPED_ROWS
-    from ipu_emu.predict.rows import read_rows
+    from ipu_emu.predict.rows import program_rows, read_rows
 
     if print_rows:
         click.echo(SHIPPED_ROWS.read_text(), nl=False)
@@ -56,6 +58,10 @@ def calibrate(rows: Path | None, output: Path | None, leave_one_out: bool, print
         why = error.strerror if isinstance(error, OSError) else "it is no text"
         raise EmulatorError(f"{rows} cannot be read: {why}; give a CSV file") from None
     name = "rows.csv" if rows is None else rows.name
+    programs = program_rows(text, name)
+    if programs:
+        _calibrate_program(programs, name, output, form)
+        return
     found = profile_of(read_rows(text, name), name)
     if output is not None:
         write(output, (json.dumps(found.dump(), indent=1) + "\n").encode())
@@ -63,6 +69,37 @@ def calibrate(rows: Path | None, output: Path | None, leave_one_out: bool, print
         print_json(_facts(found))
     else:
         click.echo(_text(found, leave_one_out))
+
+
+def _calibrate_program(rows: list[ProgramRow], name: str, output: Path | None, form: str) -> None:
+    """t and c of a measured program, for each number of instances."""
+    from ipu_emu.predict.laws import fit_accumulation
+
+    fits: list[dict[str, Any]] = []
+    for count in sorted({row.instances for row in rows}):
+        fit = fit_accumulation([(row.accumulation, row.seconds) for row in rows if row.instances == count])
+        fits.append(
+            {
+                "instances": count,
+                "micro_batch_seconds": fit.micro_batch,
+                "constant_seconds": fit.constant,
+                "degrees_of_freedom": fit.freedom,
+                "largest_residual": max(map(abs, fit.residuals)),
+            }
+        )
+    facts = {"schema": "ipu-emu program 1", "rows": len(rows), "program": rows[0].name, "fits": fits}
+    if output is not None:
+        write(output, (json.dumps(facts, indent=1) + "\n").encode())
+    if form == "json":
+        print_json(facts)
+        return
+    click.echo(f"{len(rows)} rows of {name}: {rows[0].name}\n\ninstances  t per micro-batch    c per step  residual")
+    for each in fits:
+        exact = "  exact: nothing is tested" if not each["degrees_of_freedom"] else ""
+        click.echo(
+            f"{each['instances']:>9}  {each['micro_batch_seconds'] * 1e3:>14.3f} ms  "
+            f"{each['constant_seconds'] * 1e3:>8.3f} ms  {each['largest_residual']:>8.1%}{exact}"
+        )
 
 
 def _errors(found: Profile) -> dict[str, float]:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ipu_emu.predict.job import Job
     from ipu_emu.predict.profile import Profile
 
-__all__ = ["calibration_option", "job_of", "job_options", "profile_named"]
+__all__ = ["calibration_option", "job_of", "job_options", "profile_named", "shared_job_options"]
 
 _OPTIONS = (
     click.option("--system", help="Name of a system, as for ipu-emu info.  [default: the smallest Pod, from pod16]"),
@@ -61,7 +61,6 @@ _OPTIONS = (
         help="One collective of all gradients, or one for each block.",
     ),
     click.option("--hosts", type=int, default=0, help="Hosts.  [default: as many as the system may have]"),
-    click.option("--instances", type=int, default=1, show_default=True, help="Processes on all hosts."),
     click.option("--host-rate", help="Input that a host prepares a second, such as 2GB, as hostio measures it."),
     click.option("--samples", type=float, default=0.0, help="Samples of an epoch, for the time to train."),
     click.option("--epochs", type=float, default=0.0, help="Epochs, for the time to train."),
@@ -71,6 +70,12 @@ _OPTIONS = (
 
 def job_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options to a command."""
+    instances = click.option("--instances", type=int, default=1, show_default=True, help="Processes on all hosts.")
+    return shared_job_options(instances(command))
+
+
+def shared_job_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options to a command that has an --instances of its own."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Any
 
 import click
 
-from ipu_emu.cli.commands.job_options import calibration_option, job_of, job_options, profile_named
+from ipu_emu.cli.commands.job_options import calibration_option, job_of, profile_named, shared_job_options
 from ipu_emu.cli.output.printing import print_json, write
 from ipu_emu.errors import EmulatorError
 
@@ -21,6 +22,11 @@ Examples
   ipu-emu scale resnet50 --sizes 16..65536 --batch 20 --accumulation 6 --recompute --bn-span 2
   ipu-emu scale bert-large --sizes 16..256 --ipus 4 --batch 2 --accumulation 192 --strong --output scale.html
   ipu-emu scale resnet50 --sizes 16..128 --batch 20 --accumulation 3 --recompute --measured rows.csv
+  ipu-emu scale --run train.py --instances 1,2,4 --accumulations 1,2,4 --batch 32 --weak --strong --rows rows.csv
+
+With --run the program gets --accumulation, or what stands for {accumulation}, {instances}, {replicas} in its
+arguments. It prints "step_seconds 0.0123", or "throughput 4567" in samples per second. Rounds are interleaved, least
+times count, and a busy machine is refused. --launcher passes options to poprun-py, such as hosts of a cluster.
 
 \b
 Throughput is shown with its 90 % interval, the ideal line from the smallest size, and what Amdahl's law (the same
@@ -30,11 +36,19 @@ work) and Gustafson's law (work that grows) would give with the constant share o
 
 @click.command(help=_HELP, short_help="A job on more and more IPUs.")
 @click.argument("model", required=False)
-@job_options
+@shared_job_options
 @calibration_option
 @click.option("--sizes", default="16..256", show_default=True, help="IPUs: 16..65536 doubles, 16,64,256 lists.")
 @click.option("--weak", is_flag=True, help="Keep the accumulation of every replica.  [default]")
 @click.option("--strong", is_flag=True, help="Keep the global batch.")
+@click.option("--run", metavar="'PROGRAM ARGS'", help="Measure this program under poprun-py instead.")
+@click.option("--instances", default="1,2", show_default=True, help="Numbers of instances of --run.")
+@click.option("--accumulations", default="1,2,4", show_default=True, help="Accumulations of --run.")
+@click.option("--rounds", type=click.IntRange(1), default=5, show_default=True, help="Rounds of --run.")
+@click.option("--launcher", default="", metavar="OPTIONS", help="More options of poprun-py for --run.")
+@click.option("--timeout", type=float, default=600.0, show_default=True, help="Seconds that one run may take.")
+@click.option("--force", is_flag=True, help="Measure although the machine is busy; the result is marked.")
+@click.option("--rows", type=click.Path(dir_okay=False, path_type=Path), help="Write measured rows for calibrate.")
 @click.option("--measured", type=click.Path(dir_okay=False, path_type=Path), help="Measured rows, as for calibrate.")
 @click.option(
     "--output", type=click.Path(dir_okay=False, path_type=Path), help="Also write a picture: .svg, .png or .html."
@@ -46,14 +60,34 @@ def scale(
     sizes: str,
     weak: bool,
     strong: bool,
+    run: str | None,
+    instances: str,
+    accumulations: str,
+    rounds: int,
+    launcher: str,
+    timeout: float,
+    force: bool,
+    rows: Path | None,
     measured: Path | None,
     output: Path | None,
     form: str,
     **options: Any,
 ) -> None:
-    """Predict at all sizes."""
-    if model is None:
-        raise EmulatorError("nothing to scale; give a network to predict")
+    """Predict at all sizes, or measure."""
+    if (model is None) == (run is None):
+        raise EmulatorError("give one of both: a network to predict, or --run and a program to measure")
+    if run is not None:
+        kinds = tuple(kind for kind, given in (("weak", weak), ("strong", strong)) if given) or ("weak",)
+        numbers = {
+            "instances": _numbers("--instances", instances),
+            "accumulations": _numbers("--accumulations", accumulations),
+            "batch": options["batch"],
+            "rounds": rounds,
+            "timeout": timeout,
+        }
+        _measure(run, kinds, numbers, launcher, force, rows, output, form)
+        return
+    assert model is not None
     if weak and strong:
         raise EmulatorError("--weak and --strong are two curves; ask for one at a time")
     found = _predicted(model, calibration, sizes, strong, measured, options)
@@ -67,6 +101,46 @@ def scale(
         from ipu_emu.cli.output.scale_report import scale_text
 
         click.echo(scale_text(found))
+
+
+def _measure(
+    run: str,
+    kinds: tuple[str, ...],
+    numbers: dict[str, Any],
+    launcher: str,
+    force: bool,
+    rows: Path | None,
+    output: Path | None,
+    form: str,
+) -> None:
+    """Run the experiment; its options are checked before it begins."""
+    from ipu_emu.cli.output.experiment_report import experiment_facts, experiment_text, picture
+    from ipu_emu.predict.experiment import Experiment, check_idle, launched
+
+    try:
+        words, more = tuple(shlex.split(run)), tuple(shlex.split(launcher))
+    except ValueError as error:
+        raise EmulatorError(f"--run {run} --launcher {launcher}: {error}; close the quotation") from None
+    experiment = Experiment(words, launcher=more, **numbers)
+    if output is not None and output.suffix not in (".svg", ".png", ".html", ".htm"):
+        raise EmulatorError(f"--output {output}: pictures are .svg, .html or .png; use one of these suffixes")
+    found = experiment.run(launched, idle=check_idle(force=force))
+    facts = experiment_facts(found, kinds)
+    if rows is not None:
+        write(rows, found.rows().encode())
+    if output is not None:
+        write(output, picture(output, facts))
+    if form == "json":
+        print_json(facts)
+    else:
+        click.echo(experiment_text(facts))
+
+
+def _numbers(option: str, text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise EmulatorError(f"{option} {text}: not a list of numbers; use for example 1,2,4") from None
 
 
 def _predicted(

@@ -50,7 +50,7 @@ def test_the_kind_of_the_system_stays() -> None:
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        ("scale", "nothing to scale"),
+        ("scale", "give one of both"),
         (f"{RESNET} --weak --strong", "one at a time"),
         (f"{RESNET} --sizes many", "--sizes many is not valid"),
         (f"{RESNET} --measured /nonexistent", "cannot be read"),
@@ -60,3 +60,29 @@ def test_mistakes(command: str, said: str) -> None:
     done = run(command)
     assert done.exit_code == 2
     assert said in done.stderr
+
+
+def test_a_measured_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The output of an experiment, without running one."""
+    from ipu_emu.predict import experiment
+
+    def execute(command: list[str], timeout: float) -> str:
+        names = ("--num-instances", "--accumulation")
+        instances, accumulation = (int(command[command.index(name) + 1]) for name in names)
+        return f"step_seconds {0.01 * accumulation + 0.004 * instances}"
+
+    monkeypatch.setattr(experiment, "launched", execute)
+    monkeypatch.setattr(experiment, "check_idle", lambda force: not force)
+    rows, page = tmp_path / "rows.csv", tmp_path / "page.html"
+    command = f"scale --run train.py --accumulations 1,2,4 --batch 8 --weak --strong --force --rows {rows}"
+    found = json.loads(run(f"{command} --output {page} --format json").stdout)
+    assert found["micro_batch_seconds"] == pytest.approx(0.01)
+    assert not found["idle"]
+    assert found["warnings"]
+    assert set(found["curves"]) == {"weak", "strong"}
+    assert found["curves"]["strong"][1]["serial_fraction"] > 0
+    (data,) = re.findall(r'id="facts">\n(.*?)\n</script>', page.read_text(), flags=re.DOTALL)
+    assert json.loads(data) == found
+    assert "Karp-Flatt" in run(command).stdout
+    fits = json.loads(run(f"calibrate {rows} --format json").stdout)["fits"]
+    assert [fit["constant_seconds"] for fit in fits] == [pytest.approx(0.004), pytest.approx(0.008)]

@@ -1,0 +1,196 @@
+"""Experiment: a program measured under the launcher with several instances and accumulations, in interleaved rounds.
+
+    round    1 x GA 1, 1 x GA 2, 1 x GA 4, 2 x GA 1, ... ; then the same again
+
+Every configuration keeps its least time: other processes only ever add time. The machine must be idle at the start,
+or the result is marked. t and c come from the accumulations of the smallest number of instances:
+
+    step = t GA + c                             and for other numbers of instances
+    step = t GA max(1, instances / cores) + c   because instances may have to share cores
+
+The program gets ``--accumulation GA``, unless its arguments have {accumulation}, {instances} or {replicas}. It prints
+``step_seconds 0.0123``, or ``throughput 4,567`` samples per second; the last such line counts.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+
+from ipu_emu.errors import EmulatorError
+from ipu_emu.predict.laws import AccumulationFit, fit_accumulation, karp_flatt
+
+__all__ = ["Experiment", "Measurement", "Measurements", "check_idle", "launched", "measured_seconds"]
+
+#: Most load per core at the start.
+_IDLE = 0.3
+_NUMBER = r"([\d,]+(?:\.\d+)?(?:e[+-]?\d+)?)"
+_SECONDS = re.compile(rf"step_seconds\W+{_NUMBER}", re.IGNORECASE)
+_THROUGHPUT = re.compile(rf"throughput\W+{_NUMBER}", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """``program``: its words. ``batch``: samples per micro-batch and replica. One replica per instance."""
+
+    program: tuple[str, ...]
+    instances: tuple[int, ...]
+    accumulations: tuple[int, ...]
+    batch: int = 1
+    rounds: int = 5
+    launcher: tuple[str, ...] = ()
+    timeout: float = 600.0
+
+    def __post_init__(self) -> None:
+        if not self.program:
+            raise EmulatorError("--run needs a program, such as --run train.py")
+        if min((*self.instances, *self.accumulations, self.rounds, self.batch), default=0) < 1:
+            raise EmulatorError("instances, accumulations, rounds and batch must be at least 1")
+        if len(set(self.accumulations)) < 2:
+            raise EmulatorError("--accumulations needs two numbers at least, or t and c cannot be told apart")
+
+    @property
+    def configurations(self) -> list[tuple[int, int]]:
+        """(instances, accumulation) of every measurement."""
+        return list(product(sorted(set(self.instances)), sorted(set(self.accumulations))))
+
+    def command(self, instances: int, accumulation: int) -> list[str]:
+        """The command of one measurement."""
+        names = {"accumulation": accumulation, "instances": instances, "replicas": instances}
+        words, used = [], False
+        for word in self.program:
+            for name, value in names.items():
+                used |= f"{{{name}}}" in word
+                word = word.replace(f"{{{name}}}", str(value))
+            words.append(word)
+        if not used:
+            words += ["--accumulation", str(accumulation)]
+        python = [sys.executable] if words[0].endswith(".py") else []
+        count = ["--num-instances", str(instances), "--num-replicas", str(instances)]
+        return [sys.executable, "-m", "poprun_py", *count, *self.launcher, *python, *words]
+
+    def run(self, execute: Callable[[list[str], float], str], *, idle: bool = True) -> Measurements:
+        """Measure all rounds."""
+        least: dict[tuple[int, int], float] = {}
+        for _ in range(self.rounds):
+            for configuration in self.configurations:
+                command = self.command(*configuration)
+                samples = self.batch * configuration[0] * configuration[1]
+                seconds = measured_seconds(execute(command, self.timeout), samples, command)
+                least[configuration] = min(seconds, least.get(configuration, seconds))
+        points = tuple(Measurement(*configuration, seconds) for configuration, seconds in least.items())
+        return Measurements(self, points, idle)
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """The least seconds of a step."""
+
+    instances: int
+    accumulation: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Measurements:
+    """``idle``: the machine was so at the start. ``cores``: those that instances may share."""
+
+    experiment: Experiment
+    points: tuple[Measurement, ...]
+    idle: bool
+    cores: int = field(default_factory=lambda: len(os.sched_getaffinity(0)))
+
+    def fit(self, instances: int) -> AccumulationFit:
+        """t and c of the steps of ``instances``."""
+        return fit_accumulation([(p.accumulation, p.seconds) for p in self.points if p.instances == instances])
+
+    @property
+    def fewest(self) -> int:
+        return min(point.instances for point in self.points)
+
+    def predicted(self, instances: int, accumulation: int) -> float:
+        """Seconds of a step, from the measurements with the fewest instances."""
+        fit = self.fit(self.fewest)
+        crowded = 1.0 if self.experiment.launcher else max(1.0, instances / max(self.cores, self.fewest))
+        return fit.micro_batch * accumulation * crowded + fit.constant
+
+    def throughput(self, instances: int, accumulation: int, seconds: float) -> float:
+        return instances * accumulation * self.experiment.batch / seconds
+
+    def constant_share(self, accumulation: int) -> float:
+        """c / (t GA + c) with the fewest instances; 0 if noise makes c negative."""
+        fit = self.fit(self.fewest)
+        return min(1.0, max(0.0, fit.constant / fit.seconds(accumulation)))
+
+    def line(self, *, strong: bool) -> list[Measurement]:
+        """The points of a curve: with most accumulation each, or with the same micro-batches in total."""
+        most = max(self.experiment.accumulations)
+        wanted = {n: most * self.fewest / n if strong else most for n in sorted(set(self.experiment.instances))}
+        return [p for p in self.points if wanted[p.instances] == p.accumulation]
+
+    def serial_fraction(self, point: Measurement, first: Measurement) -> float | None:
+        """Karp and Flatt's, of the speed-up of ``point`` against ``first``; None for the first point."""
+        if point.instances == first.instances:
+            return None
+        rates = [self.throughput(p.instances, p.accumulation, p.seconds) for p in (first, point)]
+        if point.instances % first.instances:
+            return None
+        return karp_flatt(rates[1] / rates[0], point.instances // first.instances)
+
+    def rows(self) -> str:
+        """A CSV file for calibrate."""
+        name = shlex.join(self.experiment.program)
+        head = "name,model,replicas,instances,batch,accumulation,step_seconds"
+        quoted = '"' + name.replace('"', '""') + '"'
+        lines = [
+            f"{quoted},program,{p.instances},{p.instances},{self.experiment.batch},{p.accumulation},{p.seconds:.9g}"
+            for p in self.points
+        ]
+        return "\n".join([head, *lines]) + "\n"
+
+
+def measured_seconds(output: str, samples: int, command: Sequence[str]) -> float:
+    """The seconds of a step that a program printed; raise EmulatorError if it printed none."""
+    seconds, rates = _SECONDS.findall(output), _THROUGHPUT.findall(output)
+    found = seconds or rates
+    value = float(found[-1].replace(",", "")) if found else 0.0
+    if not value > 0:
+        raise EmulatorError(
+            f"{shlex.join(command)} printed no time; let it print step_seconds and a number, or throughput and "
+            "samples per second"
+        )
+    return value if seconds else samples / value
+
+
+def check_idle(*, force: bool, cores: int | None = None, load: float | None = None) -> bool:
+    """Whether the machine is idle; raise EmulatorError if not, unless ``force``."""
+    count = cores or len(os.sched_getaffinity(0))
+    now = os.getloadavg()[0] if load is None else load
+    if now / count <= _IDLE:
+        return True
+    if not force:
+        raise EmulatorError(
+            f"the load is {now / count:.2f} per core, and times of a busy machine mean nothing; wait until it is at "
+            f"most {_IDLE}, or use --force, which marks the result"
+        )
+    return False
+
+
+def launched(command: list[str], timeout: float) -> str:
+    """Run a command and return its output; raise EmulatorError with its last lines if it fails."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
+    except subprocess.TimeoutExpired:
+        raise EmulatorError(f"{shlex.join(command)} ran longer than {timeout:g} s; use --timeout") from None
+    except OSError as error:
+        raise EmulatorError(f"{shlex.join(command)} cannot be started: {error.strerror}") from None
+    if done.returncode:
+        last = " | ".join((done.stderr or done.stdout).strip().splitlines()[-3:])
+        raise EmulatorError(f"{shlex.join(command)} ended with {done.returncode}: {last}; run it alone first")
+    return done.stdout

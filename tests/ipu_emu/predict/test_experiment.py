@@ -1,0 +1,136 @@
+"""Experiment: commands, rounds, t and c, predictions of more instances; the launcher itself runs once."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from ipu_emu.errors import EmulatorError
+from ipu_emu.predict.experiment import Experiment, Measurements, check_idle, launched, measured_seconds
+from ipu_emu.predict.rows import program_rows
+
+T, C = 0.010, 0.004
+
+
+def asked(**options: object) -> Experiment:
+    return Experiment(("train.py",), (1, 2, 4), (1, 2, 4), batch=8, rounds=2, **options)  # type: ignore[arg-type]
+
+
+class Machine:
+    """A machine on which the second round is faster, and several instances need a little more."""
+
+    def __init__(self) -> None:
+        self.commands: list[str] = []
+
+    def __call__(self, command: list[str], timeout: float) -> str:
+        self.commands.append(" ".join(command))
+        instances = int(command[command.index("--num-instances") + 1])
+        accumulation = int(command[command.index("--accumulation") + 1])
+        noise = 1.5 if len(self.commands) <= 9 else 1.0
+        seconds = (T * accumulation + C * (1 + 0.1 * (instances - 1))) * noise
+        return f"[1,0]<stdout>:step_seconds 99\n[1,0]<stdout>:step_seconds {seconds:.9f}\n"
+
+
+@pytest.fixture
+def found() -> Measurements:
+    return asked().run(Machine())
+
+
+def test_rounds_are_interleaved_and_the_least_time_counts() -> None:
+    machine = Machine()
+    found = asked().run(machine)
+    assert len(machine.commands) == 18
+    assert machine.commands[:9] == machine.commands[9:]
+    assert len(set(machine.commands[:9])) == 9
+    assert found.points[0].seconds == pytest.approx(T + C)
+
+
+def test_t_and_c(found: Measurements) -> None:
+    fit = found.fit(1)
+    assert fit.micro_batch == pytest.approx(T)
+    assert fit.constant == pytest.approx(C)
+    assert fit.freedom == 1
+
+
+def test_more_instances_are_predicted_from_one(found: Measurements) -> None:
+    many = Measurements(found.experiment, found.points, True, cores=4)
+    two = next(point for point in many.points if (point.instances, point.accumulation) == (2, 4))
+    assert many.predicted(2, 4) == pytest.approx(two.seconds, rel=0.1)
+    few = Measurements(found.experiment, found.points, True, cores=2)
+    assert few.predicted(4, 4) == pytest.approx(2 * 4 * T + C)
+
+
+def test_curves_and_serial_fractions(found: Measurements) -> None:
+    weak, strong = (found.line(strong=strong) for strong in (False, True))
+    assert [(p.instances, p.accumulation) for p in weak] == [(1, 4), (2, 4), (4, 4)]
+    assert [(p.instances, p.accumulation) for p in strong] == [(1, 4), (2, 2), (4, 1)]
+    assert found.serial_fraction(strong[0], strong[0]) is None
+    fractions = [found.serial_fraction(point, strong[0]) for point in strong[1:]]
+    assert all(fraction is not None and 0.08 < fraction < 0.2 for fraction in fractions)
+    assert found.constant_share(4) == pytest.approx(C / (4 * T + C))
+
+
+def test_rows_can_be_read_again(found: Measurements) -> None:
+    rows = program_rows(found.rows(), "rows.csv")
+    assert [(row.instances, row.accumulation, row.batch) for row in rows][:2] == [(1, 1, 8), (1, 2, 8)]
+    assert rows[0].seconds == pytest.approx(T + C)
+    with pytest.raises(EmulatorError, match="line 2: no row of a program"):
+        program_rows("model,instances\nprogram,1\n", "rows.csv")
+
+
+def test_commands() -> None:
+    command = asked().command(2, 4)
+    assert command[:7] == [sys.executable, "-m", "poprun_py", "--num-instances", "2", "--num-replicas", "2"]
+    assert command[7:] == [sys.executable, "train.py", "--accumulation", "4"]
+    own = Experiment(("./run", "--ga={accumulation}", "{replicas}"), (1,), (1, 2), launcher=("--host", "a,b"))
+    assert own.command(1, 2)[7:] == ["--host", "a,b", "./run", "--ga=2", "1"]
+
+
+@pytest.mark.parametrize(
+    ("output", "seconds"),
+    [
+        ("step_seconds 0.5\nstep_seconds: 0.25", 0.25),
+        ("throughput    48,311 images/s", 64 / 48_311),
+        ("throughput 10\nstep_seconds=2e-3", 2e-3),
+    ],
+)
+def test_what_programs_print(output: str, seconds: float) -> None:
+    assert measured_seconds(output, 64, ["train"]) == pytest.approx(seconds)
+
+
+def test_programs_that_print_nothing() -> None:
+    with pytest.raises(EmulatorError, match="train printed no time"):
+        measured_seconds("done", 1, ["train"])
+
+
+def test_a_busy_machine_is_refused() -> None:
+    assert check_idle(force=False, cores=2, load=0.5)
+    with pytest.raises(EmulatorError, match=re.escape("the load is 0.50 per core")):
+        check_idle(force=False, cores=2, load=1.0)
+    assert not check_idle(force=True, cores=2, load=1.0)
+
+
+def test_mistakes() -> None:
+    for options in (
+        {"program": (), "instances": (1,), "accumulations": (1, 2)},
+        {"program": ("a",), "instances": (0,), "accumulations": (1, 2)},
+        {"program": ("a",), "instances": (1,), "accumulations": (2, 2)},
+    ):
+        with pytest.raises(EmulatorError):
+            Experiment(**options)  # type: ignore[arg-type]
+    with pytest.raises(EmulatorError, match="ended with 3: oh"):
+        launched([sys.executable, "-c", "import sys; print('oh', file=sys.stderr); sys.exit(3)"], 60)
+    with pytest.raises(EmulatorError, match=r"ran longer than 0\.1 s"):
+        launched([sys.executable, "-c", "import time; time.sleep(9)"], 0.1)
+    with pytest.raises(EmulatorError, match="cannot be started"):
+        launched(["/nonexistent/program"], 1)
+
+
+def test_under_the_launcher(tmp_path: Path) -> None:
+    program = tmp_path / "train.py"
+    program.write_text("import sys\nprint('step_seconds', 0.001 * int(sys.argv[2]) + 0.002)\n")
+    found = Experiment((str(program),), (1,), (1, 3), rounds=1).run(launched)
+    assert found.fit(1).micro_batch == pytest.approx(0.001)
