@@ -200,6 +200,12 @@ def _sharded(call: PipelineCall) -> list[str]:
     return [f.name for functions, ipus in pairs for f in functions if f.shards and ipus != (ALL_IPUS,)]
 
 
+def _mask_differs(call: PipelineCall) -> bool:
+    """Whether the mask has another number of elements than there are outputs, where these are known."""
+    known = bool(_outputs(call)) or not call.late
+    return known and call.outfeed_mask is not None and len(call.outfeed_mask) != len(_outputs(call))
+
+
 def _widths_differ(call: PipelineCall) -> bool:
     pairs = zip(call.functions, call.mapping, strict=True)
     return any(len(functions) != len(ipus) for functions, ipus in pairs)
@@ -330,7 +336,7 @@ _RULES: tuple[_Rule, ...] = (
     ),
     (
         ArgumentError,
-        lambda call: call.outfeed_mask is not None and len(call.outfeed_mask) != len(_outputs(call)),
+        _mask_differs,
         lambda call: (
             f"The last computational stage has {len(_outputs(call))} outputs, but the `outfeed_mask` has elements "
             f"{len(call.outfeed_mask or ())} - these need to match in size."

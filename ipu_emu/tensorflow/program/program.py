@@ -6,8 +6,12 @@ that it changes back.
 
 from __future__ import annotations
 
+import sys
+import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from threading import Event, RLock
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -15,14 +19,20 @@ from numpy.typing import NDArray
 
 from ipu_emu.engine import Engine, Replicas
 from ipu_emu.errors import EmulatorError
-from ipu_emu.tensorflow.importer.values import Variable, on_device
+from ipu_emu.graph import Phase
+from ipu_emu.tensorflow.argument_checks import check_program
+from ipu_emu.tensorflow.importer.values import on_device
 from ipu_emu.tensorflow.program.compiling import Compiled, compile_section, engine_options, flags, runs_of
 from ipu_emu.tensorflow.program.feeding import RunData, StopRequested
+from ipu_emu.tensorflow.program.inspection import check_fits, cycles_of, write_report
 from ipu_emu.tensorflow.program.section_import import ImportedSection, SectionPlan, import_section, plan_sections
 from ipu_emu.tensorflow.system import DeviceShare, share_of
 from ipu_emu.tensorflow.tracing.trace import Trace
 
 __all__ = ["Loaded", "Program"]
+
+#: The most versions of a program that are kept, one for each count of mini-batches.
+_MOST_LOADED = 8
 
 
 class Loaded:
@@ -39,9 +49,9 @@ class Program:
         self.trace, self.results = trace, list(results)
         self.plans: list[SectionPlan] = plan_sections(trace, [*results, *operations])
         self.stop = Event()
-        self.cycles: int | None = None
         self._lock = RLock()
-        self._loaded: list[Loaded] | None = None
+        self._loaded: dict[tuple[int, ...], list[Loaded]] = {}
+        self._seed: int | None = None
         self._share: DeviceShare | None = None
         self._known: dict[str, NDArray[Any]] = {}
         self._seeded = 0
@@ -66,7 +76,8 @@ class Program:
         return self._share
 
     def imported(self) -> list[ImportedSection]:
-        """Import all sections."""
+        """Import all sections; raise the errors that depend on the configuration or on what stages do."""
+        self._check_pipelines()
         made = []
         for plan in self.plans:
             one = import_section(
@@ -76,27 +87,63 @@ class Program:
             made.append(one)
         return made
 
-    def _load(self) -> list[Loaded]:
-        if self._loaded is None:
-            made = []
-            for imported in self.imported():
-                synthetic = "use_synthetic_data" in flags() and bool(imported.infeeds)
-                compiled = compile_section(imported, self.share, synthetic=synthetic)
-                share = self.share
-                replicas = Replicas(local=share.local, offset=share.offset, total=share.total)
-                folder = engine_options().get("streamingMemory.folder")
-                made.append(Loaded(imported, compiled, Engine(compiled.executable, replicas, folder=folder)))
-            self._loaded = made
-        return self._loaded
+    def _check_pipelines(self) -> None:
+        calls = [plan.section.pipeline.call for plan in self.plans if plan.section.pipeline is not None]
+        check_program(calls)
+        config = self.share.system.config
+        for call in calls:
+            replace(
+                call,
+                allow_recompute=bool(getattr(config, "allow_recompute", False)),
+                io_tiles=bool(config is not None and config.io_tiles.num_io_tiles),
+            ).check_compiled()
 
-    # Variables
+    def _load(self, counts: tuple[int, ...] = ()) -> list[Loaded]:
+        """The sections for ``counts`` of mini-batches, which a run may give; they are compiled once."""
+        if counts not in self._loaded:
+            if len(self._loaded) >= _MOST_LOADED:
+                self._unload(next(iter(self._loaded)))
+            self._loaded[counts] = [self._loaded_section(one, number) for number, one in enumerate(self.imported())]
+        return self._loaded[counts]
 
-    def variables(self) -> list[Variable]:
-        """All variables that the program uses, without those of its loops."""
-        found: dict[str, Variable] = {}
-        for one in self._load():
-            found |= {name: v for name, v in one.imported.variables.items() if not name.startswith("carried/")}
-        return list(found.values())
+    def _loaded_section(self, imported: ImportedSection, number: int) -> Loaded:
+        share, chosen, options = self.share, flags(), engine_options()
+        synthetic = "use_synthetic_data" in chosen and bool(imported.infeeds)
+        compiled = compile_section(imported, share, synthetic=synthetic)
+        check_fits(compiled.executable, share)
+        if options.get("autoReport.all") == "true":
+            write_report(compiled.executable, options.get("autoReport.directory", "."), f"program_{number}")
+        _warn_of_drift(imported, share)
+        replicas = Replicas(local=share.local, offset=share.offset, total=share.total)
+        engine = Engine(
+            compiled.executable, replicas, folder=options.get("streamingMemory.folder"), watch=_watches(share)
+        )
+        return Loaded(imported, compiled, engine)
+
+    def _unload(self, counts: tuple[int, ...]) -> None:
+        for one in self._loaded.pop(counts, ()):
+            one.engine.close()
+
+    def _counts(self, inputs: Mapping[str, NDArray[Any]]) -> tuple[int, ...]:
+        """Set the counts of mini-batches that are inputs of the program; return them."""
+        found = []
+        for plan in self.plans:
+            section = plan.section
+            if section.kind != "pipeline" or section.count is None:
+                continue
+            if section.count.name not in inputs:
+                raise EmulatorError(
+                    "gradient_accumulation_count is computed by the program; pass it as one of the inputs of compile"
+                )
+            assert section.pipeline is not None
+            call = section.pipeline.call
+            count = int(inputs[section.count.name])
+            section.pipeline = replace(section.pipeline, call=replace(call, gradient_accumulation_count=count))
+            section.accumulation = count * call.batch_serialization_iterations
+            if section.outfeed is not None:
+                section.outfeed.added = count
+            found.append(count)
+        return tuple(found)
 
     # Running
 
@@ -106,22 +153,35 @@ class Program:
             if times == self._seeded:
                 return
             self._seeded = times
-            for one in self._load():
-                one.engine.seed, one.engine.steps = value, 0
+            self._seed = value
+            for sections in self._loaded.values():
+                for one in sections:
+                    one.engine.seed, one.engine.steps = value, 0
 
     def run(
         self, inputs: Mapping[str, NDArray[Any]], variables: dict[str, NDArray[Any]]
     ) -> tuple[list[NDArray[Any]], dict[str, NDArray[Any]]]:
         """Run with ``inputs`` by the names of tensors of the trace; return the results and the changed variables."""
         with self._lock:
-            loaded = self._load()
+            loaded = self._load(self._counts(inputs))
+            if self._seed is not None:
+                for one in loaded:
+                    one.engine.seed = self._seed
             self.stop.clear()
             values: dict[str, NDArray[Any]] = dict(inputs) | self._known
             changed: dict[str, NDArray[Any]] = {}
             for one in loaded:
+                started = perf_counter()
                 current = variables | changed
                 changed |= self._run_section(one, values, current)
+                self._log(one, perf_counter() - started)
             return [self._result(tensor, values) for tensor in self.results], changed
+
+    def _log(self, one: Loaded, seconds: float) -> None:
+        """Print modelled cycles where TF_POPLAR_FLAGS asks for them."""
+        if "log_cycle_count" in flags():
+            cycles = cycles_of(one.engine.executable, self.share) * runs_of(one.imported)
+            print(f"modelled cycles: {cycles}, wall time: {seconds:.3f} s", file=sys.stderr)
 
     def _result(self, tensor: Any, values: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
         if tensor.name not in values:
@@ -212,9 +272,26 @@ class Program:
 
     def close(self) -> None:
         """Leave the collectives, and free the memory of the device."""
-        for one in self._loaded or ():
-            one.engine.close()
-        self._loaded = None
+        for counts in list(self._loaded):
+            self._unload(counts)
+
+
+def _watches(share: DeviceShare) -> bool:
+    """Whether a run stops at the first infinity or NaN."""
+    behaviour = getattr(share.system.config, "floating_point_behaviour", None)
+    return any(getattr(behaviour, name, False) for name in ("inv", "div0", "oflo"))
+
+
+def _warn_of_drift(imported: ImportedSection, share: DeviceShare) -> None:
+    """Warn of replicas that train without reducing their gradients."""
+    trains = imported.gradients or any(op.phase is Phase.UPDATE for op in imported.graph.ops)
+    alone = all(imported.graph.tensors[gradient.total].group == (1, 1) for gradient in imported.gradients)
+    if share.total > 1 and trains and imported.gradients and alone:
+        warnings.warn(
+            f"{share.total} replicas train without reducing their gradients, so their weights drift apart, and the "
+            "host keeps those of the first; wrap the optimizer in CrossReplicaOptimizer",
+            stacklevel=2,
+        )
 
 
 def norm_group(share: DeviceShare) -> int:

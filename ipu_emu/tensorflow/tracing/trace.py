@@ -70,6 +70,7 @@ class Section:
     count: Any = None
     offload: bool | None = None
     shard_states: bool = False
+    outfeed: Any = None
 
     def holds(self, index: int) -> bool:
         """Whether the op with this index belongs to the section."""

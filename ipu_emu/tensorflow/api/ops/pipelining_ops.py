@@ -260,7 +260,7 @@ class _Pipeline:
         loss = None
         if call.optimizer_function is not None:
             loss = self.train(section, call, values, ranges)
-        self.enqueue(call, values, tensors, loss)
+        self.enqueue(section, call, values, tensors, loss)
         compiled = PipelineCall(**{**arguments, "computational_stages": _shaped(self.stages, functions)})
         section.pipeline = PipelineSection(compiled, tuple(ranges), sharded)
 
@@ -371,13 +371,15 @@ class _Pipeline:
 
     # Results
 
-    def enqueue(self, call: PipelineCall, values: Any, tensors: list[Any], loss: Any) -> None:
+    def enqueue(self, section: Section, call: PipelineCall, values: Any, tensors: list[Any], loss: Any) -> None:
         """Enqueue the loss, or the outputs of the last stage that the mask leaves."""
         queue = self.outfeed
         if queue is None:
             return
         if call.accumulate_outfeed:
-            queue.added = call.gradient_accumulation_count if isinstance(call.gradient_accumulation_count, int) else 1
+            count = call.gradient_accumulation_count
+            queue.added = count if isinstance(count, int) else 1
+            section.outfeed = queue
             kind = call.accumulate_outfeed_dtype
             queue.added_dtype = None if kind is None else dtypes.as_dtype(kind)
         if call.outfeed_loss:
