@@ -1,8 +1,9 @@
 """gcl.torch: gcl as a back end of ``torch.distributed``; importing it registers the back end "gcl"."""
 
-from gcl.torch.functions import monitored_barrier
+from gcl.torch.ddp_hooks import bf16_hook, ddp_hook, fp16_hook
+from gcl.torch.functions import empty, monitored_barrier
 from gcl.torch.registration import Options, register
 
-__all__ = ["Options", "monitored_barrier", "register"]
+__all__ = ["Options", "bf16_hook", "ddp_hook", "empty", "fp16_hook", "monitored_barrier", "register"]
 
 register()

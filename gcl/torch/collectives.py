@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from math import prod
 
 import numpy as np
 import torch
 from torch.distributed import ReduceOp
 
+from gcl.core.operators import Operator
 from gcl.errors import ArgumentError
 from gcl.torch.host_group import HostGroup
 from gcl.torch.reductions import combine_all, name_of, operator_of, real_view
-from gcl.torch.tensors import Flat, array_of, bytes_of
+from gcl.torch.tensors import REDUCED, Flat, array_of, bytes_of
 
 __all__ = ["Collectives"]
 
@@ -50,6 +52,28 @@ class Collectives:
             for tensor, part in zip(same, packed.split([tensor.numel() for tensor in same]), strict=True):
                 tensor.detach().copy_(part.view(tensor.shape))
 
+    def average_storage(self, number: int, tensor: torch.Tensor) -> None:
+        """Average ``tensor`` of all ranks in place, in a storage that they share (``SharedStorages``)."""
+        if tensor.dtype in REDUCED and tensor.is_contiguous():
+            self.group.all_reduce(self.group.storages.array(number, tensor), Operator.MEAN)
+        else:
+            self.all_reduce(tensor, ReduceOp(ReduceOp.AVG))
+
+    def average_as(self, dtype: torch.dtype, tensor: torch.Tensor) -> None:
+        """Average ``tensor`` of all ranks in place, rounded to ``dtype`` on the way."""
+        packed = self.empty(tensor.shape, dtype)
+        packed.copy_(tensor.detach())
+        self.all_reduce(packed, ReduceOp(ReduceOp.AVG))
+        tensor.detach().copy_(packed)
+
+    def empty(self, size: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+        """A tensor in the shared segment."""
+        elements = prod(size)
+        if not elements:
+            return torch.empty(size, dtype=dtype)
+        room = self.group.path.segment.uninitialised((elements * dtype.itemsize,), np.dtype(np.uint8))
+        return torch.from_numpy(room).view(dtype).view(size)
+
     def reduce(self, tensor: torch.Tensor, op: ReduceOp, root: int) -> None:
         """Combine ``tensor`` of all ranks in that of rank ``root``."""
         self.all_reduce(tensor if self.rank == root else tensor.detach().clone(), op)
@@ -85,14 +109,14 @@ class Collectives:
         """Copy ``tensor`` of rank i to ``outs[i]``."""
         flats = [Flat(out, reads=False) for out in outs]
         what = _described(tensor)
-        self.group.all_gather(_bytes(tensor), [bytes_of(flat.tensor) for flat in flats], what)
+        self.group.all_gather_list(_bytes(tensor), [bytes_of(flat.tensor) for flat in flats], what)
         for flat in flats:
             flat.store()
 
     def all_gather_single(self, out: torch.Tensor, tensor: torch.Tensor) -> None:
         """Copy ``tensor`` of rank i to part i of ``out``."""
         with Flat(out, reads=False) as flat:
-            self.group.all_gather(_bytes(tensor), np.split(bytes_of(flat), self.ranks), _described(tensor))
+            self.group.all_gather(_bytes(tensor), bytes_of(flat), _described(tensor))
 
     def broadcast(self, tensor: torch.Tensor, root: int) -> None:
         """Copy ``tensor`` of rank ``root`` to those of all ranks."""
@@ -115,6 +139,9 @@ class Collectives:
         """Copy part j of ``tensor`` to part i of ``out`` of rank j; the parts are ``sizes`` rows long, or equal."""
         whole = tensor.detach().contiguous()
         with Flat(out, reads=False) as flat:
+            if not sizes and not out_sizes and tensor.numel() == out.numel() and not _uneven(whole, self.ranks):
+                self.group.all_to_all_even(bytes_of(whole), bytes_of(flat), str(tensor.dtype))
+                return
             parts = _rows(bytes_of(whole), tensor, sizes, self.ranks, "input")
             places = _rows(bytes_of(flat), out, out_sizes, self.ranks, "output")
             self.group.all_to_all(parts, places, str(tensor.dtype))
@@ -155,6 +182,10 @@ def _bytes(tensor: torch.Tensor) -> np.ndarray:
 
 def _described(tensor: torch.Tensor) -> str:
     return f"{tensor.numel()} x {str(tensor.dtype).removeprefix('torch.')}"
+
+
+def _uneven(tensor: torch.Tensor, ranks: int) -> bool:
+    return bool(tensor.dim() == 0 or tensor.shape[0] % ranks)
 
 
 def _by_dtype(tensors: Tensors) -> list[list[torch.Tensor]]:

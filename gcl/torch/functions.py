@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 
+import torch
 from torch.distributed import GroupMember, ProcessGroup
 
 from gcl.errors import ArgumentError
 from gcl.torch.process_group import GclProcessGroup
 
-__all__ = ["group_of", "monitored_barrier"]
+__all__ = ["empty", "group_of", "monitored_barrier"]
 
 
 def group_of(asked: ProcessGroup | None) -> GclProcessGroup:
@@ -23,8 +25,17 @@ def group_of(asked: ProcessGroup | None) -> GclProcessGroup:
     return found
 
 
+def empty(
+    *size: int | Sequence[int], dtype: torch.dtype | None = None, group: ProcessGroup | None = None
+) -> torch.Tensor:
+    """As ``torch.empty``, in memory that the ranks of the host share: collectives of ``group`` need not copy it."""
+    return group_of(group).empty(
+        torch.Size(size[0] if len(size) == 1 and not isinstance(size[0], int) else size), dtype
+    )
+
+
 def monitored_barrier(
-    group: ProcessGroup | None = None, timeout: timedelta | None = None, wait_all_ranks: bool = False
+    group: ProcessGroup | None = None, timeout: timedelta | float | None = None, wait_all_ranks: bool = False
 ) -> None:
     """As ``torch.distributed.monitored_barrier``, which refuses all back ends but gloo by their name."""
     if group == GroupMember.NON_GROUP_MEMBER:

@@ -1,12 +1,15 @@
 """Host group: the ranks of a process group that share memory, and gcl's collectives among them on numpy arrays.
 
-Small tensors take a place in the shared segment that is kept for the next call of the same size, so that a repeated
-call runs in compiled code: two copies, and two meetings of the ranks. Large ones are read where they are.
+small       input and output have places in the shared segment that are kept for the next call of the same size, so
+            that a repeated call runs in compiled code
+larger      the input is copied into the segment; the others read it there while it is in a cache
+large       the kernel copies out of the memory of the other processes (all-reduce: gcl.transport.memory)
 """
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
@@ -20,18 +23,22 @@ from gcl.core.request import Collective, Request
 from gcl.core.tensor_checks import Refusals
 from gcl.core.world import World
 from gcl.errors import PeerLost
+from gcl.kernels.copies import copy_array
 from gcl.reduce.reduction import new_scratch, recipe, reduce_range
 from gcl.torch.offers import Offers, Pieces
 from gcl.torch.point_to_point import PointToPoint
+from gcl.torch.shared_storage import SharedStorages
 from gcl.transport.memory import shared_memory
 from gcl.transport.paths.memory_path import MemoryPath
 
 __all__ = ["HostGroup"]
 
 #: Tensors up to this size have a place in the segment.
-STAGED_BYTES = 1 << 17
+STAGED_BYTES = 1 << 16
+#: Inputs up to this size are copied into the segment, from where the copies of the other ranks run within the caches.
+COPIED_BYTES = 4 << 20
 #: Places that are kept; a bound for programs that never repeat a size.
-_MOST_PLACES = 64
+_MOST_PLACES = 32
 _BYTE = np.dtype(np.uint8)
 #: Bytes of each contribution that are reduced at once, so that they stay in a cache.
 _CHUNK = 1 << 17
@@ -60,6 +67,7 @@ class HostGroup:
         self.refusals = Refusals(self.path.refuse, self.path.fail)
         self.messages = PointToPoint(self.path, tuple(names))
         self._offers = Offers(self.path, os.getpid())
+        self.storages = SharedStorages(self.path, self._offers)
         self._places: dict[tuple[object, ...], tuple[np.ndarray, np.ndarray]] = {}
         self._scratch = new_scratch()
         self._nodes, self._outs = np.zeros(self.ranks, np.int64), np.zeros(1, np.int64)
@@ -90,9 +98,9 @@ class HostGroup:
             self.path.run(request, x, x)
             return
         near, _ = self._place(request, x.size)
-        near[...] = x
+        copy_array(near, x)
         self._run(request, near, near)
-        x[...] = near
+        copy_array(x, near)
 
     def reduce(self, x: np.ndarray, op: Operator, root: int) -> None:
         """Combine ``x`` [1, n] of all ranks on rank ``root``; that of the others does not change."""
@@ -102,15 +110,12 @@ class HostGroup:
     def reduce_scatter(self, x: np.ndarray, out: np.ndarray, op: Operator) -> None:
         """Combine ``x`` [1, ranks * n]; rank i gets part i in ``out`` [1, n]."""
         request = _request(Collective.REDUCE_SCATTER, op, x.dtype, x.size)
-        if self._is_near(x):
-            self.path.run(request, x, out)
-        elif x.nbytes > STAGED_BYTES:
-            self.reduce_parts(np.split(x[0], self.ranks), out[0], op)
+        if x.nbytes <= STAGED_BYTES:
+            self._staged(request, x, out)
+        elif x.nbytes <= self._most_copied:
+            self.path.run(request, self._copied(request, x), out)
         else:
-            near, result = self._place(request, x.size, out.size)
-            near[...] = x
-            self._run(request, near, result)
-            out[...] = result
+            self.reduce_parts(np.split(x[0], self.ranks), out[0], op)
 
     def reduce_parts(self, parts: Sequence[np.ndarray], out: np.ndarray, op: Operator) -> None:
         """Combine part i of all ranks on rank i, into ``out`` [n]; parts may differ in size."""
@@ -132,41 +137,56 @@ class HostGroup:
 
         self._offers.exchange(request, [part.view(_BYTE) for part in parts], work)
 
-    def all_gather(self, x: np.ndarray, outs: Sequence[np.ndarray], what: str) -> None:
-        """Copy the bytes ``x`` of rank i to ``outs[i]``; ``what`` describes what must be equal on all ranks."""
+    def all_gather(self, x: np.ndarray, out: np.ndarray, what: str) -> None:
+        """Copy the bytes ``x`` of rank i to part i of ``out``; ``what`` describes what must be equal on all ranks."""
         request = _request(Collective.ALL_GATHER, Operator.ADD, _BYTE, x.size, what)
-        if x.nbytes <= STAGED_BYTES:
-            near, result = self._place(request, x.size, self.ranks * x.size)
-            near[0] = x
-            self._run(request, near, result)
-            for out, part in zip(outs, result.reshape(self.ranks, -1), strict=True):
-                out[...] = part
-            return
+        if out.nbytes <= STAGED_BYTES:
+            self._staged(request, x[None], out[None])
+        elif x.nbytes <= self._most_copied:
+            self.path.run(request, self._copied(request, x[None]), out[None])
+        else:
+            self.all_gather_list(x, np.split(out, self.ranks), what)
+
+    def all_gather_list(self, x: np.ndarray, outs: Sequence[np.ndarray], what: str) -> None:
+        """Copy the bytes ``x`` of rank i to ``outs[i]``."""
 
         def work(pieces: Pieces) -> None:
             for step in range(self.ranks):
                 rank = (self.rank + step) % self.ranks
                 pieces.copy(rank, 0, outs[rank])
 
-        self._offers.exchange(request, [x], work)
+        self._offers.exchange(self._named(f"all_gather({what})"), [x], work)
 
     def broadcast(self, x: np.ndarray, root: int, what: str) -> None:
         """Copy the bytes ``x`` of rank ``root`` to those of all ranks."""
         request = _request(Collective.BROADCAST, Operator.ADD, _BYTE, x.size, what, root)
-        if x.nbytes <= STAGED_BYTES:
+        if x.nbytes <= self._most_copied:
             near, _ = self._place(request, x.size)
             if self.rank == root:
-                near[0] = x
-            self._run(request, near, near)
-            if self.rank != root:
-                x[...] = near[0]
+                copy_array(near, x)
+            if x.nbytes <= STAGED_BYTES:
+                self._run(request, near, near)
+                if self.rank != root:
+                    copy_array(x, near)
+            else:
+                self.path.run(request, near, near if self.rank == root else x[None])
             return
 
         def work(pieces: Pieces) -> None:
             if self.rank != root:
                 pieces.copy(root, 0, x)
 
-        self._offers.exchange(request, [x] if self.rank == root else [], work)
+        self._offers.exchange(self._named(f"broadcast(root {root}, {what})"), [x] if self.rank == root else [], work)
+
+    def all_to_all_even(self, x: np.ndarray, out: np.ndarray, what: str) -> None:
+        """Copy part j of the bytes ``x`` of rank i to part i of ``out`` of rank j."""
+        request = _request(Collective.ALL_TO_ALL, Operator.ADD, _BYTE, x.size, what)
+        if x.nbytes <= STAGED_BYTES:
+            self._staged(request, x[None], out[None])
+        elif x.nbytes <= self._most_copied:
+            self.path.run(request, self._copied(request, x[None]), out[None])
+        else:
+            self.all_to_all(np.split(x, self.ranks), np.split(out, self.ranks), what)
 
     def all_to_all(self, parts: Sequence[np.ndarray], outs: Sequence[np.ndarray], what: str) -> None:
         """Copy the bytes ``parts[j]`` of rank i to ``outs[i]`` of rank j; sizes may differ."""
@@ -206,6 +226,26 @@ class HostGroup:
 
     def _is_near(self, x: np.ndarray) -> bool:
         return self.path.segment.offset_of(x) is not None
+
+    @property
+    def _most_copied(self) -> int:
+        """Bytes up to which a tensor is copied into the segment: larger ones are copied once, by the kernel."""
+        return COPIED_BYTES if self.path.uses_process_vm else sys.maxsize
+
+    def _staged(self, request: Request, x: np.ndarray, out: np.ndarray) -> None:
+        """Run ``request`` on copies in the segment, as a call that is repeated."""
+        near, result = self._place(request, x.size, out.size)
+        copy_array(near, x)
+        self._run(request, near, result)
+        copy_array(out, result)
+
+    def _copied(self, request: Request, x: np.ndarray) -> np.ndarray:
+        """``x``, or a copy of it in the segment."""
+        if self._is_near(x):
+            return x
+        near, _ = self._place(request, x.size)
+        copy_array(near, x)
+        return near
 
     def _place(self, request: Request, elements: int, out: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Room in the segment for ``request``: for its input, and for its output if that is another tensor."""

@@ -24,7 +24,7 @@ from gcl.transport.paths.memory_path import MemoryPath
 __all__ = ["Offers", "Pieces"]
 
 #: Pieces of at least this many bytes are not copied into the segment.
-DIRECT_BYTES = 1 << 17
+DIRECT_BYTES = 1 << 19
 _WORD = np.dtype(np.int64)
 _WORDS = 3  # of a piece: offset in the segment or -1, address in its process, bytes
 

@@ -342,9 +342,37 @@ class GclProcessGroup(ProcessGroup):
         opts = opts or BarrierOptions()
         return self._begin("barrier", self._collectives.barrier, [], [], opts)
 
-    def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
+    def average_bucket(self, number: int, buffer: torch.Tensor, dtype: torch.dtype | None = None) -> GclWork:
+        """Begin to average ``buffer``, bucket ``number`` of DDP, as elements of ``dtype`` if it is given."""
+        work = self._collectives
+        self._check("all_reduce", [buffer], ReduceOp(ReduceOp.AVG))
+
+        def run() -> None:
+            if dtype is None or dtype == buffer.dtype:
+                work.average_storage(number, buffer)
+            else:
+                work.average_as(dtype, buffer)
+
+        return self._begin("all_reduce", run, buffer, [buffer], AllreduceOptions())
+
+    # memory that the ranks share
+
+    def empty(self, size: Sequence[int], dtype: torch.dtype | None = None) -> torch.Tensor:
+        """A tensor in memory that the ranks of the host share."""
+        return self._collectives.empty(size, dtype or torch.get_default_dtype())
+
+    def supports_tensor_alloc(self, device: torch.device) -> bool:
+        """Whether ``allocate_tensor`` has memory for ``device``."""
+        return bool(torch.device(device).type == "cpu")
+
+    def allocate_tensor(self, size: int, *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        """As ``empty``; FSDP asks for it after ``set_allocate_memory_from_process_group_for_comm``."""
+        return self.empty([size], dtype)
+
+    def monitored_barrier(self, timeout: timedelta | float | None = None, wait_all_ranks: bool = False) -> None:
         """Wait for all ranks; rank 0 names the first, or all, that do not come."""
-        seconds = self._timeout if timeout is None else timeout.total_seconds()
+        seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+        seconds = self._timeout if seconds is None else seconds
         if self._runner is not None:
             self._runner.drain()
         monitored_barrier(self._group.messages, self.rank(), self.size(), seconds, all_ranks=wait_all_ranks)

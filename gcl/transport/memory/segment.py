@@ -19,10 +19,10 @@ import numpy as np
 
 from gcl.errors import ArgumentError, TransportError
 
-__all__ = ["DEFAULT_BYTES", "Segment", "array_at", "map_memory"]
+__all__ = ["DEFAULT_BYTES", "Segment", "array_at", "map_memory", "map_over"]
 
 _ALIGNMENT = 4096
-_MAP_NORESERVE = 0x4000
+_MAP_NORESERVE, _MAP_FIXED = 0x4000, 0x10
 _FAILED = ctypes.c_void_p(-1).value  # what mmap returns on failure
 
 #: Address space of one rank's segment: all of the machine's memory, at most 64 GiB.
@@ -44,6 +44,13 @@ def map_memory(descriptor: int, nbytes: int) -> np.ndarray:
     memory = (ctypes.c_uint8 * nbytes).from_address(address)
     weakref.finalize(memory, _libc().munmap, address, nbytes).atexit = False  # other threads may still use it
     return np.ctypeslib.as_array(memory)
+
+
+def map_over(address: int, nbytes: int, descriptor: int) -> bool:
+    """Put the memory of ``descriptor`` (-1: none yet) in the place of whole mapped pages; say whether that worked."""
+    flags = mmap.MAP_SHARED | _MAP_NORESERVE | _MAP_FIXED | (mmap.MAP_ANONYMOUS if descriptor < 0 else 0)
+    found = _libc().mmap(address, nbytes, mmap.PROT_READ | mmap.PROT_WRITE, flags, descriptor, 0)
+    return bool(found == address)
 
 
 @cache
@@ -91,6 +98,13 @@ class Segment:
     def reserve(self, nbytes: int) -> None:
         """Keep the first ``nbytes`` free of tensors; before any is made."""
         self._take(-(-nbytes // _ALIGNMENT) * _ALIGNMENT)
+
+    def reserved(self, nbytes: int) -> int:
+        """Offset of ``nbytes`` of whole pages that no tensor gets, for ``map_over``."""
+        if self._top + nbytes > self._bytes.size:
+            return -1
+        self._top += nbytes
+        return self._top - nbytes
 
     def _take(self, nbytes: int) -> int:
         if self._free[nbytes]:

@@ -59,9 +59,7 @@ def reductions():
             y = everyone[rank].clone()
             dist.reduce(y, 1, op)
             parts = [values(dtype, size, 10 * rank + i) for i in range(ranks)]
-            mine = combine_all([values(dtype, size, 10 * r + rank) for r in range(ranks)], dist.ReduceOp(op)).to(
-                dtype
-            )
+            mine = combined([values(dtype, size, 10 * r + rank) for r in range(ranks)], op)
             lists, whole = torch.empty_like(x), torch.empty_like(x)
             dist.reduce_scatter(lists, parts, op)
             dist.reduce_scatter_single(whole, torch.cat(parts), op)

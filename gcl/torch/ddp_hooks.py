@@ -1,0 +1,30 @@
+"""DDP hooks: communication hooks of DistributedDataParallel whose all-reduce copies nothing between ranks of a host.
+
+    model.register_comm_hook(None, gcl.torch.ddp_hook)
+
+``None`` stands for the default group; give the process group if DDP has another one. DDP reads the annotations, which
+are therefore types, not text.
+"""
+
+import torch
+from torch.distributed import GradBucket, ProcessGroup
+from torch.futures import Future
+
+from gcl.torch.functions import group_of
+
+__all__ = ["bf16_hook", "ddp_hook", "fp16_hook"]
+
+
+def ddp_hook(group: ProcessGroup | None, bucket: GradBucket) -> Future[torch.Tensor]:
+    """Average the gradients of ``bucket``, whose memory moves to where all ranks of the host address it."""
+    return group_of(group).average_bucket(bucket.index(), bucket.buffer()).get_future()
+
+
+def fp16_hook(group: ProcessGroup | None, bucket: GradBucket) -> Future[torch.Tensor]:
+    """Average the gradients as float16, summed in float32: half of the bytes."""
+    return group_of(group).average_bucket(bucket.index(), bucket.buffer(), torch.float16).get_future()
+
+
+def bf16_hook(group: ProcessGroup | None, bucket: GradBucket) -> Future[torch.Tensor]:
+    """Average the gradients as bfloat16, summed in float32: half of the bytes, with the range of float32."""
+    return group_of(group).average_bucket(bucket.index(), bucket.buffer(), torch.bfloat16).get_future()

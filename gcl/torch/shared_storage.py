@@ -1,0 +1,123 @@
+"""Shared storage: the memory of a tensor of PyTorch, moved in place to where the other ranks of the host see it.
+
+    before    storage -> private memory
+    after     storage -> shared memory without a name <- the segment of its rank, as every rank maps it
+
+All views of the storage follow, such as gradients that are views of DDP's buckets: a collective copies nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from gcl.core.operators import Operator
+from gcl.core.request import Request
+from gcl.torch.offers import Offers, Pieces
+from gcl.torch.tensors import REDUCED, array_of
+from gcl.transport.memory.segment import array_at, map_over
+from gcl.transport.paths.memory_path import MemoryPath
+
+__all__ = ["SharedStorages"]
+
+_PAGE = 4096
+_SHARED_MEMORY = "/dev/shm"
+_WORD, _BYTE = np.dtype(np.int64), np.dtype(np.uint8)
+_NOWHERE = -1
+
+
+class _Place(NamedTuple):
+    """A storage, which is kept so that no other one gets its address, and the array over it."""
+
+    storage: torch.UntypedStorage
+    array: np.ndarray
+    regions: list[tuple[int, int]]  # of every rank: address, bytes
+
+
+class SharedStorages:
+    """The tensors of this rank that the others can address, by a number that is the same on all ranks."""
+
+    def __init__(self, path: MemoryPath, offers: Offers) -> None:
+        self._path, self._offers = path, offers
+        self._arenas = [memory.ctypes.data for memory in path.memories]
+        self._places: dict[int, _Place] = {}
+
+    def array(self, number: int, tensor: torch.Tensor) -> np.ndarray:
+        """The elements of contiguous ``tensor`` as an array [1, n], in memory that all ranks address if possible.
+
+        All ranks call it together, and give a tensor of another storage under the same ``number`` together.
+        """
+        storage = tensor.untyped_storage()
+        place = self._places.get(number)
+        if place is None or place.storage.data_ptr() != storage.data_ptr():
+            place = self._share(number, tensor, place)
+        nbytes = tensor.numel() * tensor.dtype.itemsize
+        if not place.regions:
+            return array_of(tensor)
+        if place.array.nbytes != nbytes:
+            start = place.regions[self._path.rank][0] + tensor.storage_offset() * tensor.dtype.itemsize
+            place = place._replace(array=array_at(start, (1, tensor.numel()), REDUCED[tensor.dtype][1]))
+            self._places[number] = place
+        return place.array
+
+    def _share(self, number: int, tensor: torch.Tensor, old: _Place | None) -> _Place:
+        storage = tensor.untyped_storage()
+        size = -(-storage.nbytes() // _PAGE) * _PAGE
+        descriptor, offset = self._moved(storage, size)
+        regions: list[tuple[int, int]] = []
+
+        def work(pieces: Pieces) -> None:
+            every = np.zeros((self._path.ranks, 4), _WORD)
+            for rank, row in enumerate(every):
+                pieces.copy(rank, 0, row.view(_BYTE))
+            if (every[:, 1] != _NOWHERE).all():
+                regions[:] = self._mapped(every)
+
+        claim = np.array([os.getpid(), descriptor, offset, size], _WORD)
+        request = Request(None, Operator.ADD, _BYTE, 0, detail=f"shared storage {number} of {size} bytes")
+        self._offers.exchange(request, [claim.view(_BYTE)], work)
+        if old is not None:
+            for address, nbytes in old.regions:
+                map_over(address, nbytes, -1)
+        place = _Place(storage, np.empty(0), regions)
+        self._places[number] = place
+        return place
+
+    def _moved(self, storage: torch.UntypedStorage, size: int) -> tuple[int, int]:
+        """Move ``storage``: the file descriptor of its memory and its offset in the segment, or twice _NOWHERE."""
+        if storage.nbytes() == 0 or not _has_room(2 * self._path.ranks * size):
+            return _NOWHERE, _NOWHERE
+        offset = self._path.segment.reserved(size)
+        if offset < 0:
+            return _NOWHERE, _NOWHERE
+        try:
+            descriptor, _ = storage._share_fd_cpu_()
+        except RuntimeError:
+            return _NOWHERE, _NOWHERE
+        return int(descriptor), offset
+
+    def _mapped(self, every: np.ndarray) -> list[tuple[int, int]]:
+        """Map the storages of all ranks into their segments."""
+        regions = []
+        for rank, (process, descriptor, offset, size) in enumerate(every.tolist()):
+            opened = os.open(f"/proc/{process}/fd/{descriptor}", os.O_RDWR | os.O_CLOEXEC)
+            try:
+                address = self._arenas[rank] + offset
+                if not map_over(address, size, opened):
+                    raise OSError(f"{size} bytes of rank {rank} could not be mapped")
+            finally:
+                os.close(opened)
+            regions.append((address, size))
+        return regions
+
+
+def _has_room(nbytes: int) -> bool:
+    """Whether shared memory has ``nbytes`` left: containers often have 64 MiB, and writing beyond kills a process."""
+    try:
+        found = os.statvfs(_SHARED_MEMORY)
+    except OSError:
+        return False
+    return found.f_bavail * found.f_frsize >= nbytes

@@ -1,0 +1,108 @@
+"""DistributedDataParallel and FSDP over gcl: the same weights as with gloo, on every rank, with every hook."""
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed; scripts/test --with-torch adds it")
+
+import torch.distributed as dist  # noqa: E402
+from torch import nn  # noqa: E402
+from torch.nn.parallel import DistributedDataParallel  # noqa: E402
+
+import gcl.torch  # noqa: E402
+from tests.gcl.helpers.torch_ranks import run_ranks  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+STEPS = 20
+HOOKS = {"none": None, "ddp": gcl.torch.ddp_hook, "fp16": gcl.torch.fp16_hook, "bf16": gcl.torch.bf16_hook}
+
+
+def network():
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Linear(30, 300), nn.Tanh(), nn.Linear(300, 300), nn.Tanh(), nn.Linear(300, 4))
+
+
+def train(model, samples, ranks, rank, steps=STEPS, accumulate=1):
+    """``steps`` updates with the same samples, divided over ranks and micro-batches."""
+    optimiser = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+    generator = torch.Generator().manual_seed(2)
+    for _ in range(steps):
+        x, y = torch.randn(samples, 30, generator=generator), torch.randint(0, 4, (samples,), generator=generator)
+        optimiser.zero_grad()
+        parts = list(zip(x.chunk(ranks * accumulate), y.chunk(ranks * accumulate), strict=True))
+        for place, (some, labels) in enumerate(parts[rank * accumulate : (rank + 1) * accumulate]):
+            (nn.functional.cross_entropy(model(some), labels) / accumulate).backward()
+            del place
+        optimiser.step()
+    return torch.cat([parameter.detach().reshape(-1) for parameter in model.parameters()])
+
+
+def weights(hook, as_view):
+    """The weights after training with DDP, in buckets of which there are several."""
+    model = DistributedDataParallel(network(), bucket_cap_mb=0.2, gradient_as_bucket_view=as_view)
+    if HOOKS[hook]:
+        model.register_comm_hook(None, HOOKS[hook])
+    found = train(model, 24, dist.get_world_size(), dist.get_rank())
+    everyone = [torch.empty_like(found) for _ in range(dist.get_world_size())]
+    dist.all_gather(everyone, found)
+    assert all(torch.equal(found, other) for other in everyone)
+    return found.numpy()
+
+
+def test_weights_are_those_of_gloo_on_every_rank():
+    gloo = torch.from_numpy(run_ranks(2, weights, "none", False, backend="gloo")[0])
+    for hook in ("none", "ddp"):
+        for as_view in (False, True):
+            found = torch.from_numpy(run_ranks(2, weights, hook, as_view)[1])
+            assert (found - gloo).abs().max() < 1e-6, (hook, as_view)
+
+
+@pytest.mark.parametrize("hook", ["fp16", "bf16"])
+def test_half_precision_hooks_train_nearly_the_same(hook):
+    exact = torch.from_numpy(run_ranks(2, weights, "none", True)[0])
+    found = torch.from_numpy(run_ranks(2, weights, hook, True)[0])
+    assert 0 < (found - exact).abs().max() < 0.02
+
+
+def fully_sharded(allocate):
+    """The weights after training with FSDP2, buffers from gcl or from PyTorch."""
+    from torch.distributed.fsdp import fully_shard
+
+    model = network()
+    for layer in model:
+        if isinstance(layer, nn.Linear):
+            fully_shard(layer)
+    fully_shard(model)
+    if allocate:
+        model.set_allocate_memory_from_process_group_for_comm(True)
+    train(model, 24, dist.get_world_size(), dist.get_rank(), steps=5)
+    return torch.cat([one.full_tensor().detach().reshape(-1) for one in model.parameters()]).numpy()
+
+
+def test_fully_sharded_weights_are_those_of_gloo():
+    gloo = torch.from_numpy(run_ranks(2, fully_sharded, False, backend="gloo")[0])
+    for allocate in (False, True):
+        found = torch.from_numpy(run_ranks(2, fully_sharded, allocate)[0])
+        assert (found - gloo).abs().max() < 1e-6
+
+
+def shared_memory():
+    """A tensor that the ranks share is reduced where it is, together with private ones of other ranks."""
+    rank = dist.get_rank()
+    x = gcl.torch.empty(100_000) if rank == 0 else torch.empty(100_000)
+    x.fill_(rank + 1.0)
+    dist.all_reduce(x)
+    y = gcl.torch.empty(3, 5, dtype=torch.bfloat16)
+    parts = torch.arange(2 * 700_000.0) + rank
+    mine = torch.empty(700_000)
+    dist.reduce_scatter_single(mine, gcl.torch.empty(1_400_000).copy_(parts) if rank else parts)
+    return (
+        x[-1].item(),
+        list(y.shape),
+        str(y.dtype),
+        bool((mine == 2 * (mine.numel() * rank + torch.arange(700_000.0)) + 1).all()),
+    )
+
+
+def test_shared_and_private_tensors_meet_in_one_call():
+    assert run_ranks(2, shared_memory) == [(3.0, [3, 5], "torch.bfloat16", True)] * 2
