@@ -21,6 +21,10 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from extras import need
+
+need("torch", extra="bench")
+
 import torch
 import torch.distributed as dist
 from torch import nn

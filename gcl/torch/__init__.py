@@ -1,5 +1,9 @@
 """gcl.torch: gcl as a back end of ``torch.distributed``; importing it registers the back end "gcl"."""
 
+from gcl.torch.platform_check import check_platform
+
+check_platform()
+
 from gcl.torch.ddp_hooks import bf16_hook, ddp_hook, fp16_hook
 from gcl.torch.functions import empty, monitored_barrier
 from gcl.torch.registration import Options, register

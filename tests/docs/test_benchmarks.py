@@ -10,7 +10,13 @@ from tests.helpers.mpi_jobs import ROOT
 
 FOLDER = ROOT / "benchmarks"
 EXTRAS = {"torch": "bench", "matplotlib": "plots"}
-NEEDED = {"checkpoint": "torch", "hostio": "torch", "training": "torch", "plot": "matplotlib"}
+NEEDED = {
+    "checkpoint": "torch",
+    "hostio": "torch",
+    "torch_backend": "torch",
+    "training": "torch",
+    "plot": "matplotlib",
+}
 PROGRAMS = [file.stem for file in sorted(FOLDER.glob("*.py")) if "ArgumentParser" in file.read_text()]
 
 

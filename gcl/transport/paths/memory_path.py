@@ -277,7 +277,8 @@ class MemoryPath:
         return status
 
     def _check_peers(self, request: Request) -> None:
-        """Raise PeerLost if a rank that this one waits for can no longer arrive."""
+        """Raise PeerLost if a rank that this one waits for can no longer arrive, or what has ended the path."""
+        self._state.check()
         for rank in rank_table.missing(self._table):
             why = self._gone(request, rank)
             if why and rank in rank_table.missing(self._table):  # else it arrived before it left

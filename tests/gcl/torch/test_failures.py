@@ -1,0 +1,135 @@
+"""Ranks of a PyTorch job that die, leave, raise, or make another call: every other rank gets one error, soon."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed; scripts/test --with-torch adds it")
+
+import torch.distributed as dist  # noqa: E402
+
+from tests.gcl.helpers.torch_ranks import run_ranks  # noqa: E402
+from tests.helpers.mpi_jobs import PROGRAMS, ROOT  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+#: Seconds after which every rank has its error.
+SOON = 5.0
+
+
+def failing(how, asynchronous):
+    """What rank 0 and rank 2 hear of rank 1, and after how many seconds."""
+    dist.barrier()
+    x = torch.ones(200_000)
+    dist.all_reduce(x)
+    since = time.monotonic()
+    try:
+        if dist.get_rank() != 1:
+            work = dist.all_reduce(x, async_op=asynchronous)
+            if asynchronous:
+                work.wait()
+        elif how == "dies":
+            os.kill(os.getpid(), signal.SIGKILL)
+        elif how == "leaves":
+            dist.destroy_process_group()
+            return "", 0.0
+        elif how == "calls another":
+            dist.broadcast(x, 0)
+        else:
+            dist.all_reduce(torch.eye(3).to_sparse())
+    except (dist.DistBackendError, ValueError) as error:
+        return str(error), time.monotonic() - since
+    return "no error", 0.0
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize("how", ["dies", "leaves", "calls another", "is refused"])
+def test_every_rank_hears_soon_what_another_did(how, asynchronous):
+    first, second, third = run_ranks(3, failing, how, asynchronous, dead=(1,) if how == "dies" else ())
+    for text, seconds in (first, third):
+        assert seconds < SOON, text
+        assert "rank 1" in text
+        assert {
+            "dies": "all_reduce(add, 200000 x float32) waits for rank 1, whose process has died",
+            "leaves": "which has left",
+            "calls another": f"called broadcast(root 0, 800000 x uint8 as 200000 x float32) at {__file__}:",
+            "is refused": "whose call was refused: all_reduce of a sparse tensor",
+        }[how] in text
+    if how == "calls another":
+        assert "called all_reduce(add, 200000 x float32) at" in second[0]
+
+
+def receiving():
+    """A receive from a rank that dies."""
+    if dist.get_rank() == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    try:
+        dist.recv(torch.empty(3), 1)
+    except dist.DistBackendError as error:
+        return str(error)
+    return ""
+
+
+def test_a_receive_from_a_dead_rank_ends():
+    assert "rank 1, whose process has died" in run_ranks(2, receiving, dead=(1,))[0]
+
+
+def forked():
+    """A child of a rank is no rank, and its parent goes on."""
+    x = torch.ones(3)
+    dist.all_reduce(x)
+    reading, writing = os.pipe()
+    if (child := os.fork()) == 0:
+        try:
+            dist.all_reduce(x)
+        except dist.DistBackendError as error:
+            os.write(writing, str(error).encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    dist.all_reduce(x)
+    return os.read(reading, 1000).decode(), x[0].item()
+
+
+def test_a_forked_child_is_no_rank():
+    for said, value in run_ranks(2, forked):
+        assert "this process was forked from a rank" in said
+        assert value == 4.0
+
+
+def aborted():
+    """A call that waits for ever ends when the group is aborted by another thread."""
+    from threading import Timer
+
+    if dist.get_rank() == 1:
+        time.sleep(1.5)
+        return ""
+    Timer(0.3, dist.group.WORLD.abort).start()
+    try:
+        dist.barrier()
+    except dist.DistBackendError as error:
+        return str(error)
+    return "no error"
+
+
+def test_abort_ends_a_call_that_waits():
+    assert "aborted" in run_ranks(2, aborted)[0]
+
+
+def test_torchrun_ends_a_job_whose_rank_is_killed_and_leaves_nothing():
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    program = PROGRAMS / "gcl" / "torch_killed_rank.py"
+    ended = subprocess.run(
+        [*command, str(program)], capture_output=True, text=True, timeout=120, cwd=ROOT, check=False
+    )
+    assert ended.returncode != 0
+    line = next(line for line in ended.stdout.splitlines() if line.startswith("rank 0 heard after"))
+    assert float(line.split()[4]) < SOON, line
+    assert "rank 1, whose process has died" in line
+    processes = re.findall(r"process (\d+)", ended.stdout)
+    assert len(processes) == 2
+    assert not [name for name in os.listdir("/dev/shm") if any(process in name for process in processes)]
