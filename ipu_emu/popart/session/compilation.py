@@ -73,7 +73,7 @@ class Compilation:
         check_combination(self.model, options, flow, training=training is not None, ipus=self.ipus_per_replica)
         asked = compile_options(options, flow, self.model.metadata, ipus=self.ipus_per_replica, training=training)
         self.step = self._step(asked)
-        check_step(self.model, self.step.graph)
+        check_step(self.model, self.step.graph, flow.anchors())
 
     def _step(self, asked: CompileOptions) -> CompileState:
         try:

@@ -44,7 +44,7 @@ def check_limits(model: Graph, options: SessionOptions, *, training: bool) -> No
         raise EmulatorError("A mixture of auto and manual recomputation is not supported")
 
 
-def check_step(model: Graph, step: Graph) -> None:
+def check_step(model: Graph, step: Graph, anchors: Sequence[str]) -> None:
     """Raise EmulatorError for gradients of a frozen batch normalisation, and if nothing remains to be computed."""
     if IMPORTED_FROM in model.metadata:
         return
@@ -55,7 +55,7 @@ def check_step(model: Graph, step: Graph) -> None:
                 f'BatchNorm Op "{op.name or described(op)}" has 1 output(s) which means it is in inference mode, but '
                 "its gradient Op is being created. Name 5 outputs to train, or detach its result"
             )
-    if model.ops and not step.ops and all(t.role is not Role.CONSTANT for t in step.tensors.values()):
+    if anchors and model.ops and not step.ops and all(t.role is not Role.CONSTANT for t in step.tensors.values()):
         raise EmulatorError("All operations in the main graph were pruned, nothing to compute")
 
 

@@ -155,7 +155,7 @@ def test_every_compilation_passes_through_the_graph_of_a_step(how: str) -> None:
 def test_an_anchor_that_is_no_tensor_is_refused_by_its_own_pass(stop: str | None) -> None:
     state = start(model(), training(anchors=(Anchor("nothing", Return.ALL),)))
     state = run_passes(state, stop_after="offload-variables")
-    with pytest.raises(EmulatorError, match=r"^Anchor tensor 'nothing' not in tensors\."):
+    with pytest.raises(EmulatorError, match=r"^Anchor tensor `nothing' not in Ir Tensors\."):
         run_passes(state, stop_after=stop)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ipu_emu import popart
-from tests.ipu_emu.helpers.sessions import of_another_program, options
+from tests.ipu_emu.helpers.sessions import options
 
 __all__ = ["EXPLICIT", "KEPT", "PIPELINE", "Tower", "threads"]
 
@@ -66,7 +66,9 @@ class Tower:
             return str(y)
         parameters = [self.weight(np.full(8, v), f"{name}{stage}") for name, v in (("scale", 1.0), ("shift", 0.1))]
         statistics = [self.weight(np.full(8, v), f"{name}{stage}") for name, v in (("mean", 0.0), ("var", 1.0))]
+        y = builder.aiOnnx.unsqueeze([y], [2])
         y = builder.aiOnnx.batchnormalization([y, *parameters, *statistics], 5)[0]
+        y = builder.aiOnnx.squeeze([y], [2])
         y = builder.aiOnnx.dropout([y], 1, 0.25)[0]
         y = builder.aiOnnx.add([y, x])
         return str(builder.aiOnnx.add([y, past]) if stage > 1 else y)
@@ -79,14 +81,12 @@ class Tower:
         device = popart.DeviceManager().createIpuModelDevice({"numIPUs": ipus, "tilesPerIPU": 1472})
         flow = popart.DataFlow(bps, anchors or {self.loss: popart.AnchorReturnType("All")})
         if not training:
-            session = popart.InferenceSession(
-                of_another_program(self.builder.getModelProto()), flow, device, userOptions=opts
-            )
+            session = popart.InferenceSession(self.builder.getModelProto(), flow, device, userOptions=opts)
             session.prepareDevice()
             return session
         optimizer = optimizer or popart.SGD({"defaultLearningRate": (0.1, False), "defaultMomentum": (0.9, True)})
         session = popart.TrainingSession(
-            of_another_program(self.builder.getModelProto()), flow, self.loss, optimizer, device, userOptions=opts
+            self.builder.getModelProto(), flow, self.loss, optimizer, device, userOptions=opts
         )
         session.prepareDevice()
         session.weightsFromHost()

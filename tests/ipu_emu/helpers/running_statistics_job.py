@@ -15,7 +15,6 @@ import popdist_py as popdist
 import popdist_py.popart
 from ipu_emu import popart
 from ipu_emu.checkpoint import Checkpoints
-from tests.ipu_emu.helpers.sessions import of_another_program
 
 SHAPE = (4, 3, 2, 2)
 
@@ -30,7 +29,7 @@ def session() -> tuple[popart.TrainingSession, str]:
     options = popart.SessionOptions()
     popdist_py.popart.configureSessionOptions(options)
     made = popart.TrainingSession(
-        of_another_program(builder.getModelProto()),
+        builder.getModelProto(),
         popart.DataFlow(1, [loss]),
         loss,
         popart.ConstSGD(0.1),
