@@ -14,7 +14,7 @@ from ipu_emu.ops.elementwise import (
     fused_elementwise,
     math_functions,
 )
-from ipu_emu.ops.image import affine_grid, depth_to_space, non_max_suppression, normalize_image, resize
+from ipu_emu.ops.image import affine_grid, depth_to_space, grid_sample, non_max_suppression, normalize_image, resize
 from ipu_emu.ops.indexing import (
     dynamic_slicing,
     gather_scatter,
@@ -59,7 +59,7 @@ TABLE = Registry(
         (abort_and_print, call_and_if, loop_and_while, packed_data_block, scan, unsupported),
         (constant_ops, padding, transpose_concat, trilu, views),
         (activations, arithmetic, cast, comparison, fused_elementwise, math_functions),
-        (affine_grid, depth_to_space, non_max_suppression, normalize_image, resize),
+        (affine_grid, depth_to_space, grid_sample, non_max_suppression, normalize_image, resize),
         (dynamic_slicing, gather_scatter, grouped_gather, one_hot),
         (scatter_reduce, sequence_slice, slicing, tfidf_vectorizer),
         (ctc_decoding, ctc_loss, onnx_losses, popart_losses),

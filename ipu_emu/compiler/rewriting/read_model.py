@@ -13,6 +13,7 @@ from types import MappingProxyType
 import onnx
 from onnx import helper
 
+from ipu_emu.compiler.rewriting.bfloat16 import with_floats
 from ipu_emu.compiler.rewriting.known_ops import with_known_ops
 from ipu_emu.compiler.rewriting.static_sequences import without_sequences
 from ipu_emu.compiler.rewriting.supported_types import append_supported, supported_inputs
@@ -40,7 +41,7 @@ def read_model(
 
     With ``supported_types`` integers of 64 bits become integers of 32 bits, as ``supported_types.py`` says.
     """
-    model = with_known_ops(without_sequences(model, opset_of(model)))
+    model = with_known_ops(without_sequences(with_floats(model), opset_of(model)))
     return from_model(
         _with_replica_count(model, replicas),
         append_supported if supported_types else append,

@@ -20,7 +20,7 @@ from ipu_emu.graph import DType, Tensor, name_of
 __all__ = ["ArrayFeed", "check_output_array", "is_converted"]
 
 #: Element types of arrays that are converted, with the types of their tensors.
-_CONVERTED = {("int64", "INT32"), ("uint64", "UINT32")}
+_CONVERTED = {("int64", "INT32"), ("uint64", "UINT32"), ("bfloat16", "FLOAT")}
 
 
 def is_converted(id: str, found: np.dtype[Any], dtype: DType) -> bool:

@@ -1,1 +1,1 @@
-"""Ops on images: resize, rearrangement of pixels, affine grids, non-maximum suppression."""
+"""Ops on images: resize, rearrangement of pixels, grids, sampling, non-maximum suppression."""

@@ -79,3 +79,26 @@ def test_all_ops_that_are_not_supported_are_named() -> None:
     assert "ai.onnx.StringNormalizer: norm (devices have no strings; convert them to numbers on the host)\n" in text
     assert "Relu" not in text
     assert "AdamUpdate" not in text
+
+
+def test_models_stored_in_bfloat16_are_computed_in_float() -> None:
+    stored, node = onnx.TensorProto.BFLOAT16, helper.make_node
+    w = helper.make_tensor("w", stored, [2], [0.5, 3.0])
+    nodes = [node("Cast", ["x"], ["c"], to=stored), node("Mul", ["c", "w"], ["y"])]
+    x = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [2])
+    y = helper.make_tensor_value_info("y", stored, [2])
+    graph = helper.make_graph(nodes, "g", [x], [y], [w])
+    made = run(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)]), {"x": np.ones(2, np.float32)})
+    assert made["y"].dtype == np.float32
+    np.testing.assert_array_equal(made["y"], [0.5, 3])
+
+
+def test_step_data_may_be_bfloat16() -> None:
+    narrow = pytest.importorskip("ml_dtypes", reason="ml_dtypes is missing; onnx brings it").bfloat16
+    stored, node = onnx.TensorProto.BFLOAT16, helper.make_node
+    infos = [helper.make_tensor_value_info(id, stored, [2]) for id in ("x", "y")]
+    graph = helper.make_graph([node("Neg", ["x"], ["y"])], "g", infos[:1], infos[1:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)])
+    with pytest.warns(UserWarning, match="step data is converted to FLOAT"):
+        made = run(model, {"x": np.array([1.5, -2], narrow)})
+    np.testing.assert_array_equal(made["y"], [-1.5, 2])

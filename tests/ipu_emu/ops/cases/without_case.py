@@ -58,4 +58,5 @@ TESTED_ELSEWHERE = {
     "ops/test_control.py": "Call If Loop Scan",
     "ops/control/test_loop_and_while.py": "While",
     "ops/control/test_packed_data_block.py": "PackedDataBlock",
+    "ops/test_onnx_cases.py": "GridSample",
 }
