@@ -15,6 +15,7 @@ from ipu_emu.cli.commands.info_command import info
 from ipu_emu.cli.commands.memory_command import memory
 from ipu_emu.cli.commands.models_command import models
 from ipu_emu.cli.commands.predict_command import predict
+from ipu_emu.cli.commands.report_command import report
 from ipu_emu.cli.commands.scale_command import scale
 from ipu_emu.cli.commands.schedule_command import schedule
 from ipu_emu.errors import EmulatorError
@@ -38,8 +39,9 @@ Start here
   ipu-emu calibrate rows.csv                               the same with your own measurements
   ipu-emu compile mlp --stop-after lower                   the result of each pass of the compiler
   ipu-emu hostio train.py                                  whether host I/O limits a program
+  ipu-emu report DIR                                       what a traced run spent its time on
 
-All times are modelled, that is computed for real IPUs; only hostio and scale --run measure this machine.
+All times are modelled, that is computed for real IPUs; only hostio, report and scale --run show measured ones.
 IPU_EMU_SYSTEM selects the system.
 """
 
@@ -69,5 +71,5 @@ def main() -> None:
     """Select a command."""
 
 
-for _command in (calibrate, clock, compile, estimate, hostio, info, memory, models, predict, scale, schedule):
+for _command in (calibrate, clock, compile, estimate, hostio, info, memory, models, predict, report, scale, schedule):
     main.add_command(_command)

@@ -17,7 +17,10 @@ from ipu_emu.trace.process_trace import ProcessTrace, read_process
 from popdist_py.environment import NAMES
 from popdist_py.trace.records import SUFFIX, Kind
 
-__all__ = ["Process", "Run", "read_run"]
+__all__ = ["STEP", "Process", "Run", "read_run"]
+
+#: The span of a step, in which a session runs.
+STEP = "step"
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,23 @@ class Process:
     records: NDArray[Any]
     open: Sequence[tuple[str, int]]
 
-    @property
+    @cached_property
+    def main_thread(self) -> int:
+        """The thread that runs the program: the first of the process."""
+        pid = int(self.trace.process.get("pid", 0))
+        if pid in self.trace.threads or not len(self.records):
+            return pid
+        threads, counts = np.unique(self.records["thread"], return_counts=True)
+        return int(threads[np.argmax(counts)])
+
+    @cached_property
+    def window(self) -> tuple[int, int]:
+        """When the first step began and the last one ended; (0, 0) without steps."""
+        numbers = [number for number, name in self.trace.names.items() if name.name == STEP]
+        steps = self.spans[np.isin(self.spans["name"], np.array(numbers, np.uint32))]
+        return (int(steps["begin"].min()), int(steps["end"].max())) if len(steps) else (0, 0)
+
+    @cached_property
     def spans(self) -> NDArray[Any]:
         """The spans among the records."""
         spans: NDArray[Any] = self.records[self.records["kind"] == Kind.SPAN]

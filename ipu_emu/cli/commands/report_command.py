@@ -1,0 +1,66 @@
+"""report command: ``ipu-emu report DIR`` says what a traced run spent its time on; two folders are compared."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ipu_emu.errors import ArgumentError
+
+__all__ = ["report"]
+
+_HELP = """Say what a traced run spent its time on, and what limits it. With two folders, compare them.
+
+Record a run with `poprun-py --trace DIR ... program`, or any program with IPU_EMU_TRACE=DIR. All times are wall time
+measured on the hosts of the run.
+
+\b
+  ipu-emu report run                                       summary, findings and tables
+  ipu-emu report run --html run.html                       the same with a timeline of all instances, as one page
+  ipu-emu report run --perfetto run.json                   the timeline for ui.perfetto.dev
+  ipu-emu report one-replica two-replicas                  which part of a step takes longer, and what that costs
+"""
+
+
+@click.command("report", help=_HELP, short_help="What a traced run spent its time on.")
+@click.option(
+    "--format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="json has all numbers."
+)
+@click.option("--html", type=click.Path(path_type=Path, dir_okay=False), help="Write one page, with a timeline.")
+@click.option(
+    "--perfetto", type=click.Path(path_type=Path, dir_okay=False), help="Write a trace for ui.perfetto.dev."
+)
+@click.argument("folders", nargs=-1, required=True, type=click.Path(path_type=Path))
+def report(format: str, html: Path | None, perfetto: Path | None, folders: tuple[Path, ...]) -> None:
+    """Read the traces, print and write the report."""
+    from ipu_emu.cli.output.printing import console, print_json, write
+    from ipu_emu.cli.output.run_report_html import report_html
+    from ipu_emu.cli.output.run_report_text import comparison_text, report_text
+    from ipu_emu.trace import read_run
+    from ipu_emu.trace.comparison import compare
+    from ipu_emu.trace.findings import analyse
+    from ipu_emu.trace.perfetto import trace_events
+    from ipu_emu.trace.report_data import report_data
+
+    if len(folders) > 2:
+        raise ArgumentError(f"{len(folders)} folders were given; give one run, or two that are compared")
+    if len(folders) == 2 and (html or perfetto):
+        raise ArgumentError("--html and --perfetto show one run; leave out one of the folders")
+    found = [analyse(read_run(folder)) for folder in folders]
+    if len(found) == 2:
+        compared = compare(*found).data()
+        if format == "json":
+            print_json(compared)
+        else:
+            console().print(comparison_text(compared))
+        return
+    data = report_data(found[0])
+    if format == "json":
+        print_json(data)
+    else:
+        console().print(report_text(data))
+    if html:
+        write(html, report_html(found[0], data))
+    if perfetto:
+        write(perfetto, trace_events(found[0].run))

@@ -1,0 +1,264 @@
+// Timeline: draws the spans of all lanes on a canvas; zoom with the wheel, pan by dragging, select by clicking.
+//
+// A lane is {label, process, begin, length, name, value, depth}: arrays in the order of begin, times in microseconds.
+
+"use strict";
+
+const ROW = 16, GAP = 6, LABELS = 190, AXIS = 24;
+const COLOURS = ["#4e79a7", "#f28e2b", "#59a14f", "#e15759", "#76b7b2", "#edc948", "#b07aa1", "#ff9da7", "#9c755f",
+  "#2f6f4f", "#7b5ea7", "#c0504d", "#8c8c8c"];
+
+/** The largest i with values[i] <= wanted, or -1. */
+function lastAtMost(values, wanted) {
+  let low = 0, high = values.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (values[middle] <= wanted) low = middle + 1; else high = middle;
+  }
+  return low - 1;
+}
+
+/** A round step for about `count` marks over `width` (1, 2 or 5 times a power of ten). */
+function roundStep(width, count) {
+  const rough = width / count, power = Math.pow(10, Math.floor(Math.log10(rough)));
+  return [1, 2, 5, 10].map(factor => factor * power).find(step => step >= rough) || 10 * power;
+}
+
+/** Microseconds as text, in the unit that fits `scale` microseconds. */
+function timeText(microseconds, scale) {
+  const [unit, factor, digits] = scale >= 1e6 ? ["s", 1e6, 3] : scale >= 1e3 ? ["ms", 1e3, 3] : ["us", 1, 3];
+  return Number((microseconds / factor).toFixed(digits)) + " " + unit;
+}
+
+class Timeline {
+  constructor(canvas, lanes, names, onSelect) {
+    this.canvas = canvas; this.lanes = lanes; this.names = names; this.onSelect = onSelect;
+    this.end = Math.max(1, ...lanes.map(lane => lane.end));
+    this.from = 0; this.to = this.end; this.top = 0; this.selected = null; this.range = null; this.wanted = null;
+    const categories = [...new Set(names.map(name => name.category))].sort();
+    this.colour = names.map(name => COLOURS[categories.indexOf(name.category) % COLOURS.length]);
+    this.categories = categories.map((category, i) => [category, COLOURS[i % COLOURS.length]]);
+    let y = 0;
+    for (const lane of lanes) { lane.y = y; y += lane.rows * ROW + GAP; }
+    this.height = y;
+    canvas.addEventListener("wheel", event => this.wheel(event), { passive: false });
+    canvas.addEventListener("mousedown", event => this.press(event));
+    canvas.addEventListener("keydown", event => this.key(event));
+    new ResizeObserver(() => this.draw()).observe(canvas);
+  }
+
+  get width() { return this.canvas.clientWidth - LABELS; }
+  x(time) { return LABELS + (time - this.from) / (this.to - this.from) * this.width; }
+  time(x) { return this.from + (x - LABELS) / this.width * (this.to - this.from); }
+
+  show(from, to) {
+    const least = 0.05, length = Math.min(Math.max(to - from, least), this.end);
+    this.from = Math.min(Math.max(from, 0), this.end - length); this.to = this.from + length;
+    this.draw();
+  }
+
+  zoom(factor, around) { this.show(around - (around - this.from) * factor, around + (this.to - around) * factor); }
+
+  wheel(event) {
+    event.preventDefault();
+    if (event.shiftKey) this.scroll(event.deltaY || event.deltaX);
+    else this.zoom(Math.exp(event.deltaY / 400), this.time(event.offsetX));
+  }
+
+  scroll(by) {
+    this.top = Math.min(Math.max(this.top + by, 0), Math.max(0, this.height - this.canvas.clientHeight + AXIS));
+    this.draw();
+  }
+
+  press(event) {
+    const start = { x: event.offsetX, y: event.offsetY, from: this.from, to: this.to, top: this.top };
+    const mark = event.shiftKey;
+    let moved = false;
+    const move = at => {
+      const dx = at.offsetX - start.x, dy = at.offsetY - start.y;
+      moved = moved || Math.abs(dx) + Math.abs(dy) > 3;
+      if (mark) {
+        this.range = [this.time(start.x), this.time(at.offsetX)].sort((a, b) => a - b);
+        this.draw();
+      } else if (moved) {
+        const shift = dx / this.width * (start.to - start.from);
+        this.top = start.top; this.show(start.from - shift, start.to - shift); this.scroll(-dy);
+      }
+    };
+    const release = () => {
+      this.canvas.removeEventListener("mousemove", move);
+      window.removeEventListener("mouseup", release);
+      if (mark && moved) this.onSelect({ range: this.range, totals: this.totals(this.range) });
+      else if (!moved) this.select(this.at(start.x, start.y));
+    };
+    this.canvas.addEventListener("mousemove", move);
+    window.addEventListener("mouseup", release);
+  }
+
+  key(event) {
+    const middle = (this.from + this.to) / 2, step = (this.to - this.from) / 5;
+    const act = { w: () => this.zoom(0.7, middle), s: () => this.zoom(1 / 0.7, middle), a: () => this.show(this.from - step, this.to - step),
+      d: () => this.show(this.from + step, this.to + step), "0": () => this.show(0, this.end) }[event.key];
+    if (act) { act(); event.preventDefault(); }
+  }
+
+  /** The span under a point: {lane, index}, or null. */
+  at(x, y) {
+    if (x < LABELS || y < AXIS) return null;
+    const down = y - AXIS + this.top, time = this.time(x), slack = (this.to - this.from) / this.width;
+    for (const lane of this.lanes) {
+      const depth = Math.floor((down - lane.y) / ROW);
+      if (depth < 0 || depth >= lane.rows) continue;
+      for (let i = lastAtMost(lane.begin, time + slack), tried = 0; i >= 0 && tried < 20000; i--, tried++) {
+        if (lane.depth[i] === depth && lane.begin[i] + lane.length[i] >= time - slack) return { lane, index: i };
+        if (lane.depth[i] < depth && lane.begin[i] + lane.length[i] < time - slack) break;
+      }
+    }
+    return null;
+  }
+
+  select(found) {
+    this.selected = found;
+    this.draw();
+    this.onSelect(found && { ...found, ...this.describe(found), together: this.together(found) });
+  }
+
+  describe({ lane, index }) {
+    const name = this.names[lane.name[index]];
+    return { name: name.name, category: name.category, args: name.args, begin: lane.begin[index], length: lane.length[index],
+      value: lane.value[index], label: lane.label, process: lane.process };
+  }
+
+  /** The spans of the same collective on other instances. */
+  together({ lane, index }) {
+    const name = this.names[lane.name[index]];
+    if (!name.args || name.args.communicator === undefined) return [];
+    const found = [];
+    for (const other of this.lanes) {
+      if (other === lane) continue;
+      for (let i = 0; i < other.begin.length; i++) {
+        const its = this.names[other.name[i]];
+        if (other.value[i] === lane.value[index] && its.name === name.name && its.args && its.args.communicator === name.args.communicator)
+          found.push({ lane: other, index: i });
+      }
+    }
+    return found;
+  }
+
+  /** Spans whose name contains `text`, at most `most`; they are outlined until the next search. */
+  search(text, most) {
+    const wanted = text.toLowerCase();
+    this.wanted = text ? this.names.map(name => (name.name + " " + (name.args && name.args.output || "")).toLowerCase().includes(wanted)) : null;
+    const found = [];
+    let count = 0;
+    if (this.wanted) for (const lane of this.lanes) for (let i = 0; i < lane.begin.length; i++)
+      if (this.wanted[lane.name[i]]) { count++; if (found.length < most) found.push({ lane, index: i }); }
+    this.draw();
+    return { count, found };
+  }
+
+  /** Microseconds by name within a range, largest first; a span counts with its part inside, without that of spans inside it. */
+  totals([from, to]) {
+    const sums = new Map();
+    for (const lane of this.lanes) {
+      const open = [];
+      for (let i = 0; i < lane.begin.length && lane.begin[i] < to; i++) {
+        const inside = Math.min(lane.begin[i] + lane.length[i], to) - Math.max(lane.begin[i], from);
+        while (open.length && open[open.length - 1].depth >= lane.depth[i]) open.pop();
+        if (inside > 0) {
+          const name = this.names[lane.name[i]].name;
+          sums.set(name, (sums.get(name) || 0) + inside);
+          if (open.length) sums.set(open[open.length - 1].name, sums.get(open[open.length - 1].name) - inside);
+          open.push({ depth: lane.depth[i], name });
+        }
+      }
+    }
+    return [...sums].sort((a, b) => b[1] - a[1]);
+  }
+
+  draw() {
+    const canvas = this.canvas, ratio = window.devicePixelRatio || 1, width = canvas.clientWidth, height = canvas.clientHeight;
+    if (canvas.width !== width * ratio || canvas.height !== height * ratio) { canvas.width = width * ratio; canvas.height = height * ratio; }
+    const context = canvas.getContext("2d");
+    context.setTransform(ratio, 0, 0, ratio, 0, 0);
+    context.clearRect(0, 0, width, height);
+    context.font = "11px sans-serif"; context.textBaseline = "middle";
+    context.save();
+    context.beginPath(); context.rect(LABELS, AXIS, width - LABELS, height - AXIS); context.clip();
+    this.drawn = 0;
+    for (const lane of this.lanes) {
+      const y = AXIS + lane.y - this.top;
+      if (y < height && y + lane.rows * ROW > AXIS) this.drawLane(context, lane, y);
+    }
+    if (this.selected) this.connect(context);
+    if (this.range) {
+      context.fillStyle = "rgba(30, 100, 200, .15)";
+      context.fillRect(this.x(this.range[0]), AXIS, this.x(this.range[1]) - this.x(this.range[0]), height);
+    }
+    context.restore();
+    this.drawLabels(context, height);
+    this.drawAxis(context, width);
+  }
+
+  drawLane(context, lane, y) {
+    const scale = this.width / (this.to - this.from), last = lastAtMost(lane.begin, this.to), edge = new Float64Array(lane.rows).fill(-1);
+    for (let i = 0; i <= last; i++) {
+      const end = lane.begin[i] + lane.length[i];
+      if (end < this.from) continue;
+      const depth = lane.depth[i], left = LABELS + (Math.max(lane.begin[i], this.from) - this.from) * scale;
+      const right = LABELS + (Math.min(end, this.to) - this.from) * scale;
+      if (right < edge[depth] + 0.5) continue;  // nothing of it would be seen
+      const wide = Math.max(right - left, 0.7), row = y + depth * ROW;
+      context.globalAlpha = this.wanted && !this.wanted[lane.name[i]] ? 0.25 : 1;
+      context.fillStyle = this.colour[lane.name[i]];
+      context.fillRect(left, row, wide, ROW - 2);
+      if (wide > 30) {
+        context.fillStyle = "#fff";
+        context.fillText(this.names[lane.name[i]].name, left + 3, row + ROW / 2 - 1, wide - 5);
+      }
+      if (this.selected && this.selected.lane === lane && this.selected.index === i) {
+        context.strokeStyle = "#000"; context.lineWidth = 2; context.strokeRect(left, row, wide, ROW - 2);
+      }
+      edge[depth] = left + wide; this.drawn++;
+    }
+    context.globalAlpha = 1;
+  }
+
+  /** Lines from the selected collective to its parts on other instances. */
+  connect(context) {
+    const from = this.place(this.selected);
+    context.strokeStyle = "#000"; context.lineWidth = 1;
+    for (const other of this.together(this.selected)) {
+      const to = this.place(other);
+      context.beginPath(); context.moveTo(from.x, from.y); context.lineTo(to.x, to.y); context.stroke();
+    }
+  }
+
+  place({ lane, index }) {
+    return { x: this.x(lane.begin[index]), y: AXIS + lane.y - this.top + lane.depth[index] * ROW + ROW / 2 };
+  }
+
+  drawLabels(context, height) {
+    context.fillStyle = "#fff"; context.fillRect(0, AXIS, LABELS - 4, height);
+    for (const lane of this.lanes) {
+      const y = AXIS + lane.y - this.top;
+      if (y > height || y + lane.rows * ROW < AXIS) continue;
+      context.fillStyle = "#1f2933";
+      context.fillText(lane.label, 6, Math.max(y, AXIS) + ROW / 2, LABELS - 12);
+      context.fillStyle = "#e4e7eb"; context.fillRect(0, y + lane.rows * ROW + GAP / 2, this.canvas.clientWidth, 1);
+    }
+  }
+
+  drawAxis(context, width) {
+    context.fillStyle = "#f5f7fa"; context.fillRect(0, 0, width, AXIS);
+    context.fillStyle = "#52606d";
+    const step = roundStep(this.to - this.from, Math.max(2, this.width / 110));
+    for (let mark = Math.ceil(this.from / step) * step; mark <= this.to; mark += step) {
+      const x = this.x(mark);
+      context.fillRect(x, AXIS - 5, 1, 5);
+      context.fillText(timeText(mark, this.to), x + 3, AXIS / 2);
+    }
+  }
+}
+
+if (typeof module !== "undefined") module.exports = { Timeline, lastAtMost, roundStep, timeText };

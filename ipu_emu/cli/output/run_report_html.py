@@ -1,0 +1,33 @@
+"""Run report as one HTML page that needs no network: the numbers of the report, and a timeline of all processes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from html import escape
+from importlib.resources import files
+from string import Template
+from typing import Any
+
+from ipu_emu.trace.findings import RunAnalysis
+from ipu_emu.trace.lanes import packed_lanes
+
+__all__ = ["report_html"]
+
+
+def report_html(found: RunAnalysis, data: Mapping[str, Any]) -> bytes:
+    """The page of a run; ``data`` are the numbers that it shows."""
+    folder = files("ipu_emu.cli.output").joinpath("run_report")
+    parts = {name: folder.joinpath(file).read_text(encoding="utf-8") for name, file in _FILES.items()}
+    page = Template(folder.joinpath("report.html").read_text(encoding="utf-8"))
+    return page.substitute(
+        parts, title=escape(f"{found.run.folder}: traced run"), data=_json(data), spans=_json(packed_lanes(found.run))
+    ).encode()
+
+
+_FILES = {"style": "report.css", "timeline": "timeline.js", "report": "report.js"}
+
+
+def _json(value: Any) -> str:
+    """JSON that may stand in a script element."""
+    return json.dumps(value, default=str).replace("<", "\\u003c")

@@ -1,0 +1,100 @@
+"""Run report as text: summary, findings, time by category and instance, collectives, the ops that take longest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+
+from gcl.drawing.units import TimeUnit, memory
+
+__all__ = ["comparison_text", "report_text"]
+
+#: Rows of the tables of ops and collectives.
+_ROWS = 12
+
+
+def report_text(data: Mapping[str, Any]) -> RenderableType:
+    """The report of one run."""
+    return Group(*_head(data), *_times(data), *_collectives(data["collectives"]), *_ops(data["ops"]))
+
+
+def comparison_text(data: Mapping[str, Any]) -> RenderableType:
+    """The comparison of two runs."""
+    first, second = data["step_seconds"]
+    unit = TimeUnit.of(max(first, second))
+    table = Table("category", "before", "after", "after / before", title=f"time of a step [{unit.name}]")
+    for name, (old, new) in data["step_seconds_by_category"].items():
+        table.add_row(name, unit.number(old), unit.number(new), f"{new / old:.2f}" if old else "")
+    return Group(*data["sentences"], "", table)
+
+
+def _head(data: Mapping[str, Any]) -> Iterator[RenderableType]:
+    yield f"{data['folder']}: {TimeUnit.of(data['wall_seconds']).text(data['wall_seconds'])} of wall time, measured"
+    yield f"While steps run: {data['summary']}"
+    for one in data["findings"]:
+        yield f"- {one['text']}: {one['advice']}"
+    dropped = sum(process["dropped_records"] for process in data["processes"])
+    if dropped:
+        yield f"- {dropped:,} records are missing: raise IPU_EMU_TRACE_LIMIT (MiB), or free space on the disk"
+    yield ""
+
+
+def _times(data: Mapping[str, Any]) -> Iterator[RenderableType]:
+    keys = (("seconds_by_category", "from start to end"), ("stepping_seconds_by_category", "while steps run"))
+    for key, title in keys:
+        instances: Sequence[Mapping[str, Any]] = data["instances"]
+        names = {name: 0.0 for one in instances for name in one[key]}
+        for one in instances:
+            for name, seconds in one[key].items():
+                names[name] += seconds
+        if not names:
+            continue
+        unit = TimeUnit.of(max(sum(one[key].values()) for one in instances))
+        table = Table("category", *(one["label"] for one in instances), title=f"wall time {title} [{unit.name}]")
+        for name in sorted(names, key=lambda name: -names[name]):
+            table.add_row(name, *(unit.number(one[key].get(name, 0.0)) for one in instances))
+        table.add_row("total", *(unit.number(sum(one[key].values())) for one in instances))
+        yield table
+
+
+def _collectives(rows: Sequence[Mapping[str, Any]]) -> Iterator[RenderableType]:
+    if not rows:
+        return
+    table = Table("collective", "size", "calls", "moving", "waiting", "bandwidth", "last most", title="collectives")
+    for one in rows[:_ROWS]:
+        last = max(range(len(one["instances"])), key=lambda place: one["times_last_by_instance"][place])
+        waiting = sum(one["waiting_seconds_by_instance"]) / len(one["instances"]) / one["calls"]
+        rate = one["bandwidth_gigabytes_per_second"]
+        table.add_row(
+            one["name"],
+            memory(one["bytes"]),
+            f"{one['calls']:,}",
+            TimeUnit.of(one["median_moving_seconds"]).text(one["median_moving_seconds"]),
+            TimeUnit.of(waiting).text(waiting),
+            "" if rate is None else f"{rate:.2f} GB/s",
+            f"instance {one['instances'][last]} ({one['times_last_by_instance'][last] / one['calls']:.0%})",
+        )
+    yield table
+
+
+def _ops(rows: Sequence[Mapping[str, Any]]) -> Iterator[RenderableType]:
+    if not rows:
+        return
+    total = sum(row["seconds"] for row in rows)
+    unit = TimeUnit.of(max(row["seconds"] for row in rows))
+    table = Table("op", "output", "category", "calls", f"time [{unit.name}]", "share", title="ops, all replicas")
+    for row in rows[:_ROWS]:
+        table.add_row(
+            row["name"],
+            row["output"],
+            row["category"],
+            f"{row['calls']:,}",
+            unit.number(row["seconds"]),
+            f"{row['seconds'] / total:.1%}" if total else "",
+        )
+    if len(rows) > _ROWS:
+        table.caption = f"{len(rows) - _ROWS} more with --format json"
+    yield table

@@ -1,0 +1,97 @@
+"""Comparison: two runs category by category, and what the difference does to scaling."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ipu_emu.trace.findings import RunAnalysis
+
+__all__ = ["Comparison", "compare"]
+
+#: A category whose share of a step is smaller in both runs is not mentioned in words.
+WORTH = 0.02
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Seconds of a step by category, as means over the instances of each run."""
+
+    before: dict[str, float]
+    after: dict[str, float]
+    replicas: tuple[int, int]
+
+    @property
+    def step_seconds(self) -> tuple[float, float]:
+        """Seconds of a step in each run."""
+        return sum(self.before.values()), sum(self.after.values())
+
+    @property
+    def serial_fraction(self) -> float | None:
+        """The share of a step that more replicas do not speed up (Karp and Flatt); None if both have as many.
+
+        Each replica is taken to do the same work in both runs, so the speedup of n times the replicas is
+        n * before / after, and the fraction (1 / speedup - 1 / n) / (1 - 1 / n).
+        """
+        first, second = self.step_seconds
+        times = self.replicas[1] / self.replicas[0]
+        if times <= 1 or not first or not second:
+            return None
+        speedup = times * first / second
+        return (1 / speedup - 1 / times) / (1 - 1 / times)
+
+    def sentences(self) -> Sequence[str]:
+        """What changed, in words, the largest change first."""
+        first, second = self.step_seconds
+        if not first or not second:
+            return ["One of the runs has no steps"]
+        said = [f"A step takes {second / first:.2f} times as long: {first * 1e3:.3f} ms, then {second * 1e3:.3f} ms"]
+        names = sorted({*self.before, *self.after}, key=lambda name: -abs(self._change(name)))
+        for name in names:
+            old, new = self.before.get(name, 0.0), self.after.get(name, 0.0)
+            if max(old / first, new / second) >= WORTH:
+                how = "is new" if not old else "is gone" if not new else f"takes {new / old:.2f} times as long"
+                said.append(f"{name} {how}: {old * 1e3:.3f} ms, then {new * 1e3:.3f} ms")
+        if self.serial_fraction is not None:
+            times = self.replicas[1] / self.replicas[0]
+            said.append(
+                f"With {times:g} times the replicas the throughput is {times * first / second:.2f} times as high "
+                f"(efficiency {first / second:.0%}); by Amdahl's law {self.serial_fraction:.1%} of the work is serial"
+            )
+        return said
+
+    def _change(self, name: str) -> float:
+        return self.after.get(name, 0.0) - self.before.get(name, 0.0)
+
+    def data(self) -> dict[str, Any]:
+        """The comparison as plain data."""
+        return {
+            "step_seconds": list(self.step_seconds),
+            "replicas": list(self.replicas),
+            "step_seconds_by_category": {
+                name: [self.before.get(name, 0.0), self.after.get(name, 0.0)]
+                for name in sorted({*self.before, *self.after})
+            },
+            "serial_fraction": self.serial_fraction,
+            "sentences": list(self.sentences()),
+        }
+
+
+def compare(before: RunAnalysis, after: RunAnalysis) -> Comparison:
+    """Compare two runs."""
+    return Comparison(_step(before), _step(after), (_replicas(before), _replicas(after)))
+
+
+def _step(found: RunAnalysis) -> dict[str, float]:
+    """Seconds of a step by category, the mean over instances."""
+    uses = [use for use in found.uses if use.steps]
+    names = {name for use in uses for name in use.stepping}
+    return {name: float(np.mean([use.stepping.get(name, 0.0) / use.steps for use in uses])) for name in names}
+
+
+def _replicas(found: RunAnalysis) -> int:
+    environments = [use.process.trace.process.get("environment", {}) for use in found.uses]
+    return max((int(each.get("POPDIST_NUM_TOTAL_REPLICAS", 1)) for each in environments), default=1)

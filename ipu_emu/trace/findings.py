@@ -1,0 +1,233 @@
+"""Findings: what limits a run, in words, the largest loss first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from statistics import median
+
+import numpy as np
+
+from gcl.drawing.units import memory
+from ipu_emu.trace.collective_calls import CollectiveCalls, collective_calls
+from ipu_emu.trace.run import Run
+from ipu_emu.trace.stages import StageTimes, stage_times
+from ipu_emu.trace.time_use import OTHER, TimeUse, time_uses
+from popdist_py.trace.records import Category
+
+__all__ = ["Cause", "Finding", "RunAnalysis", "analyse"]
+
+#: Smaller shares of the time are not worth a finding.
+WORTH = 0.1
+#: A collective of fewer bytes takes mostly fixed time.
+SMALL = 64 * 1024
+#: An instance is a straggler if the others wait for it in this share of the time that is waited ...
+LAST = 0.7
+#: ... and works that many times as long as the others outside them.
+SLOWER = 1.1
+#: A pipeline is unbalanced if its busiest IPU works that much longer than the average.
+UNBALANCED = 1.25
+
+
+class Cause(Enum):
+    """What limits a run."""
+
+    DATA = "slow data"
+    OWN_WORK = "work between steps"
+    STRAGGLER = "straggler"
+    SMALL_MESSAGES = "many small collectives"
+    COMMUNICATION = "gradient communication"
+    PIPELINE = "unbalanced pipeline"
+    HOST_IO = "host I/O"
+    DEATH = "an instance that ended in the middle"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A cause, the share of the time that it costs, a sentence that says so, and what to do."""
+
+    cause: Cause
+    share: float
+    text: str
+    advice: str
+
+
+@dataclass(frozen=True)
+class RunAnalysis:
+    """A run, what it spends its time on, and what limits it."""
+
+    run: Run
+    uses: Sequence[TimeUse]
+    collectives: Sequence[CollectiveCalls]
+    stages: StageTimes | None
+    findings: Sequence[Finding]
+
+    @property
+    def summary(self) -> str:
+        """One sentence: the largest shares of the time while steps run, as means of all instances."""
+        names = {name for use in self.uses for name in use.stepping}
+        shares = {name: float(np.mean([use.share(name) for use in self.uses])) for name in names}
+        largest = sorted(shares.items(), key=lambda one: -one[1])[:4]
+        return (
+            ", ".join(f"{share:.0%} {name}" for name, share in largest if share >= 0.01) or "no steps were recorded"
+        )
+
+
+def analyse(run: Run) -> RunAnalysis:
+    """Find out what limits a run."""
+    found = RunAnalysis(run, time_uses(run), collective_calls(run), stage_times(run), ())
+    findings = sorted((one for rule in _RULES for one in rule(found)), key=lambda one: -one.share)
+    return RunAnalysis(run, found.uses, found.collectives, found.stages, findings)
+
+
+def _death(found: RunAnalysis) -> Iterator[Finding]:
+    for process in found.run.instances:
+        if process.open:
+            where = " > ".join(name for name, _ in process.open)
+            yield Finding(
+                Cause.DEATH, 1.0, f"{process.label} ended in the middle of: {where}", "look at its last output"
+            )
+
+
+def _data(found: RunAnalysis) -> Iterator[Finding]:
+    use = _worst(found.uses, Category.DATA.value)
+    if use and use.share(Category.DATA.value) >= WORTH:
+        share = use.share(Category.DATA.value)
+        yield Finding(
+            Cause.DATA,
+            share,
+            f"{share:.0%} of the time {use.process.label} waits for data",
+            "use more workers or a cheaper preparation; `ipu-emu hostio` says which",
+        )
+
+
+def _own_work(found: RunAnalysis) -> Iterator[Finding]:
+    use = _worst(found.uses, OTHER, Category.USER.value)
+    if use and use.share(OTHER, Category.USER.value) >= 2 * WORTH:
+        share = use.share(OTHER, Category.USER.value)
+        yield Finding(
+            Cause.OWN_WORK,
+            share,
+            f"{share:.0%} of the time {use.process.label} is in the program itself, between steps",
+            "prepare data in a Feed, run more batches per step, print less; mark parts with ipu_emu.trace.span",
+        )
+
+
+def _communication(found: RunAnalysis) -> Iterator[Finding]:
+    """Collectives: a straggler if one instance makes the others wait, small ones, or simply much to move."""
+    seconds = [use.stepping_seconds for use in found.uses]
+    if len(found.uses) < 2 or not all(seconds):
+        return
+    waits, moves, small, late = (np.zeros(len(seconds)) for _ in range(4))
+    number = 0
+    for one in found.collectives:
+        on = list(one.instances)
+        inside = _inside(one, found.uses)
+        waits[on] += one.waits[inside].sum(0)
+        moves[on] += one.moves[inside].sum(0)
+        late[on] += _lateness(one, inside)
+        if one.nbytes < SMALL:
+            number += int(inside.sum())
+            small[on] += one.moves[inside].sum(0)
+    waiting, moving, little = (float(np.mean(each / 1e9 / seconds)) for each in (waits, moves, small))
+    slow = int(np.argmax(late))
+    factor, most = _slowness(found, slow), _excess(found, slow)
+    is_late = waiting >= WORTH / 2 and late[slow] >= LAST * late.sum() and factor >= SLOWER
+    if is_late and most != Category.DATA.value:  # which has a finding of its own
+        label, host = found.uses[slow].process.label, found.uses[slow].process.host
+        share = waiting * len(seconds) / (len(seconds) - 1)
+        yield Finding(
+            Cause.STRAGGLER,
+            share,
+            f"{share:.0%} of their time the others wait in collectives for {label} on {host}: it is slower by "
+            f"{factor:.1f}x, most of it in {most}",
+            "look at what else runs on its host, and whether its share of the work or of the data is larger",
+        )
+    steps = max(use.steps for use in found.uses)
+    if little >= WORTH and number > 4 * steps:
+        sizes = sorted({one.nbytes for one in found.collectives if one.nbytes < SMALL})
+        each = f"{memory(sizes[0])}" if len(sizes) == 1 else f"{memory(sizes[0])} to {memory(sizes[-1])}"
+        yield Finding(
+            Cause.SMALL_MESSAGES,
+            little,
+            f"{little:.0%} of the time goes to collectives of {each}, {number / steps:.0f} a step",
+            "merge them: pass a list of tensors, or larger buckets",
+        )
+    elif moving >= 2 * WORTH:
+        yield Finding(
+            Cause.COMMUNICATION,
+            moving,
+            f"{moving:.0%} of the time data move in collectives",
+            "accumulate more gradients per step, or reduce in FLOAT16",
+        )
+
+
+def _inside(one: CollectiveCalls, uses: Sequence[TimeUse]) -> np.ndarray:
+    """Which of the calls are between the first and the last step."""
+    spans = [use.process.window for use in (uses[index] for index in one.instances)]
+    inside = [(begin <= one.begins[:, k]) & (one.ends[:, k] <= end) for k, (begin, end) in enumerate(spans)]
+    return np.asarray(np.all(inside, 0))
+
+
+def _lateness(one: CollectiveCalls, inside: np.ndarray) -> np.ndarray:
+    """Nanoseconds by which each instance came later than the one before it, where it was the last."""
+    begins = np.sort(one.begins[inside], 1)
+    late = begins[:, -1] - begins[:, -2] if begins.shape[1] > 1 else np.zeros(len(begins))
+    return np.bincount(one.last[inside], late, len(one.instances))
+
+
+def _slowness(found: RunAnalysis, slow: int) -> float:
+    """How many times as long as the others an instance works outside collectives."""
+    busy = [use.stepping_seconds - use.stepping.get(Category.COLLECTIVES.value, 0.0) for use in found.uses]
+    return busy[slow] / (median(each for index, each in enumerate(busy) if index != slow) or 1e-9)
+
+
+def _excess(found: RunAnalysis, slow: int) -> str:
+    """The category on which an instance spends more time than the others, by the largest difference."""
+    others = [use.stepping for index, use in enumerate(found.uses) if index != slow]
+    excess = {
+        name: seconds - median(use.get(name, 0.0) for use in others)
+        for name, seconds in found.uses[slow].stepping.items()
+        if name != Category.COLLECTIVES.value
+    }
+    return max(excess, key=lambda name: excess[name], default=OTHER)
+
+
+def _pipeline(found: RunAnalysis) -> Iterator[Finding]:
+    if found.stages and found.stages.imbalance >= UNBALANCED:
+        slowest = found.stages.slowest
+        share = 1 - 1 / found.stages.imbalance
+        yield Finding(
+            Cause.PIPELINE,
+            share,
+            f"IPU {slowest} of the pipeline works {found.stages.imbalance:.1f} times as long as the average one: the "
+            f"others wait {share:.0%} of the time",
+            f"move ops from IPU {slowest} to its neighbours",
+        )
+
+
+def _host_io(found: RunAnalysis) -> Iterator[Finding]:
+    use = _worst(found.uses, Category.HOST_IO.value)
+    if use and use.share(Category.HOST_IO.value) >= 2 * WORTH:
+        share = use.share(Category.HOST_IO.value)
+        yield Finding(
+            Cause.HOST_IO,
+            share,
+            f"{share:.0%} of the time {use.process.label} copies data between host and IPU",
+            "send smaller types, anchor less, or overlap host I/O with compute",
+        )
+
+
+def _worst(uses: Sequence[TimeUse], *categories: str) -> TimeUse | None:
+    return max((use for use in uses if use.steps), key=lambda use: use.share(*categories), default=None)
+
+
+_RULES: Sequence[Callable[[RunAnalysis], Iterator[Finding]]] = (
+    _death,
+    _data,
+    _own_work,
+    _communication,
+    _pipeline,
+    _host_io,
+)

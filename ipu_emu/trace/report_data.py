@@ -1,0 +1,122 @@
+"""Report data: all numbers of a report as plain data, with units in the keys, of which its other forms are made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ipu_emu.trace.collective_calls import CollectiveCalls
+from ipu_emu.trace.findings import RunAnalysis
+from ipu_emu.trace.run import Process
+from ipu_emu.trace.self_time import self_times
+from ipu_emu.trace.time_use import TimeUse
+
+__all__ = ["op_table", "report_data"]
+
+
+def report_data(found: RunAnalysis) -> dict[str, Any]:
+    """The report of a run: summary, findings, instances, collectives, stages, ops, processes."""
+    run = found.run
+    return {
+        "folder": run.folder,
+        "wall_seconds": run.seconds,
+        "summary": found.summary,
+        "findings": [
+            {"cause": one.cause.value, "share": one.share, "text": one.text, "advice": one.advice}
+            for one in found.findings
+        ],
+        "instances": [_instance(use) for use in found.uses],
+        "collectives": [_collectives(one) for one in found.collectives],
+        "stages": _stages(found),
+        "ops": op_table(run.instances),
+        "processes": [_process(process) for process in run.processes],
+    }
+
+
+def _instance(use: TimeUse) -> dict[str, Any]:
+    process = use.process
+    return {
+        "instance": process.instance,
+        "label": process.label,
+        "host": process.host,
+        "steps": use.steps,
+        "start_seconds": use.start,
+        "end_seconds": use.end,
+        "seconds_by_category": dict(use.categories),
+        "stepping_seconds": use.stepping_seconds,
+        "stepping_seconds_by_category": dict(use.stepping),
+        "open_spans": [name for name, _ in process.open],
+    }
+
+
+def _collectives(one: CollectiveCalls) -> dict[str, Any]:
+    moved = one.moves.min(1)  # the instance that came last only moves data
+    seconds = float(moved.sum()) / 1e9
+    return {
+        "name": one.name,
+        "bytes": one.nbytes,
+        "operator": one.about.get("operator"),
+        "group": one.about.get("group"),
+        "transport": one.about.get("transport"),
+        "instances": list(one.instances),
+        "calls": len(one.begins),
+        "waiting_seconds_by_instance": [float(each) / 1e9 for each in one.waits.sum(0)],
+        "moving_seconds_by_instance": [float(each) / 1e9 for each in one.moves.sum(0)],
+        "times_last_by_instance": np.bincount(one.last, minlength=len(one.instances)).tolist(),
+        "median_moving_seconds": float(np.median(moved)) / 1e9,
+        "bandwidth_gigabytes_per_second": one.nbytes * len(one.begins) / seconds / 1e9 if seconds else None,
+    }
+
+
+def _stages(found: RunAnalysis) -> dict[str, Any] | None:
+    if found.stages is None:
+        return None
+    return {
+        "seconds_by_stage": {str(stage): seconds for stage, seconds in found.stages.stages.items()},
+        "seconds_by_ipu": {str(ipu): seconds for ipu, seconds in found.stages.ipus.items()},
+        "imbalance": found.stages.imbalance,
+    }
+
+
+def _process(process: Process) -> dict[str, Any]:
+    trace = process.trace
+    return {
+        "label": process.label,
+        "host": process.host,
+        "pid": trace.process.get("pid"),
+        "arguments": trace.process.get("arguments"),
+        "environment": trace.process.get("environment"),
+        "records": len(process.records),
+        "dropped_records": trace.dropped,
+        "clock_offset_seconds": process.offset / 1e9,
+        "clock_error_seconds": process.error / 1e9,
+    }
+
+
+def op_table(processes: Sequence[Process]) -> list[dict[str, Any]]:
+    """Measured time by instruction and output, of all replicas and instances, those with the most time first."""
+    found: dict[tuple[str, str, str], list[Any]] = {}
+    for process in processes:
+        for thread in process.trace.threads:
+            spans = process.spans[process.spans["thread"] == thread]
+            _add(found, process, spans)
+    rows = [
+        {"name": name, "output": output, "category": category, "calls": calls, "seconds": seconds}
+        for (name, output, category), (calls, seconds) in found.items()
+    ]
+    return sorted(rows, key=lambda row: -row["seconds"])
+
+
+def _add(found: dict[tuple[str, str, str], list[Any]], process: Process, spans: np.ndarray) -> None:
+    own = self_times(spans)
+    numbers, places = np.unique(spans["name"], return_inverse=True)
+    sums, counts = np.bincount(places, own, len(numbers)), np.bincount(places, minlength=len(numbers))
+    for number, total, count in zip(numbers, sums, counts, strict=True):
+        name = process.trace.names[int(number)]
+        args: Mapping[str, Any] = name.args
+        if "instruction" in args:
+            key = name.name, str(args.get("output", "")), name.category
+            calls, seconds = found.get(key, (0, 0.0))
+            found[key] = [calls + int(count), seconds + float(total) / 1e9]

@@ -1,0 +1,88 @@
+"""Findings: reports of real runs with one fault each name that fault first, and their numbers add up."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ipu_emu.trace import read_run
+from ipu_emu.trace.findings import Cause, RunAnalysis, analyse
+from tests.helpers.mpi_jobs import PROGRAMS
+
+POPRUN = str(Path(sys.executable).parent / "poprun-py")
+PROGRAM = str(PROGRAMS / "ipu_emu/traced_training.py")
+
+#: Fault -> the cause that must be named first, instances, IPUs per replica.
+FAULTS = {
+    "straggler": (Cause.STRAGGLER, 2, 1),
+    "data": (Cause.DATA, 2, 1),
+    "small": (Cause.SMALL_MESSAGES, 2, 1),
+    "pipeline": (Cause.PIPELINE, 1, 2),
+}
+
+
+def run(folder: Path, fault: str, instances: int = 2, ipus: int = 1) -> RunAnalysis:
+    shape = ["--num-instances", str(instances), "--ipus-per-replica", str(ipus)]
+    subprocess.run([POPRUN, "--trace", folder, *shape, sys.executable, PROGRAM, fault], check=True, timeout=200)
+    return analyse(read_run(folder))
+
+
+def printed(*arguments: str | Path) -> str:
+    """What ``ipu-emu report`` prints."""
+    command = [sys.executable, "-m", "ipu_emu", "report", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+@pytest.fixture(scope="module", params=FAULTS)
+def faulty(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Cause, RunAnalysis]:
+    cause, instances, ipus = FAULTS[request.param]
+    return cause, run(tmp_path_factory.mktemp("trace") / "run", request.param, instances, ipus)
+
+
+def test_the_cause_is_named_first(faulty: tuple[Cause, RunAnalysis]) -> None:
+    cause, found = faulty
+    assert found.findings[0].cause is cause, found.findings
+    if cause is Cause.STRAGGLER:
+        assert "wait in collectives for instance 1" in found.findings[0].text
+    if cause is Cause.PIPELINE:
+        assert found.findings[0].text.startswith("IPU 0")
+
+
+def test_categories_add_up_to_the_wall_time(faulty: tuple[Cause, RunAnalysis]) -> None:
+    for use in faulty[1].uses:
+        assert sum(use.categories.values()) == pytest.approx(use.seconds, rel=0.01)
+        first, last = use.process.window
+        assert sum(use.stepping.values()) == pytest.approx((last - first) / 1e9, rel=0.01)
+        assert use.steps == 20
+
+
+def test_the_bytes_of_collectives_are_those_that_were_reduced(faulty: tuple[Cause, RunAnalysis]) -> None:
+    """Three weights of 256 x 256 floats in each of 20 steps, and once before the first."""
+    cause, found = faulty
+    if cause is Cause.PIPELINE:
+        assert not found.collectives
+        return
+    gradients = [one for one in found.collectives if one.nbytes == 3 * 256 * 256 * 4]
+    assert sum(len(one.begins) for one in gradients) == 21
+    assert sum(len(one.begins) for one in found.collectives) == 21 + (6000 if cause is Cause.SMALL_MESSAGES else 0)
+
+
+def test_a_run_without_faults_has_none(tmp_path: Path) -> None:
+    found = run(tmp_path / "run", "fine", 1)  # one instance: on a busy machine one of two is a straggler
+    assert not found.findings
+    assert "compute" in found.summary
+
+
+def test_the_command_prints_and_compares(tmp_path: Path) -> None:
+    run(tmp_path / "one", "pipeline", 1, 2)
+    run(tmp_path / "two", "fine")
+    assert "IPU 0 of the pipeline works" in printed(tmp_path / "one")
+    data = json.loads(printed(tmp_path / "one", "--format", "json"))
+    assert data["stages"]["imbalance"] > 1.25
+    both = printed(tmp_path / "one", tmp_path / "two")
+    assert "A step takes" in both
+    assert "With 2 times the replicas" in both

@@ -1,0 +1,161 @@
+"""The page of a run in a real browser: no network, the numbers of the JSON, zoom, search and selection."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ipu_emu.cli.output.run_report_html import report_html
+from ipu_emu.trace import read_run
+from ipu_emu.trace.findings import analyse
+from ipu_emu.trace.lanes import packed_lanes
+from ipu_emu.trace.report_data import report_data
+from popdist_py.trace import Category, Kind, Recorder
+from popdist_py.trace.records import key_of
+
+SPANS, OPS = 300, ("Conv", "Relu")
+
+READY = """const done = arguments[0], look = () => document.body.dataset.ready ? done() : setTimeout(look, 20);
+look()"""
+CELLS = """return [...document.querySelectorAll(`#${arguments[0]} tr`)]
+    .map(row => [...row.cells].map(cell => cell.textContent))"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two instances with steps of two ops and a collective, of known times."""
+    path = tmp_path_factory.mktemp("page") / "</script><b>run"
+    for instance in range(2):
+        about = {
+            "pid": 100 + instance,
+            "host": "h",
+            "boot": "b",
+            "environment": {"POPDIST_REPLICA_INDEX_OFFSET": instance},
+        }
+        recorder = Recorder(str(path), limit=64 << 20, about=about)
+        step = recorder.name("step", Category.COMPUTE)
+        ops = [recorder.name(op, Category.COMPUTE, instruction="Compute", output=op.lower()) for op in OPS]
+        reduce = recorder.name("all_reduce", Category.COLLECTIVES, communicator=0, bytes=4096, operator="add")
+        for number in range(SPANS):
+            start = 1_000_000 + 100_000 * number
+            recorder.record(key_of(Kind.SPAN, step), start, start + 90_000)
+            recorder.record(key_of(Kind.SPAN, ops[0]), start, start + 30_000, number)
+            recorder.record(key_of(Kind.SPAN, ops[1]), start + 30_000, start + 40_000 + 10_000 * instance, number)
+            recorder.record(key_of(Kind.SPAN, reduce), start + 40_000 + 10_000 * instance, start + 90_000, number)
+        recorder.close()
+    return path
+
+
+@pytest.fixture(scope="module")
+def data(folder: Path) -> dict[str, Any]:
+    return report_data(analyse(read_run(folder)))
+
+
+@pytest.fixture(scope="module")
+def browser(folder: Path, data: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    webdriver = pytest.importorskip("selenium.webdriver", reason="needs selenium, to drive a browser")
+    if not shutil.which("chromium") or not shutil.which("chromedriver"):
+        pytest.skip("needs Debian's packages chromium and chromium-driver")
+    page = tmp_path_factory.mktemp("html") / "run.html"
+    page.write_bytes(report_html(analyse(read_run(folder)), data))
+    options = webdriver.ChromeOptions()
+    options.binary_location = shutil.which("chromium")
+    flags = (
+        "headless=new",
+        "no-sandbox",
+        "disable-gpu",
+        "disable-background-networking",
+        "window-size=1400,900",
+    )
+    for flag in flags:
+        options.add_argument(f"--{flag}")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(shutil.which("chromedriver")))
+    try:
+        driver.set_network_conditions(offline=True, latency=0, throughput=0)
+        driver.get(page.as_uri())
+        driver.set_script_timeout(60)
+        driver.execute_async_script(READY)
+        yield driver
+    finally:
+        driver.quit()
+
+
+def cells(browser: Any, table: str) -> list[list[str]]:
+    """The texts of a table, without those of its head."""
+    rows: list[list[str]] = browser.execute_script(CELLS, table)
+    return rows if table == "details" else rows[1:]
+
+
+def test_the_numbers_of_the_page_are_those_of_the_json(browser: Any, data: dict[str, Any]) -> None:
+    assert json.loads(browser.execute_script("return document.getElementById('data').textContent")) == json.loads(
+        json.dumps(data)
+    )
+    assert [row[0] for row in cells(browser, "ops")] == ["Conv", "Relu"]
+    assert cells(browser, "ops")[0][3:5] == ["600", "18 ms"]
+    (collective,) = cells(browser, "collectives")
+    assert collective[:3] == ["all_reduce", "4.0 KiB", "300"]
+    assert collective[3] == "40 us"  # the later instance only moves data
+    assert collective[6] == "instance 1"
+    assert browser.get_log("browser") == []
+    assert "<b>" not in browser.title.replace("</script><b>", "")
+
+
+def test_each_tab_shows_its_section(browser: Any) -> None:
+    for button in browser.find_elements("css selector", "nav button"):
+        button.click()
+        shown = [one.get_attribute("id") for one in browser.find_elements("css selector", "section:not([hidden])")]
+        assert shown == [button.get_attribute("data-tab")]
+
+
+def test_zoom_search_and_selection(browser: Any) -> None:
+    browser.find_element("css selector", "[data-tab=time-line]").click()
+    whole, drawn = browser.execute_script("timeline.show(0, timeline.end); return [timeline.end, timeline.drawn]")
+    assert whole == pytest.approx(29_990, rel=0.01)
+    assert drawn > SPANS
+    found = browser.execute_script(
+        """const [lane, i] = [timeline.lanes[0], 5], x = timeline.canvas.getBoundingClientRect();
+        timeline.show(lane.begin[i] - 100, lane.begin[i] + 100);
+        const before = timeline.to - timeline.from;
+        const at = {deltaY: -200, clientX: x.left + 600, clientY: x.top + 60};
+        timeline.canvas.dispatchEvent(new WheelEvent("wheel", at));
+        return [before, timeline.to - timeline.from]"""
+    )
+    assert found[1] < found[0] == pytest.approx(200)
+    box = browser.find_element("id", "search")
+    box.send_keys("all_red")
+    assert browser.find_element("id", "hits").text == f"{2 * SPANS} spans"
+    box.send_keys("\n")
+    details = dict(cells(browser, "details"))
+    assert details["bytes"] == "4096"
+    assert cells(browser, "together") == [["instance 1", "0.01 ms", "40 us"]]
+    box.clear()
+
+
+def test_a_range_is_summed_up_without_counting_twice(browser: Any) -> None:
+    totals = dict(browser.execute_script("return timeline.totals([0, 1e9])"))
+    assert totals["Conv"] == pytest.approx(2 * SPANS * 30, rel=1e-3)
+    assert totals["step"] == pytest.approx(0, abs=1)
+    assert sum(totals.values()) == pytest.approx(2 * SPANS * 90, rel=1e-3)
+
+
+def test_too_many_spans_are_merged_and_the_longest_kept(folder: Path) -> None:
+    run = read_run(folder)
+    whole, few = packed_lanes(run), packed_lanes(run, most=200)
+    assert sum(lane["count"] for lane in whole["lanes"]) == 2 * 4 * SPANS
+    assert 0 < sum(lane["count"] for lane in few["lanes"]) <= 220
+    assert few["names"] == whole["names"]
+
+
+def test_no_message_is_received_before_it_was_sent_and_spans_add_up(folder: Path) -> None:
+    found = analyse(read_run(folder))
+    for one in found.collectives:
+        assert (one.waits >= 0).all()
+        assert (one.moves >= 0).all()
+        np.testing.assert_array_equal(one.waits + one.moves, one.ends - one.begins)
