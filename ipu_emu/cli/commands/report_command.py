@@ -35,8 +35,8 @@ measured on the hosts of the run.
 def report(format: str, html: Path | None, perfetto: Path | None, folders: tuple[Path, ...]) -> None:
     """Read the traces, print and write the report."""
     from ipu_emu.cli.output.printing import console, print_json, write
-    from ipu_emu.cli.output.run_report_html import report_html
-    from ipu_emu.cli.output.run_report_text import comparison_text, report_text
+    from ipu_emu.cli.output.run_report.report_page import report_html
+    from ipu_emu.cli.output.run_report.report_text import comparison_text, report_text
     from ipu_emu.trace import read_run
     from ipu_emu.trace.comparison import compare
     from ipu_emu.trace.findings import analyse

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ipu_emu.cli.output.run_report_html import report_html
+from ipu_emu.cli.output.run_report.report_page import report_html
 from ipu_emu.trace import read_run
 from ipu_emu.trace.findings import analyse
 from ipu_emu.trace.lanes import packed_lanes

@@ -17,7 +17,7 @@ __all__ = ["report_html"]
 
 def report_html(found: RunAnalysis, data: Mapping[str, Any]) -> bytes:
     """The page of a run; ``data`` are the numbers that it shows."""
-    folder = files("ipu_emu.cli.output").joinpath("run_report")
+    folder = files("ipu_emu.cli.output.run_report")
     parts = {name: folder.joinpath(file).read_text(encoding="utf-8") for name, file in _FILES.items()}
     page = Template(folder.joinpath("report.html").read_text(encoding="utf-8"))
     return page.substitute(

@@ -1,0 +1,1 @@
+"""Run report: the report of a traced run as text, and as a page with a timeline."""
