@@ -22,7 +22,23 @@ __all__ = ["Finder", "install", "uninstall"]
 
 _IPU, _API = "tensorflow.python.ipu", "ipu_emu.tensorflow.api"
 #: Modules that exist under a second name.
-_MOVED = {"pipelining_ops": "ops.pipelining_ops", "cross_replica_ops": "ops.cross_replica_ops"}
+_MOVED = {
+    name: f"ops.{name}"
+    for name in (
+        "all_to_all_op",
+        "cross_replica_ops",
+        "embedding_ops",
+        "functional_ops",
+        "internal_ops",
+        "nn_ops",
+        "normalization_ops",
+        "pipelining_ops",
+        "rand_ops",
+        "reduce_scatter_op",
+        "replication_ops",
+        "rnn_ops",
+    )
+}
 #: Modules of the reference that are refused, and what to do instead.
 _REFUSED = {
     "serving": "export the model with TensorFlow's own means",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heapify, heappop, heappush
@@ -479,6 +480,16 @@ class _SectionImport:
 
     def mark_replication_factor(self, op: Any, inputs: list[Imported], marker: Marker) -> list[Any]:
         return [Known(np.asarray(self.replicas, np.int32))]
+
+    def mark_print(self, op: Any, inputs: list[Imported], marker: Marker) -> list[Any]:
+        """Print the tensor in each micro-batch."""
+        given = inputs[0]
+        if isinstance(given, Known):
+            print(f"{marker.data}: {given.array}", file=sys.stderr)
+            return []
+        value = Node(op, inputs, self.importer).of(given)
+        value.op("PrintTensor", title=str(marker.data))
+        return []
 
     def mark_checkpoint(self, op: Any, inputs: list[Imported], marker: Marker) -> list[Any]:
         return [inputs[0]]

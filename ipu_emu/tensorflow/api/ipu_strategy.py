@@ -1,0 +1,85 @@
+"""Strategy: the scope in which programs build their model for the IPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from tensorflow.python.eager import context, def_function
+from tensorflow.python.framework import ops
+from tensorflow.python.util import nest
+
+from ipu_emu.tensorflow.api import ipu_compiler
+from ipu_emu.tensorflow.devices import device_number, on_ipu
+
+__all__ = ["IPUStrategy", "IPUStrategyV1"]
+
+
+class IPUStrategyV1:
+    """One IPU device; its replicas share every program."""
+
+    def __init__(
+        self,
+        ipu_device: str = "/device:IPU:0",
+        cpu_device: str = "/device:CPU:0",
+        enable_dataset_iterators: bool = True,
+        enable_keras_extensions: bool = True,
+    ) -> None:
+        self._number = device_number(ipu_device) or 0
+
+    @contextmanager
+    def scope(self) -> Iterator[IPUStrategyV1]:
+        """Build a model for the device."""
+        with on_ipu(self._number):
+            yield self
+
+    @property
+    def num_replicas_in_sync(self) -> int:
+        """Programs of the strategy see one replica."""
+        return 1
+
+    def run(self, fn: Callable[..., Any], args: Any = (), kwargs: Any = None, options: Any = None) -> Any:
+        """Run a tf.function on the device; in graph mode any function."""
+        eager = context.executing_eagerly()
+        if eager and not isinstance(fn, def_function.Function):
+            raise ValueError(
+                "IPUStrategyV1.run(fn, ...) does not support eager execution. Either convert `fn` into a tf.function "
+                "or consider calling strategy.run inside a tf.function."
+            )
+        given, named = list(args), dict(kwargs or {})
+        _check_types([*given, *named.values()])
+        flat = nest.flatten((given, named))
+
+        def call(*tensors: Any) -> Any:
+            positional, by_name = nest.pack_sequence_as((given, named), list(tensors))
+            body = getattr(fn, "python_function", fn)
+            self._structure = body(*positional, **by_name)
+            return self._structure
+
+        with on_ipu(self._number):
+            made = ipu_compiler.compile(call, [ops.convert_to_tensor(one) for one in flat])
+        if not isinstance(made, list):
+            return made
+        _check_types(made)
+        return nest.pack_sequence_as(self._structure, made)
+
+    def experimental_run_v2(self, fn: Callable[..., Any], args: Any = (), kwargs: Any = None) -> Any:
+        """The name of ``run`` in early releases."""
+        if context.executing_eagerly():
+            raise RuntimeError("experimental_run_v2 was removed from TensorFlow 2; call run")
+        return self.run(fn, args, kwargs)
+
+
+def _check_types(values: Any) -> None:
+    for value in nest.flatten(values):
+        kind = getattr(value, "dtype", None)
+        name = getattr(kind, "name", str(kind))
+        if name == "float64" or isinstance(value, np.float64):
+            raise TypeError(
+                f"Unsupported data type for input {value!r}: float64 is not supported on the IPU; cast it to float32"
+            )
+
+
+IPUStrategy = IPUStrategyV1

@@ -1,0 +1,30 @@
+"""Functions: what programs mark to be compiled once."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["function", "outlined_function"]
+
+
+def outlined_function(
+    func: Callable[..., Any] | None = None,
+    unique_sharding: bool = False,
+    keep_input_layouts: Any = None,
+    name: str | None = None,
+) -> Any:
+    """Decorate a function whose code may be shared by its calls; results do not depend on it."""
+
+    def decorate(inner: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(inner)
+        def call(*arguments: Any, **named: Any) -> Any:
+            return inner(*arguments, **named)
+
+        return call
+
+    return decorate if func is None else decorate(func)
+
+
+function = outlined_function
