@@ -15,6 +15,7 @@ from ipu_emu.errors import RefusedError
 from ipu_emu.graph.onnx_files import opset_of
 from ipu_emu.ops import TABLE
 from ipu_emu.ops.control.unsupported import REASONS
+from popdist_py.suggestion import did_you_mean
 
 __all__ = ["with_known_ops"]
 
@@ -40,7 +41,7 @@ def _check(model: onnx.ModelProto) -> None:
     if not found:
         return
     lines = [
-        f"  {domain or 'ai.onnx'}.{type}: {', '.join(names)}{_reason(domain, type)}"
+        f"  {domain or 'ai.onnx'}.{type}: {', '.join(names)}{_reason(domain, type)}{_meant(domain, type)}"
         for (domain, type), names in sorted(found.items())
     ]
     raise RefusedError(
@@ -52,6 +53,12 @@ def _check(model: onnx.ModelProto) -> None:
 
 def _reason(domain: str, type: str) -> str:
     return f" ({REASONS[type]})" if not domain and type in REASONS else ""
+
+
+def _meant(domain: str, type: str) -> str:
+    public = {schema.name for schema in onnx.defs.get_all_schemas_with_history() if not schema.domain}
+    known = [other for place, other in TABLE.table if place == domain and (domain or other in public)]
+    return "" if (domain, type) in TABLE.table or type in public else did_you_mean(type, known)
 
 
 def _inlined(model: onnx.ModelProto, unknown: set[_Key]) -> onnx.ModelProto:

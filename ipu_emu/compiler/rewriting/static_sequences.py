@@ -16,15 +16,18 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from ipu_emu.graph.onnx_tensors import array_of
+
 __all__ = ["without_sequences"]
 
+_INTEGERS = (onnx.TensorProto.INT32, onnx.TensorProto.INT64)
 #: The first opset in which sizes and axes are inputs.
 _BY_INPUT = 13
 
 
 def without_sequences(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
     """Return ``model`` with the tensors of its sequences instead of them."""
-    if not any("Sequence" in node.op_type for node in model.graph.node):
+    if not any(node.op_type in _RULES and node.domain in ("", "ai.onnx") for node in model.graph.node):
         return model
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
@@ -40,7 +43,7 @@ class _Removal:
     def __init__(self, model: onnx.ModelProto, opset: int) -> None:
         self.graph, self.opset = model.graph, opset
         self.sequences: dict[str, list[str]] = {}
-        self.known = {one.name: numpy_helper.to_array(one) for one in model.graph.initializer if one.dims is not None}
+        self.known = {one.name: array_of(one) for one in model.graph.initializer if one.data_type in _INTEGERS}
         self.sizes = _sizes(model)
         self.nodes: list[onnx.NodeProto] = []
         self.names = 0
@@ -48,7 +51,7 @@ class _Removal:
     def run(self) -> None:
         for node in self.graph.node:
             if node.op_type == "Constant" and node.attribute and node.attribute[0].name == "value":
-                self.known[node.output[0]] = numpy_helper.to_array(node.attribute[0].t)
+                self.known[node.output[0]] = array_of(node.attribute[0].t)
             rule = _RULES.get(node.op_type)
             if rule is None and not (node.op_type == "Identity" and node.input[0] in self.sequences):
                 self.nodes.append(node)

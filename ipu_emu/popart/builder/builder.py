@@ -46,7 +46,7 @@ _SERIALIZE = "__serialize_matmul"
 _INPLACE_NAMES, _INPLACE_PRIORITIES = "__inplace_op_names", "__inplace_op_priorities"
 
 #: The attribute of every node that names its debug information.
-_DEBUG_ID = "__debug_info_id"
+_DEBUG_INFO = "__debug_info_id"
 _CHECKPOINT = "Checkpoint"
 #: Patterns that would remove an Identity.
 _REMOVE_IDENTITIES = ("PreUniRepl", "PostNRepl")
@@ -526,11 +526,11 @@ class Builder:
 
     def nodeHasAttribute(self, name: str, outputs: set[str]) -> bool:
         """Whether the node that makes ``outputs`` has an attribute."""
-        return name in self._nodes.of(outputs) or name == _DEBUG_ID
+        return name in self._nodes.of(outputs) or name == _DEBUG_INFO
 
     def getAllNodeAttributeNames(self, outputs: set[str]) -> list[str]:
         """The names of the attributes of the node that makes ``outputs``."""
-        return [*self._nodes.of(outputs), _DEBUG_ID]
+        return [*self._nodes.of(outputs), _DEBUG_INFO]
 
     def removeNodeAttribute(self, name: str, outputs: set[str]) -> None:
         """Remove an attribute of the node that makes ``outputs``."""

@@ -50,7 +50,6 @@ def optimizer(rate):
 options = popart.SessionOptions()
 options.enableStochasticRounding = True
 options.enableLoadAndOffloadRNGState = True
-options.autoRecomputation = popart.RecomputationType.Standard
 options.enableGradientAccumulation = True
 options.accumulationFactor = 2
 options.optimizerStateTensorLocationSettings.location.storage = popart.TensorStorage.OffChip
