@@ -7,8 +7,10 @@
         instance-0-of-2.safetensors       the part of instance 0
         instance-1-of-2.safetensors
       .step-000000130.part/               one that is being written, or was when the job was killed
+      .step-000000120.replaced/           one that another of the same step is about to replace
 
-A directory gets its final name by one rename, after all files in it have reached the disk.
+A directory gets its final name by one rename, after all files in it have reached the disk. Only complete checkpoints
+are ever removed: what is damaged, or was made by others, stays.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ __all__ = ["CheckpointError", "Folder"]
 _LATEST, _MANIFEST, _LOCK = "latest", "checkpoint.json", ".lock"
 _NAME = re.compile(r"step-(\d{9,})")
 _LEFT = re.compile(r"\.step-\d{9,}(\.old)?\.part")
+_REPLACED = re.compile(r"\.(step-\d{9,})\.replaced")
 #: Bytes of the file ``latest`` that are looked at.
 _MOST_NAME_BYTES = 4096
 
@@ -63,9 +66,11 @@ class Folder:
             raise CheckpointError(
                 f"checkpoints cannot be written to {self.path}: {error.strerror}; choose another folder"
             ) from error
-        for left in self.path.glob(".step-*.part"):
+        for left in self.path.glob(".step-*"):
             if _LEFT.fullmatch(left.name):
                 _discard(left)
+            elif found := _REPLACED.fullmatch(left.name):
+                self._put_back(left, self.path / found[1])
 
     def close(self) -> None:
         """Unlock the directory."""
@@ -85,20 +90,49 @@ class Folder:
         _discard(self.part(step))
 
     def commit(self, manifest: Manifest, keep: int) -> None:
-        """Make the parts the latest checkpoint; keep ``keep`` - 1 older ones."""
+        """Make the parts the latest checkpoint; keep ``keep`` - 1 of those that led to it."""
         part, final = self.part(manifest.step), self.path / _name(manifest.step)
         replace_file(part / _MANIFEST, manifest.encoded(), sync=True, follow=False)
-        if final.exists():  # from an earlier run that this one did not resume from
-            self._remove(final.name)
-        part.rename(final)
+        self._set_in_place(part, final)
         _sync(self.path)
         try:
             replace_file(self.path / _LATEST, final.name.encode() + b"\n", sync=True, follow=False)
         except IsADirectoryError:
             raise OSError(f"{self.path / _LATEST} is a folder where a file belongs; move it away") from None
-        newest_first = [name for name in self.names() if name != final.name]
-        for name in newest_first[max(0, keep - 1) :]:
+        before = [name for name in self.names() if _step(name) < manifest.step and self._is_complete(name)]
+        for name in before[max(0, keep - 1) :]:
             self._remove(name)
+
+    def _set_in_place(self, part: Path, final: Path) -> None:
+        """Rename ``part``; one of the same step, from an earlier run, is there until then, under one of two names."""
+        if not final.exists():
+            part.rename(final)
+            return
+        replaced = self.path / f".{final.name}.replaced"
+        _discard(replaced)
+        final.rename(replaced)
+        try:
+            part.rename(final)
+        except OSError:
+            self._put_back(replaced, final)
+            raise
+        _sync(self.path)
+        _discard(replaced)
+
+    def _put_back(self, replaced: Path, final: Path) -> None:
+        """Undo a replacement that a kill or a failure interrupted, or end it."""
+        try:
+            replaced.rename(final)
+        except OSError:  # the new one is in place
+            _discard(replaced)
+
+    def _is_complete(self, name: str) -> bool:
+        """Whether a checkpoint has a valid manifest and files of the right sizes; their content is not read."""
+        try:
+            files = self.manifest(name).files
+            return all((self.path / name / file).stat().st_size == size for file, (size, _) in files.items())
+        except (OSError, ValueError):
+            return False
 
     def _remove(self, name: str) -> None:
         """Rename before deleting: a partly deleted directory must not look like a checkpoint."""

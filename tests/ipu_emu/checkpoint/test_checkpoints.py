@@ -220,6 +220,60 @@ def test_folders_of_other_names_are_none_of_ours(undisturbed, tmp_path):
     assert (tmp_path / ".step-notes.part").exists()
 
 
+def test_damaged_ones_take_no_place_of_whole_ones_and_are_never_removed(tmp_path):
+    trained(tmp_path, 3, keep=3)
+    for name in ("step-000000009", "step-000000008", "step-000000000"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "thesis").write_text("text")
+    cut(tmp_path / "step-000000002" / "instance-0-of-1.safetensors")
+    trained(tmp_path, 5, keep=3)
+    kept = sorted(path.name[-1] for path in tmp_path.glob("step-*") if (path / "checkpoint.json").exists())
+    assert kept == ["2", "3", "4", "5"]  # 2 is damaged
+    assert len(list(tmp_path.glob("step-*/thesis"))) == 3
+
+
+def test_ones_of_another_run_take_no_place_of_those_of_this_run(tmp_path):
+    trained(tmp_path, 7, keep=3)
+    shutil.move(tmp_path / "step-000000005", tmp_path / "aside")
+    (tmp_path / "latest").unlink()
+    for step in (6, 7):
+        cut(tmp_path / f"step-{step:09}" / "checkpoint.json")
+    shutil.move(tmp_path / "aside", tmp_path / "step-000000005")
+    job = Job()
+    with Checkpoints(tmp_path, keep=2) as checkpoints:
+        for step in (1, 2, 3):
+            checkpoints.save(job.session, step)
+    job.close()
+    assert sorted(path.name[-1] for path in tmp_path.glob("step-*")) == ["2", "3", "5", "6", "7"]
+
+
+@pytest.mark.parametrize("renames", [0, 1, 2])
+def test_a_run_that_is_killed_while_it_replaces_its_only_one_loses_nothing(renames, tmp_path, monkeypatch):
+    first, _ = trained(tmp_path, 3, keep=1)
+    assert first == 0
+    rename, left = Path.rename, iter(range(renames))
+
+    def killed(self: Path, target: Path) -> Path:
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+        return rename(self, target)
+
+    job = Job()
+    checkpoints = Checkpoints(tmp_path, keep=1)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", killed)
+        checkpoints.save(job.session, 3)
+        if renames < 2:
+            with pytest.raises(KeyboardInterrupt):
+                checkpoints.wait()
+        else:
+            checkpoints.wait()
+    checkpoints._end()
+    assert Checkpoints(tmp_path, keep=1).restore(job.session).step == 3
+    assert [path.name for path in tmp_path.glob("*step*")] == ["step-000000003"]
+    job.close()
+
+
 def test_links_in_the_folder_lead_nowhere(undisturbed, tmp_path):
     trained(tmp_path / "run", 3)
     (tmp_path / "mine").mkdir()
