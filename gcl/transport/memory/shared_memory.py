@@ -1,7 +1,9 @@
 """Shared memory: a memory domain whose ranks are processes of one host.
 
 Memory is anonymous (memfd): it has no name in /dev/shm, so nothing can be left behind, however a process ends, and a
-container's small /dev/shm is no limit. Peers map it through /proc/<pid>/fd.
+container's small /dev/shm is no limit. Peers map it through /proc/<pid>/fd. On another host, or in another container,
+a process id is that of another process, whose descriptor may be any file: so each memory has a random name (of which
+/proc alone knows), and nothing else is opened or written to.
 """
 
 from __future__ import annotations
@@ -36,16 +38,20 @@ def domain(
     ``all_gather`` exchanges small byte strings between them, in rank order. ``communicators``: those of this process
     (``MemoryDomain``).
     """
-    segment = _memory("gcl-segment", segment_bytes)
-    control = _memory("gcl-control", control_bytes(ranks)) if rank == 0 else -1
+    own = os.urandom(8).hex()
+    segment = _memory(f"gcl-segment-{own}", segment_bytes)
+    control = _memory(f"gcl-control-{own}", control_bytes(ranks)) if rank == 0 else -1
     cores = sorted(os.sched_getaffinity(0))
     target = np.zeros(1, np.int64)  # peers try whether they may write to it
     me = Process.own()
-    hello = msgpack.packb((me.pid, me.started, segment, control, segment_bytes, cores, target.ctypes.data))
+    hello = msgpack.packb((me.pid, me.started, segment, control, segment_bytes, cores, target.ctypes.data, own))
     peers = [msgpack.unpackb(reply) for reply in all_gather(hello)]
     try:
-        control_map = _map(peers[0][0], peers[0][3], control_bytes(ranks))
-        maps = [_map(pid, descriptor, nbytes) for pid, _, descriptor, _, nbytes, _, _ in peers]
+        control_map = _map(0, peers[0][0], peers[0][3], f"gcl-control-{peers[0][7]}", control_bytes(ranks))
+        maps = [
+            _map(peer, pid, descriptor, f"gcl-segment-{name}", nbytes)
+            for peer, (pid, _, descriptor, _, nbytes, _, _, name) in enumerate(peers)
+        ]
         fault = ""
         reaches = all(can_access_process(peer[0], peer[6]) for peer in peers)
     except (OSError, TransportError) as error:
@@ -81,8 +87,15 @@ def _memory(name: str, nbytes: int) -> int:
     return descriptor
 
 
-def _map(pid: int, descriptor: int, nbytes: int) -> np.ndarray:
-    opened = os.open(f"/proc/{pid}/fd/{descriptor}", os.O_RDWR | os.O_CLOEXEC)
+def _map(peer: int, pid: int, descriptor: int, name: str, nbytes: int) -> np.ndarray:
+    path = f"/proc/{pid}/fd/{descriptor}"
+    try:
+        found = os.readlink(path)
+    except FileNotFoundError:
+        found = ""
+    if found != f"/memfd:{name} (deleted)":
+        raise TransportError(f"rank {peer}, which is process {pid}, is on another host or in another container")
+    opened = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
         return map_memory(opened, nbytes)
     finally:

@@ -1,8 +1,15 @@
 """Ranks that are processes of one host (what is in their memory: test_processes)."""
 
 import json
+import os
 from pathlib import Path
+from typing import Any
 
+import msgpack
+import pytest
+
+from gcl import TransportError
+from gcl.transport.memory import shared_memory
 from tests.helpers.mpi_jobs import PROGRAMS, run_job
 
 
@@ -25,3 +32,33 @@ def test_communicators_that_were_closed_hold_no_descriptors(tmp_path: Path) -> N
     """Also while the program still holds them, and their tensors."""
     program = PROGRAMS / "gcl/transport/closed_communicators.py"
     assert run_job(program, tmp_path).succeeded().out == ["fine\n"] * 2
+
+
+@pytest.mark.parametrize("what", ["a file", "a pipe", "memory of its own", "nothing"])
+def test_a_descriptor_of_a_process_that_has_the_number_of_a_peer_is_not_opened(what, tmp_path: Path) -> None:
+    """The peer is in another container; here its process id and descriptor mean something else."""
+    path = tmp_path / "thesis"
+    path.write_bytes(b"text" * 5000)
+    found = {
+        "a file": lambda: os.open(path, os.O_RDONLY),
+        "a pipe": lambda: os.pipe()[0],
+        "memory of its own": lambda: shared_memory._memory("gcl-segment-0123456789abcdef", 1 << 20),
+        "nothing": lambda: 1 << 20,
+    }[what]()
+    rounds = 0
+
+    def all_gather(mine: bytes) -> list[bytes]:
+        nonlocal rounds
+        rounds += 1
+        if rounds > 1:
+            return [mine, mine]
+        pid, started, _, control, *rest = msgpack.unpackb(mine)
+        theirs: list[Any] = [pid, started, found, control, *rest[:-1], "fedcba9876543210"]
+        return [mine, msgpack.packb(theirs)]
+
+    with pytest.raises(TransportError, match=f"rank 1, which is process {os.getpid()}, is on another"):
+        shared_memory.domain(rank=0, ranks=2, all_gather=all_gather, segment_bytes=1 << 20)
+    assert rounds == 2
+    assert path.read_bytes() == b"text" * 5000
+    if what != "nothing":
+        os.close(found)
