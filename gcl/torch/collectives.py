@@ -14,6 +14,7 @@ from gcl.core.operators import Operator
 from gcl.errors import ArgumentError
 from gcl.torch.host_group import HostGroup
 from gcl.torch.reductions import combine_all, name_of, operator_of, real_view
+from gcl.torch.several_hosts import SeveralHosts
 from gcl.torch.tensors import REDUCED, Flat, array_of, bytes_of
 
 __all__ = ["Collectives"]
@@ -25,7 +26,7 @@ _PREMUL_SUM = ReduceOp.RedOpType.PREMUL_SUM
 class Collectives:
     """Collectives of one rank of ``group``; all tensors are on the CPU and dense."""
 
-    def __init__(self, group: HostGroup) -> None:
+    def __init__(self, group: HostGroup | SeveralHosts) -> None:
         self.group, self.rank, self.ranks = group, group.rank, group.ranks
 
     def all_reduce(self, tensor: torch.Tensor, op: ReduceOp) -> None:
@@ -55,7 +56,7 @@ class Collectives:
     def average_storage(self, number: int, tensor: torch.Tensor) -> None:
         """Average ``tensor`` of all ranks in place, in a storage that they share (``SharedStorages``)."""
         if tensor.dtype in REDUCED and tensor.is_contiguous():
-            self.group.all_reduce(self.group.storages.array(number, tensor), Operator.MEAN)
+            self.group.all_reduce(self.group.stored(number, tensor), Operator.MEAN)
         else:
             self.all_reduce(tensor, ReduceOp(ReduceOp.AVG))
 
@@ -71,7 +72,7 @@ class Collectives:
         elements = prod(size)
         if not elements:
             return torch.empty(size, dtype=dtype)
-        room = self.group.path.segment.uninitialised((elements * dtype.itemsize,), np.dtype(np.uint8))
+        room = self.group.room(elements * dtype.itemsize)
         return torch.from_numpy(room).view(dtype).view(size)
 
     def reduce(self, tensor: torch.Tensor, op: ReduceOp, root: int) -> None:

@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import torch
 
 from gcl.core.groups import Group
 from gcl.core.operators import Operator
@@ -22,9 +23,10 @@ from gcl.core.prepared_call import DONE
 from gcl.core.request import Collective, Request
 from gcl.core.tensor_checks import Refusals
 from gcl.core.world import World
-from gcl.errors import PeerLost
+from gcl.errors import ArgumentError, PeerLost
 from gcl.kernels.copies import copy_array
 from gcl.reduce.reduction import new_scratch, recipe, reduce_range
+from gcl.torch.monitored_barrier import monitored_barrier
 from gcl.torch.offers import Offers, Pieces
 from gcl.torch.point_to_point import PointToPoint
 from gcl.torch.shared_storage import SharedStorages
@@ -67,7 +69,7 @@ class HostGroup:
         self.refusals = Refusals(self.path.refuse, self.path.fail)
         self.messages = PointToPoint(self.path, tuple(names))
         self._offers = Offers(self.path, os.getpid())
-        self.storages = SharedStorages(self.path, self._offers)
+        self._storages = SharedStorages(self.path, self._offers)
         self._places: dict[tuple[object, ...], tuple[np.ndarray, np.ndarray]] = {}
         self._scratch = new_scratch()
         self._nodes, self._outs = np.zeros(self.ranks, np.int64), np.zeros(1, np.int64)
@@ -85,6 +87,22 @@ class HostGroup:
         """Leave: ranks that still wait for this one are told."""
         self.messages.close()
         self.path.close()
+
+    def refuse(self, error: ArgumentError) -> None:
+        """Tell the other ranks of a call that is not made."""
+        self.path.refuse(error)
+
+    def room(self, nbytes: int) -> np.ndarray:
+        """Bytes that the ranks share."""
+        return self.path.segment.uninitialised((nbytes,), _BYTE)
+
+    def stored(self, number: int, tensor: torch.Tensor) -> np.ndarray:
+        """The elements of ``tensor``, whose memory moves to where all ranks address it (``SharedStorages``)."""
+        return self._storages.array(number, tensor)
+
+    def monitored_barrier(self, seconds: float, *, all_ranks: bool) -> None:
+        """Wait for all ranks; rank 0 names the first, or all, that do not come."""
+        monitored_barrier(self.messages, self.rank, self.ranks, seconds, all_ranks=all_ranks)
 
     def abort(self) -> None:
         """Leave at once, with whatever call is under way."""

@@ -49,7 +49,8 @@ class _Send(NamedTuple):
     letter: Letter
     word: np.ndarray  # what the target sets
     kept: object  # the bytes, while the target may read them
-    work: GclWork | None  # None: it is complete for the program
+    work: GclWork
+    copied: bool  # the program may use the bytes again as soon as the target is told
 
 
 class PointToPoint:
@@ -85,9 +86,9 @@ class PointToPoint:
             place = self._path.segment.offset_of(word)
             assert place is not None
             letter = Letter(tag, data.nbytes, -1 if offset is None else offset, address, self._process, place)
-            work = GclWork.done([]) if eager else GclWork([], what=f"send to {self._names[target]} with tag {tag}")
+            work = GclWork([], what=f"send to {self._names[target]} with tag {tag}")
             work.waits_with(lambda seconds: self._wait(work, seconds, target))
-            self._backlog.append(_Send(target, letter, word, near, None if eager else work))
+            self._backlog.append(_Send(target, letter, word, near, work, eager))
             self.progress()
         return work
 
@@ -117,7 +118,10 @@ class PointToPoint:
         with self._lock:
             done = False
             while self._backlog and self._box.write(self._backlog[0].target, self._backlog[0].letter):
-                self._sends.append(self._backlog.popleft())
+                send = self._backlog.popleft()
+                if send.copied:
+                    send.work.settle()
+                self._sends.append(send)
                 done = True
             news = list(self._box.read())
             if news:
@@ -134,8 +138,7 @@ class PointToPoint:
             for receive in self._receives:
                 receive.work.settle(gone)
             for send in [*self._sends, *self._backlog]:
-                if send.work is not None:
-                    send.work.settle(gone)
+                send.work.settle(gone)
             self._receives.clear()
 
     def _complete_sends(self) -> bool:
@@ -143,13 +146,8 @@ class PointToPoint:
         if ended:
             self._sends = [send for send in self._sends if not send.word[0, 0]]
         for send in ended:
-            if send.work is not None:
-                refused = send.word[0, 0] == _REFUSED
-                send.work.settle(
-                    ArgumentError(f"{self._names[send.target]} receives another number of bytes; see its error")
-                    if refused
-                    else None
-                )
+            refused = ArgumentError(f"{self._names[send.target]} receives another number of bytes; see its error")
+            send.work.settle(refused if send.word[0, 0] == _REFUSED else None)
         return bool(ended)
 
     def _match(self) -> bool:

@@ -32,9 +32,9 @@ from gcl.core.request import begun_here
 from gcl.errors import ArgumentError, GclError
 from gcl.torch.collectives import Collectives
 from gcl.torch.host_group import HostGroup
-from gcl.torch.monitored_barrier import monitored_barrier
 from gcl.torch.other_devices import OtherDevices
 from gcl.torch.reductions import check_operator
+from gcl.torch.several_hosts import SeveralHosts
 from gcl.torch.tensors import Flat, bytes_of, check_dense
 from gcl.torch.work import GclWork, as_dist_error
 
@@ -46,7 +46,7 @@ Tensors = Sequence[torch.Tensor]
 class GclProcessGroup(ProcessGroup):
     """Rank ``rank`` of ``ranks``, joined by ``group``; ``timeout`` in seconds."""
 
-    def __init__(self, store: Store, group: HostGroup, timeout: float) -> None:
+    def __init__(self, store: Store, group: HostGroup | SeveralHosts, timeout: float) -> None:
         super().__init__(group.rank, group.ranks)
         self._store, self._group, self._timeout = store, group, timeout
         self._collectives = Collectives(group)
@@ -375,7 +375,7 @@ class GclProcessGroup(ProcessGroup):
         seconds = self._timeout if seconds is None else seconds
         if self._runner is not None:
             self._runner.drain()
-        monitored_barrier(self._group.messages, self.rank(), self.size(), seconds, all_ranks=wait_all_ranks)
+        self._group.monitored_barrier(seconds, all_ranks=wait_all_ranks)
 
     # sends and receives
 
@@ -489,7 +489,7 @@ class GclProcessGroup(ProcessGroup):
     def _refused(self, text: str) -> ArgumentError:
         """The error of a call that is not made, after telling ranks that may wait for it."""
         error = ArgumentError(text)
-        self._group.path.refuse(error)
+        self._group.refuse(error)
         return error
 
     def _root(self, opts: Any) -> int:

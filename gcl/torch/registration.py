@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
-from torch.distributed import Backend
+from torch.distributed import Backend, PrefixStore, Store
+from torch.distributed.distributed_c10d import ProcessGroupGloo
 
+from gcl.connect import host_name
 from gcl.core.argument_checks import check_whole
 from gcl.errors import ArgumentError
 from gcl.torch.host_group import HostGroup
 from gcl.torch.process_group import GclProcessGroup
+from gcl.torch.several_hosts import SeveralHosts
 from gcl.torch.store_exchange import StoreExchange
 from gcl.transport.memory.segment import DEFAULT_BYTES
 
@@ -19,9 +23,14 @@ __all__ = ["Options", "register"]
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What ``init_process_group(pg_options=...)`` takes: ``segment_bytes`` of address space for shared tensors."""
+    """What ``init_process_group(pg_options=...)`` takes.
+
+    ``segment_bytes``: address space for shared tensors, not the memory in use. ``host`` (default: detected): the name
+    of this rank's host; ranks with different names do not share memory.
+    """
 
     segment_bytes: int = DEFAULT_BYTES
+    host: str | None = None
 
 
 def register() -> None:
@@ -37,13 +46,39 @@ def _make(asked: Any, options: Any) -> GclProcessGroup:
         raise ArgumentError(f"pg_options={options!r} is not valid; give gcl.torch.Options(...)")
     check_whole(options.segment_bytes, "segment_bytes", 1)
     timeout = asked.timeout.total_seconds()
+    rank, store = asked.group_rank, asked.store
     members = asked.global_ranks_in_group or range(asked.group_size)
-    exchange = StoreExchange(asked.store, asked.group_rank, asked.group_size, timeout)
-    group = HostGroup(
-        rank=asked.group_rank,
-        names=[f"rank {member}" for member in members],
-        all_gather=exchange.all_gather,
+    exchange = StoreExchange(store, rank, asked.group_size, timeout)
+    hosts = _hosts(exchange.all_gather((options.host or host_name()).encode()))
+    here = next(ranks for ranks in hosts if rank in ranks)
+
+    def all_gather_here(data: bytes) -> list[bytes]:
+        everyone = exchange.all_gather(data)
+        return [everyone[peer] for peer in here]
+
+    inner = HostGroup(
+        rank=here.index(rank),
+        names=[f"rank {members[peer]}" for peer in here],
+        all_gather=all_gather_here,
         timeout=timeout,
         segment_bytes=options.segment_bytes,
     )
-    return GclProcessGroup(asked.store, group, timeout)
+    group = inner if len(hosts) == 1 else _between(hosts, rank, inner, store, asked.timeout)
+    return GclProcessGroup(store, group, timeout)
+
+
+def _hosts(names: list[bytes]) -> list[list[int]]:
+    """The ranks of each host, in the order of their first ranks."""
+    return [[rank for rank, name in enumerate(names) if name == host] for host in dict.fromkeys(names)]
+
+
+def _between(hosts: list[list[int]], rank: int, inner: HostGroup, store: Store, timeout: timedelta) -> SeveralHosts:
+    """Join the hosts by gloo: all ranks, and those at each position if the hosts are alike."""
+    everyone = ProcessGroupGloo(PrefixStore("everyone/", store), rank, sum(map(len, hosts)), timeout)
+    each = len(hosts[0])
+    in_order = [rank for ranks in hosts for rank in ranks] == list(range(each * len(hosts)))
+    column = None
+    if in_order and each & (each - 1) == 0 and all(len(ranks) == each for ranks in hosts):
+        mine = PrefixStore(f"column {inner.rank}/", store)
+        column = ProcessGroupGloo(mine, rank // each, len(hosts), timeout)
+    return SeveralHosts(rank, hosts, inner, everyone, column)

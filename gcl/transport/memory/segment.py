@@ -13,6 +13,7 @@ import weakref
 from collections import defaultdict
 from functools import cache
 from math import prod
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -78,6 +79,7 @@ class Segment:
         self._bytes = bytes_
         self.address: int = bytes_.ctypes.data
         self._top = 0
+        self._lock = Lock()  # threads of PyTorch's programs allocate beside each other
         self._free: defaultdict[int, list[int]] = defaultdict(list)
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
@@ -101,12 +103,17 @@ class Segment:
 
     def reserved(self, nbytes: int) -> int:
         """Offset of ``nbytes`` of whole pages that no tensor gets, for ``map_over``."""
-        if self._top + nbytes > self._bytes.size:
-            return -1
-        self._top += nbytes
-        return self._top - nbytes
+        with self._lock:
+            if self._top + nbytes > self._bytes.size:
+                return -1
+            self._top += nbytes
+            return self._top - nbytes
 
     def _take(self, nbytes: int) -> int:
+        with self._lock:
+            return self._taken(nbytes)
+
+    def _taken(self, nbytes: int) -> int:
         if self._free[nbytes]:
             return self._free[nbytes].pop()
         if self._top + nbytes > self._bytes.size:

@@ -29,17 +29,19 @@ def run_ranks(
     backend: str = "gcl",
     timeout: float = 30.0,
     dead: tuple[int, ...] = (),
-    options: gcl.torch.Options | None = None,
+    hosts: tuple[str, ...] = (),
 ) -> list[Any]:
     """What ``program(*arguments)`` returns on each of ``ranks``, after ``init_process_group``.
 
     Raise AssertionError with the tracebacks of ranks that fail; ranks in ``dead`` may die, and return None.
+    ``hosts``: the name of each rank's host, if there are several.
     """
     forks = multiprocessing.get_context("fork")
     with tempfile.TemporaryDirectory() as folder:
         started = []
         for rank in range(ranks):
             mine, theirs = forks.Pipe(duplex=False)
+            options = gcl.torch.Options(host=hosts[rank]) if hosts else None
             given = (rank, ranks, str(Path(folder) / "store"), backend, timeout, options, theirs, program, arguments)
             process = forks.Process(target=_run, args=given)
             process.start()
