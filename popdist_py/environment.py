@@ -13,10 +13,12 @@ from popdist_py.errors import PopdistEnvironmentError
 from popdist_py.layout import MOST, Layout
 
 __all__ = [
+    "ENGINE_OPTIONS",
     "EXECUTABLE_CACHE_PATH",
     "JOB",
     "NAMES",
     "OFFLINE_MODE",
+    "PVTI_OPTIONS",
     "REPORT_SOCKET",
     "RESTART_COUNT",
     "TRACE_FOLDER",
@@ -55,6 +57,12 @@ TRACE_FOLDER = "IPU_EMU_TRACE"
 
 #: The most MiB that a process records.
 TRACE_LIMIT = "IPU_EMU_TRACE_LIMIT"
+
+#: The same for programs of PopVision's users: a JSON object with "enable" and "directory".
+PVTI_OPTIONS = "PVTI_OPTIONS"
+
+#: Options of the engine, a JSON object; "autoReport.all" and "autoReport.directory" ask for a trace too.
+ENGINE_OPTIONS = "POPLAR_ENGINE_OPTIONS"
 
 _MINIMUM = {"num_total_replicas": 1, "num_ipus_per_replica": 1, "num_local_replicas": 1}
 

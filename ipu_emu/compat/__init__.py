@@ -7,6 +7,7 @@ Only imports are redirected:
     popdist.popart          popdist_py.popart
     popdist.tensorflow      ipu_emu.tensorflow.popdist_tensorflow
     tensorflow.python.ipu   ipu_emu.tensorflow.api
+    libpvti                 ipu_emu.trace.libpvti
 
 The redirection takes precedence over installed packages of these names. Importing other parts of Graphcore's SDK
 (popxl, poptorch, poplar) fails with a message that says so. With ``--tf1`` before the program, ``import tensorflow``
@@ -34,7 +35,7 @@ from ipu_emu.tensorflow.versions import first_version
 __all__ = ["ALIASES", "install", "main", "take_over"]
 
 #: The names that a program imports, and the modules that it gets.
-ALIASES = {"popart": "ipu_emu.popart", "popdist": "popdist_py"}
+ALIASES = {"popart": "ipu_emu.popart", "popdist": "popdist_py", "libpvti": "ipu_emu.trace.libpvti"}
 #: Single modules that are elsewhere than their package.
 _MOVED = {"popdist.tensorflow": "ipu_emu.tensorflow.popdist_tensorflow"}
 _ABSENT = ("popxl", "poptorch", "poplar")

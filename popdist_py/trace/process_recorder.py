@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
@@ -10,7 +11,7 @@ from functools import wraps
 from types import TracebackType
 from typing import Any, Protocol, TypeVar, cast
 
-from popdist_py.environment import TRACE_FOLDER, TRACE_LIMIT
+from popdist_py.environment import ENGINE_OPTIONS, PVTI_OPTIONS, TRACE_FOLDER, TRACE_LIMIT
 from popdist_py.trace.recorder import Recorder, Span
 from popdist_py.trace.records import Category, Kind, key_of
 
@@ -49,7 +50,8 @@ class _ProcessRecorder:
     def decide(self) -> Recorder | None:
         """Create the recorder if the environment asks for one."""
         self.known = True
-        folder = os.environ.get(TRACE_FOLDER, "")
+        folder = os.environ.get(TRACE_FOLDER) or _asked(PVTI_OPTIONS, "enable", "directory")
+        folder = folder or _asked(ENGINE_OPTIONS, "autoReport.all", "autoReport.directory")
         return start(folder) if folder else None
 
 
@@ -148,6 +150,17 @@ def _decorated(what: _What, function: _F) -> _F:
             return function(*given, **named)
 
     return cast(_F, recorded)
+
+
+def _asked(variable: str, switch: str, key: str) -> str:
+    """The folder that a variable with a JSON object asks for; empty if it does not, or if it is malformed."""
+    try:
+        options = json.loads(os.environ.get(variable) or "{}")
+    except (ValueError, RecursionError):
+        return ""  # who reads the other options says so
+    if not isinstance(options, dict) or str(options.get(switch, "")).lower() not in ("true", "1"):
+        return ""
+    return str(options.get(key) or ".")
 
 
 def _limit() -> int:

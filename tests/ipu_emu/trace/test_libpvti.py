@@ -1,0 +1,46 @@
+"""libpvti: programs that mark their work with PopVision's names, and the variables that switch recording on."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ipu_emu.trace import read_run
+from tests.helpers.mpi_jobs import PROGRAMS
+
+PROGRAM = str(PROGRAMS / "ipu_emu/instrumented.py")
+
+
+@pytest.mark.parametrize(
+    ("variable", "options"),
+    [
+        ("PVTI_OPTIONS", {"enable": "true"}),
+        ("POPLAR_ENGINE_OPTIONS", {"autoReport.all": "true"}),
+        ("PVTI_OPTIONS", {"enable": "false"}),
+        ("PVTI_OPTIONS", "{"),
+        ("POPLAR_ENGINE_OPTIONS", []),
+    ],
+    ids=["pvti", "autoReport", "off", "malformed", "no object"],
+)
+def test_an_instrumented_program_runs_unchanged(tmp_path: Path, variable: str, options: object) -> None:
+    if isinstance(options, dict):
+        options |= {"directory": str(tmp_path), "autoReport.directory": str(tmp_path)}
+    text = options if isinstance(options, str) else json.dumps(options)
+    command = [sys.executable, "-m", "ipu_emu.compat", PROGRAM]
+    subprocess.run(command, env={**os.environ, variable: text}, check=True, timeout=60, cwd=tmp_path)
+    if not isinstance(options, dict) or "false" in options.values():
+        assert not list(tmp_path.iterdir())
+        return
+    (process,) = read_run(tmp_path).processes
+    found = [process.trace.names[int(each["name"])] for each in process.spans]
+    assert [name.name for name in found] == ["epoch", "load", "work", "crop", "crop"]
+    assert {name.args["channel"] for name in found} == {"training"}
+    (counter,) = process.records[process.records["kind"] == 3]
+    assert process.trace.names[int(counter["name"])].name == "loss [nat]: train"
+    assert np.int64(counter["value"]).view(np.float64) == 0.5
