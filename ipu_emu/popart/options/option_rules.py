@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import popdist_py
 from ipu_emu.compiler.annotations import RECOMPUTE
 from ipu_emu.compiler.gradients.gradient import GradientReduction
-from ipu_emu.compiler.placement.placement_rules import computed_ops, ipus_that_read
+from ipu_emu.compiler.placement.placement_rules import computed_ops
 from ipu_emu.errors import EmulatorError
-from ipu_emu.graph import Graph, Op, Role
+from ipu_emu.graph import Graph, Op
 from ipu_emu.popart.options.dataflow import DataFlow
 from ipu_emu.popart.options.session_options import SessionOptions
 from ipu_emu.popart.types.enums import AnchorReturnTypeId, Instrumentation, VirtualGraphMode
@@ -80,7 +80,6 @@ class _PipeliningRules:
         self.check_modes()
         self.check_forward_only()
         self.check_recomputation()
-        self.check_streams()
         self.check_anchors()
         self.check_updates()
         self.check_batch_serialisation()
@@ -126,13 +125,6 @@ class _PipeliningRules:
     def check_recomputation(self) -> None:
         if not self.options.pipelinesExplicitly() and any(op.attributes.get(RECOMPUTE) == _AGAIN for op in self.ops):
             raise EmulatorError("When pipelining is enabled, user annotation for recomputation is not allowed")
-
-    def check_streams(self) -> None:
-        if self.options.pipelinesExplicitly():
-            return
-        for tensor in self.model.with_role(Role.INPUT):
-            if len(ipus_that_read(self.ops, tensor.id)) > 1:
-                raise EmulatorError("For pipelining, stream tensors can only be streamed directly onto a single IPU")
 
     def check_anchors(self) -> None:
         if any(self.flow.art(id).id() is AnchorReturnTypeId.EveryN for id in self.flow.anchors()):

@@ -177,11 +177,6 @@ ERRORS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
         "Can not copy variable tensor w0 between virtual graphs when pipelining. All pipeline stages using this "
         "tensor should be on the same graph.",
     ),
-    "stream on two IPUs": (
-        {"reread": True},
-        {**TWO_STAGES, "A": 4},
-        "For pipelining, stream tensors can only be streamed directly onto a single IPU",
-    ),
     "every n": (
         {},
         {**TWO_STAGES, "A": 4, "bps": 2, "anchor": ("EveryN", 2)},

@@ -72,3 +72,38 @@ def test_accumulation_over_one_micro_batch_is_too_shallow() -> None:
     text = r"^For pipelining, depth \(gradient accumulation factor\) must equal at least .* stages \(3\)$"
     with pytest.raises(popart.popart_exception, match=text):
         run(weights=True, bare_loss=True, accumulates=True, factor=1)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_an_input_may_be_read_by_stages_on_several_ipus(training: bool) -> None:
+    """The pipeline changes no bit: the stream is copied on from the first stage that reads it."""
+    random = np.random.default_rng(7)
+    weights, data = random.standard_normal((2, 4, 4)).astype(np.float32), random.standard_normal((4, 2, 4))
+
+    def losses(pipelined: bool) -> Any:
+        builder = popart.Builder()
+        x = h = builder.addInputTensor("FLOAT", [2, 4])
+        for stage in range(2):
+            with builder.virtualGraph(stage), builder.pipelineStage(stage):
+                product = builder.aiOnnx.matmul([h, builder.addInitializedInputTensor(weights[stage])])
+                h = builder.aiOnnx.add([product, x])
+        with builder.virtualGraph(1), builder.pipelineStage(1):
+            loss = builder.aiGraphcore.l1loss([h], 0.1)
+        opts = options(enablePipelining=pipelined, virtualGraphMode=popart.VirtualGraphMode.Manual)
+        opts.enableGradientAccumulation, opts.accumulationFactor = training, 4 if training else 1
+        device = popart.DeviceManager().createIpuModelDevice({"numIPUs": 2})
+        flow = popart.DataFlow(1 if training else 4, [loss])
+        proto = builder.getModelProto()
+        session: Any = (
+            popart.TrainingSession(proto, flow, loss, popart.ConstSGD(0.1), device, userOptions=opts)
+            if training
+            else popart.InferenceSession(proto, flow, device, userOptions=opts)
+        )
+        session.prepareDevice()
+        session.weightsFromHost()
+        anchors = session.initAnchorArrays()
+        for _ in range(2):
+            session.run(popart.PyStepIO({x: data.astype(np.float32)}, anchors))
+        return anchors[loss]
+
+    np.testing.assert_array_equal(losses(True), losses(False))
