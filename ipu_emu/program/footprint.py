@@ -10,14 +10,16 @@ vertices     16 bytes per worker of each tile that an op uses, which processes 6
 exchange     32 bytes of code for each such tile, and a buffer for the largest tensor from the host or another IPU
 
 Streaming Memory is not on the IPU: see MemoryPlan.streaming_bytes_of. The engine allocates exactly the first five
-kinds. The last three are estimates of what a real IPU needs in addition (technical note "Memory and performance
-optimisation", section 4); the engine allocates nothing for them.
+kinds, and scratch beside them: FLOAT copies and workspaces of kernels of the host, which are no memory of an IPU. The
+last three are estimates of what a real IPU needs in addition (technical note "Memory and performance optimisation",
+section 4); the engine allocates nothing for them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from itertools import accumulate
 
 from ipu_emu.graph import Op
 from ipu_emu.program.buckets import Bucket
@@ -45,25 +47,27 @@ class Footprint:
     code: int = 0
     vertices: int = 0
     exchange: int = 0
+    scratch: int = 0
 
     @property
     def data(self) -> int:
-        """The bytes that the engine allocates too."""
-        return self.variables + self.gradients + self.stashes + self.fifos + self.transient
+        """The bytes that the engine allocates, with its scratch."""
+        return self.variables + self.gradients + self.stashes + self.fifos + self.transient + self.scratch
 
     @property
     def total(self) -> int:
         return sum(self.parts().values())
 
     def parts(self) -> dict[str, int]:
-        """Bytes by name."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        """Bytes by name, without scratch of the host."""
+        return {field.name: getattr(self, field.name) for field in fields(self) if field.name != "scratch"}
 
     def beside(self, other: Footprint) -> Footprint:
         """The footprint of two programs that share their variables."""
         both = other.parts()
         sums = {name: size + both[name] for name, size in self.parts().items()}
-        return Footprint(**(sums | {"variables": max(self.variables, other.variables)}))
+        sums |= {"variables": max(self.variables, other.variables), "scratch": self.scratch + other.scratch}
+        return Footprint(**sums)
 
 
 def footprints(executable: Executable, tiles: int) -> list[Footprint]:
@@ -79,7 +83,8 @@ def _of(executable: Executable, ipu: int, tiles: int) -> Footprint:
     stashes = sum(stashed.values()) - fifos
     variables = plan.sizes.get(region_of(PERSISTENT, ipu), 0)
     gradients = sum(size for region, size in plan.sizes.items() if Bucket.is_bucket(region) and ipu_of(region) == ipu)
-    transient = plan.bytes_of(ipu) - variables - gradients
+    allocated = plan.bytes_of(ipu) - variables - gradients
+    transient = min(allocated, _peak(plan, ipu)) if plan.lives else allocated
     here = [leaf for leaf in leaves(executable.program) if any(op.place.ipu == ipu for op in leaf.ops[:1])]
     busy = [_busy(executable, leaf.ops[0], tiles) for leaf in here]
     working = sum(count for count, leaf in zip(busy, here, strict=True) if not leaf.is_copy)
@@ -92,7 +97,18 @@ def _of(executable: Executable, ipu: int, tiles: int) -> Footprint:
         code=tiles * (_RUNTIME + _CODE_PER_KIND * len({leaf.ops[0].type for leaf in here})),
         vertices=_VERTEX * _WORKERS * working,
         exchange=_EXCHANGE_PER_TILE * sum(busy) + _buffer(executable, ipu),
+        scratch=allocated - transient,
     )
+
+
+def _peak(plan: MemoryPlan, ipu: int) -> int:
+    """The most bytes of transient tensors that are live at a time on ``ipu``, without scratch of the host."""
+    change: dict[int, int] = {}
+    for life in plan.lives:
+        if ipu_of(life.region) == ipu and not is_off_chip(life.region) and not life.is_scratch:
+            change[life.first] = change.get(life.first, 0) + life.size
+            change[life.last + 1] = change.get(life.last + 1, 0) - life.size
+    return max(accumulate(change[time] for time in sorted(change)), default=0)
 
 
 def _is_stash(plan: MemoryPlan, id: str, placement: Allocation, ipu: int) -> bool:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["ALIGNMENT", "MemoryBlock", "aligned", "lay_out"]
+__all__ = ["ALIGNMENT", "SCRATCH", "MemoryBlock", "aligned", "lay_out"]
+
+#: How the names of ranges begin that only a kernel of the host needs.
+SCRATCH = "scratch "
 
 #: Every tensor starts at a multiple of this many bytes: a cache line, and the widest vector register.
 ALIGNMENT = 64
@@ -24,7 +27,7 @@ class MemoryBlock:
 
     @property
     def label(self) -> str:
-        return self.name if self.part is None else f"scratch {self.part} of {self.name}"
+        return self.name if self.part is None else f"{SCRATCH}{self.part} of {self.name}"
 
 
 def lay_out(blocks: Sequence[MemoryBlock]) -> int:

@@ -18,7 +18,7 @@ from gcl.drawing.units import memory
 from ipu_emu.graph import Graph, Op, Tensor
 from ipu_emu.ops import Node
 from ipu_emu.program.buckets import Bucket
-from ipu_emu.program.memory_layout import aligned
+from ipu_emu.program.memory_layout import SCRATCH, aligned
 
 __all__ = [
     "PERSISTENT",
@@ -94,6 +94,11 @@ class Lifetime:
     first: int
     last: int
     region: str = TRANSIENT
+
+    @property
+    def is_scratch(self) -> bool:
+        """Whether only a kernel of the host needs the range."""
+        return self.name.startswith(SCRATCH)
 
     def overlaps(self, other: Lifetime) -> bool:
         """Whether both occupy the same byte at the same time."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from os.path import isfile
 from tempfile import NamedTemporaryFile
@@ -15,6 +15,7 @@ import psutil
 
 from gcl.drawing.units import memory
 from ipu_emu.cli.commands.onnx_argument import OnnxFile
+from ipu_emu.compiler.annotations import IPU_NUMBER, PIPELINE_STAGE
 from ipu_emu.compiler.gradients.activation_checkpointing import Recomputation
 from ipu_emu.compiler.memory.tensor_locations import LocationRule, StorageChoice, TensorLocations
 from ipu_emu.compiler.memory_remedies import MemoryNeed
@@ -43,6 +44,9 @@ from ipu_emu.hostio import DataMode, mode_of
 from ipu_emu.models import CATALOGUE, Model, named
 from ipu_emu.models.catalogue import suggested
 from ipu_emu.predict import of_model
+from ipu_emu.predict.graph_placement import op_places, placed_blocks
+from ipu_emu.predict.job import Job, smallest_pod
+from ipu_emu.predict.rows import layer_counts
 from ipu_emu.program.anchors import Anchor, Return, StepShape
 from ipu_emu.program.executable import Executable
 
@@ -102,6 +106,7 @@ class CompileRequest:
     off_chip: tuple[str, ...] = ()
     shared: tuple[str, ...] = ()
     prefetch: int = 1
+    placement: str = ""
 
     @property
     def title(self) -> str:
@@ -158,6 +163,10 @@ class CompileRequest:
         return run_passes(start(graph, self._options(graph, anchor)), stop_after=stop_after)
 
     def _check_pipeline(self) -> None:
+        if self.placement and self.model not in CATALOGUE:
+            raise EmulatorError("--placement knows the layers of named models only; annotate the file instead")
+        if self.placement and self.ipus == 1:
+            raise EmulatorError("--placement divides layers between IPUs; add --ipus")
         if self.schedule and self.ipus == 1:
             raise EmulatorError("a pipeline needs more than one IPU per replica; add --ipus")
         if self.schedule not in ("", "popart") and self.training and self.accumulation == 1:
@@ -168,7 +177,8 @@ class CompileRequest:
 
     def _options(self, graph: Graph, anchor: str) -> CompileOptions:
         accumulation, batches = (self.accumulation, 1) if self.training else (1, self.accumulation)
-        spread = PlacementOptions(PlacementMode.AUTO, self.ipus, (1.0,) * self.ipus)
+        mode = PlacementMode.MANUAL if self.placement else PlacementMode.AUTO
+        spread = PlacementOptions(mode, self.ipus, (1.0,) * self.ipus)
         return CompileOptions(
             step=StepShape(batches, accumulation, self.replicas),
             anchors=(Anchor(anchor, Return.ALL),),
@@ -203,6 +213,7 @@ class CompileRequest:
         """The model and its anchors (in training, the loss); weights may be in the file ``zeros``."""
         if self.model in CATALOGUE:
             model = named(self.model, batch=self.batch, dtype=np.dtype(self.dtype))
+            self._place(model)
             proto, large = load_light(_proto(model, zeros))
             return read_model(proto, large=large), model.loss if self.training else model.output
         file = self._file
@@ -211,6 +222,39 @@ class CompileRequest:
         check_leading_axes(proto, self.replicas)
         groups = grouped_variables(metadata_of(proto), self.replicas)
         return read_model(proto, replicas=self.replicas, groups=groups, shapes=file.shapes, large=large), anchor
+
+    def _place(self, model: Model) -> None:
+        """Annotate the ops of a named model with the IPUs and stages of ``placement``."""
+        if not self.placement:
+            return
+        places = op_places(model, placed_blocks(self._job()))
+        ops = []
+        for op in model.graph.ops:
+            ipu, stage = places[op.outputs[0]]
+            staged = {PIPELINE_STAGE: stage} if self.schedule else {}
+            ops.append(replace(op, attributes=dict(op.attributes) | {IPU_NUMBER: ipu} | staged))
+        model.graph.ops = ops
+
+    def _job(self) -> Job:
+        """The job as predictions describe it; graphs of BERT make logits for all positions."""
+        masked = 128 if self.model.startswith("bert") else None
+        return Job(
+            self.model,
+            smallest_pod(self.ipus * self.replicas, System.named("pod16")),
+            replicas=self.replicas,
+            ipus=self.ipus,
+            batch=self.batch,
+            accumulation=self.accumulation,
+            training=self.training,
+            dtype={"float32": "float"}.get(self.dtype, self.dtype),
+            optimiser=self.optimiser,
+            recompute=bool(self.recompute),
+            schedule=self.schedule or "sequential",
+            off_chip=self.off_chip,
+            shared=self.shared,
+            masked=masked,
+            layers=() if self.placement == "balanced" else layer_counts(self.placement),
+        )
 
     @cached_property
     def _file(self) -> OnnxFile:

@@ -31,8 +31,9 @@ Examples
   ipu-emu memory model.onnx --inference --format json
   ipu-emu memory mlp --batch 32 --output plan.svg
 
-Variables, gradients, stashes, FIFOs and transient data are exactly what the emulator allocates. Code, vertices and
-exchange buffers are estimates of what a real IPU needs in addition. Remedies are listed for a model that does not
+Variables, gradients, stashes, FIFOs and transient data are what the emulator allocates, without the scratch memory
+of its kernels, which an IPU does not need. Code, vertices and exchange buffers are estimates of what a real IPU
+needs in addition. Remedies are listed for a model that does not
 fit.
 """
 
@@ -84,7 +85,7 @@ def memory(system: str | None, output: Path | None, form: str, **options: Any) -
     else:
         console().print(text(asked.title, memories, where, console().width))
         if estimate is not None:
-            planned = sum(compiled.executable.plan.bytes_of(memory.ipu) + memory.streaming for memory in memories)
+            planned = sum(each.data + each.streaming for each in memories)
             click.echo(f"\ndata per replica: {amount(planned)} in this plan, {amount(estimate)} estimated by formula")
         if not compiled.need.fits:
             click.echo(f"\n{_advice(asked, where, compiled)}")

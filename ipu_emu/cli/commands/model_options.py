@@ -91,6 +91,11 @@ _OPTIONS = (
         show_default=True,
         help="Buffers of each input in Streaming Memory, which the host fills ahead.",
     ),
+    click.option(
+        "--placement",
+        metavar="3,7,7,7",
+        help="Layers of a named model on each IPU, or balanced; tied logits stay with their table.",
+    ),
 )
 
 
@@ -138,6 +143,7 @@ def compile_request(**options: Any) -> CompileRequest:
         off_chip=options["off_chip"],
         shared=options["shared"],
         prefetch=options["prefetch"],
+        placement=options["placement"] or "",
     )
 
 

@@ -31,6 +31,7 @@ _FOOTPRINT = {
 PARTS = (*_ROLES.values(), _OTHERS, *_FOOTPRINT.values())
 #: The parts that are not live throughout the program.
 LIVE = ("stashes", "FIFOs", "transient")
+_ESTIMATED = ("code", "vertices", "exchange")
 _LARGEST = 8
 
 
@@ -50,6 +51,11 @@ class IpuMemory:
     @property
     def total(self) -> int:
         return sum(self.parts.values())
+
+    @property
+    def data(self) -> int:
+        """Bytes without code, vertices and exchange, which are estimates."""
+        return self.total - sum(self.parts[part] for part in _ESTIMATED)
 
     @property
     def peak_live(self) -> int:
@@ -86,8 +92,9 @@ def _variables(plan: MemoryPlan, ipu: int) -> Iterator[Tensor]:
 
 
 def _lives(plan: MemoryPlan, ipu: int) -> list[Lifetime]:
-    """Return the lifetimes of all that is not persistent on an IPU."""
-    return [life for life in plan.lives if ipu_of(life.region) == ipu and not is_off_chip(life.region)]
+    """Return the lifetimes of all that is not persistent on an IPU, without scratch of the host."""
+    lives = (life for life in plan.lives if ipu_of(life.region) == ipu and not is_off_chip(life.region))
+    return [life for life in lives if not life.is_scratch]
 
 
 def _live(plan: MemoryPlan, ipu: int, length: int) -> tuple[int, ...]:

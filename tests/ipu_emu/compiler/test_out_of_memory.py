@@ -130,7 +130,7 @@ def test_under_poprun_ipus_are_asked_for_in_its_words(monkeypatch: pytest.Monkey
 
 
 def test_what_is_of_no_use_is_not_offered() -> None:
-    text = refused(1, width=80)
+    text = refused(1, width=160)
     assert "No known remedy suffices" in text
     assert "accumulatorTensorLocation" not in text
     assert "replicatedTensorSharding" not in text

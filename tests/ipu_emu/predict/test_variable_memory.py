@@ -21,6 +21,8 @@ from ipu_emu.predict import (
     layer_norm,
     of_model,
 )
+from ipu_emu.program.footprint import footprints
+from ipu_emu.program.memory_plan import region_of
 
 POD = System.pod(16)
 
@@ -91,15 +93,19 @@ def test_parts_and_lives_are_those_of_the_plan() -> None:
     plan = executable.plan
     beside = [sum(memory.parts[part] for part in ("code", "vertices", "exchange")) for memory in memories]
     held = [memory.total - more for memory, more in zip(memories, beside, strict=True)]
-    assert held == [plan.bytes_of(ipu) for ipu in range(plan.ipus)]
+    scratch = [need.scratch for need in footprints(executable, POD.tiles_per_ipu)]
+    assert [here + more for here, more in zip(held, scratch, strict=True)] == [plan.bytes_of(i) for i in (0, 1)]
+    assert all(more > 0 for more in scratch)  # of kernels of the host, which an IPU does not need
     for memory in memories:
         assert all(nbytes >= 0 for nbytes in memory.parts.values())
         assert memory.peak_live <= sum(memory.parts[part] for part in LIVE)
         for time in range(0, len(memory.live), 97):
             lives = [
-                x for x in plan.lives if x.region == ("transient" if memory.ipu == 0 else f"transient:{memory.ipu}")
+                life
+                for life in plan.lives
+                if life.region == region_of("transient", memory.ipu) and not life.is_scratch
             ]
-            assert memory.live[time] == sum(x.size for x in lives if x.first <= time <= x.last)
+            assert memory.live[time] == sum(life.size for life in lives if life.first <= time <= life.last)
     weights = sum(t.nbytes for t in models.named("transformer").graph.tensors.values() if t.role.value == "weight")
     assert sum(memory.parts["weights"] for memory in memories) == weights
 
