@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from tensorflow.python.eager import lift_to_graph
 from tensorflow.python.framework import dtypes, func_graph, ops
 from tensorflow.python.framework import tensor as tensor_lib
 from tensorflow.python.ops import array_ops, control_flow_ops, gen_script_ops, variable_scope
@@ -173,9 +174,17 @@ class Trace:
         """Call ``function`` with placeholders for ``inputs``, tensors of the enclosing graph; return its result."""
         with tracing(self), self.graph.as_default():
             scope = variable_scope.variable_scope(variable_scope.get_variable_scope(), use_resource=True)
-            with scope:
+            with scope, variable_scope.variable_creator_scope(self._create_variable):
                 self.arguments = [self.graph.capture(tensor) for tensor in inputs]
                 return function(*self.arguments)
+
+    def _create_variable(self, create: Callable[..., Any], **options: Any) -> Any:
+        """Create a variable; an initial value that the function computes is computed outside of it."""
+        given = options.get("initial_value")
+        if isinstance(given, tensor_lib.Tensor) and given.graph is self.graph:
+            outer = self.graph.outer_graph
+            options["initial_value"] = lift_to_graph.lift_to_graph([given], outer)[given]
+        return create(**options)
 
     def captures(self) -> list[tuple[Any, Any]]:
         """Pairs of a tensor of the enclosing graph and its placeholder in the trace."""

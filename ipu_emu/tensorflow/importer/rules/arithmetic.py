@@ -243,7 +243,7 @@ _FORMULAS: dict[str, Callable[..., Value]] = {
     "ReciprocalGrad": lambda y, g: -(g * (y * y)),
     "Relu6": lambda x: x.op("Clip", min=0.0, max=6.0),
     "Relu6Grad": _relu6_grad,
-    "ReluGrad": lambda g, x: g.op("ReluGrad", x),
+    "ReluGrad": lambda g, x: g.spread_to(x.tensor.shape).op("ReluGrad", x),
     "Rsqrt": lambda x: x.op("Sqrt").op("Reciprocal"),
     "RsqrtGrad": lambda y, g: g * -0.5 * (y * y * y),
     "Selu": _selu,

@@ -11,6 +11,7 @@ from ipu_emu.tensorflow.importer.rules import (
     pooling_and_norms,
     products,
     random,
+    resizing,
     shapes,
     updates,
 )
@@ -27,6 +28,7 @@ RULES: dict[str, Rule] = {
         pooling_and_norms,
         products,
         random,
+        resizing,
         shapes,
         updates,
     )

@@ -388,6 +388,11 @@ def _fixed(random: Any) -> Any:
     return numbers(random, shape)
 
 
+def _corners(random: Any) -> dict[str, bool]:
+    """How pixels are placed; both at once are not allowed."""
+    return [{}, {"align_corners": True}, {"half_pixel_centers": True}][int(random.integers(0, 3))]
+
+
 CASES: dict[str, Case] = {
     **{
         name: elementwise(1)
@@ -481,6 +486,16 @@ CASES: dict[str, Case] = {
     "MatrixBandPart": call(lambda r: ([numbers(r, (2, 4, 5)), *r.integers(-1, 4, 2).astype(np.int32)], {}), 1),
     "MatrixDiag": call(lambda r: ([numbers(r, (2, 4))], {})),
     "MatrixDiagPart": call(lambda r: ([numbers(r, (2, 4, 3))], {})),
+    "MatrixDiagPartV3": call(lambda r: ([numbers(r, (2, 4, 3)), np.int32(0), np.float32(0)], {}), 1),
+    "MatrixDiagV3": call(
+        lambda r: ([numbers(r, (2, 4)), np.int32(0), np.int32(-1), np.int32(-1), np.float32(0)], {}), 1
+    ),
+    "MatrixSetDiag": call(lambda r: ([numbers(r, (2, 4, 3)), numbers(r, (2, 3))], {})),
+    "MatrixSetDiagV3": call(lambda r: ([numbers(r, (2, 3, 4)), numbers(r, (2, 3)), np.int32(0)], {}), 2),
+    "ResizeBilinear": call(lambda r: ([_image(r), r.integers(1, 12, 2).astype(np.int32)], _corners(r)), 1),
+    "ResizeBilinearGrad": call(lambda r: ([numbers(r, (2, 4, 5, 3)), numbers(r, (2, 6, 3, 3))], _corners(r))),
+    "ResizeNearestNeighbor": call(lambda r: ([_image(r), r.integers(1, 12, 2).astype(np.int32)], _corners(r)), 1),
+    "ResizeNearestNeighborGrad": call(lambda r: ([_image(r), r.integers(2, 9, 2).astype(np.int32)], _corners(r)), 1),
     "MaxPool": pool("forward"),
     "MaxPoolGrad": pool("backward"),
     "MirrorPad": call(_mirror, 1),

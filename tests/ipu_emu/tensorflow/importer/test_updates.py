@@ -96,3 +96,24 @@ def test_gradients_of_a_table_are_sums_of_rows(tf: Any, ipu: Any, run: Any) -> N
             return table.read_value()
 
     np.testing.assert_array_equal(run(program, np.array([1, 1, 4], np.int32))[0][:, 0], [1, -1, 1, 1, 0])
+
+
+def test_initial_values_may_be_tensors_of_the_function(tf: Any, run: Any) -> None:
+    def program() -> Any:
+        a = tf.get_variable("a", initializer=tf.constant([1.0, 2.0]) * 2.0)
+        b = tf.Variable(tf.zeros([2]) + 3.0)
+        return a + b, a.assign_add(b)
+
+    found = run(program)
+    np.testing.assert_array_equal(found, [[5, 7], [5, 7]])
+
+
+def test_half_precision_with_a_gradient_of_equal_elements(tf: Any, run: Any) -> None:
+    def program(x: Any) -> Any:
+        w = tf.get_variable("w", initializer=np.full((3, 2), 0.5, np.float16))
+        loss = tf.reduce_mean(tf.nn.relu(tf.matmul(x, w)))
+        with tf.control_dependencies([tf.train.GradientDescentOptimizer(0.5).minimize(loss)]):
+            return w.read_value()
+
+    (found,) = run(program, np.ones((4, 3), np.float16))
+    np.testing.assert_array_equal(found, np.full((3, 2), 0.25, np.float16))

@@ -1,0 +1,90 @@
+"""Rules of resized images: the rows of the nearest pixels, or a product with the weights of their neighbours."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ipu_emu.ops import Value
+from ipu_emu.tensorflow.importer.node import Node, Rule
+
+__all__ = ["RULES"]
+
+
+def _scale(node: Node, size: int, wanted: int) -> np.float32:
+    """Pixels of an axis of ``size`` for each of ``wanted`` pixels."""
+    if node.attr("align_corners") and wanted > 1:
+        return np.float32((size - 1) / np.float32(wanted - 1))
+    return np.float32(size / np.float32(wanted))
+
+
+def _nearest(node: Node, size: int, wanted: int) -> NDArray[np.int32]:
+    """The pixel that each wanted pixel shows."""
+    scale, places = _scale(node, size, wanted), np.arange(wanted, dtype=np.float32)
+    if node.attr("half_pixel_centers"):
+        places = places + np.float32(0.5)
+    found = places * scale
+    whole = np.floor(found + np.float32(0.5)) if node.attr("align_corners") else np.floor(found)
+    made: NDArray[np.int32] = np.clip(whole, 0, size - 1).astype(np.int32)
+    return made
+
+
+def _weights(node: Node, size: int, wanted: int) -> NDArray[np.float32]:
+    """The share of each pixel in each wanted pixel, [wanted, size]."""
+    scale, places = _scale(node, size, wanted), np.arange(wanted, dtype=np.float32)
+    half = np.float32(0.5)
+    found = (places + half) * scale - half if node.attr("half_pixel_centers") else places * scale
+    below = np.floor(found)
+    share = (found - below).astype(np.float32)
+    made = np.zeros((wanted, size), np.float32)
+    rows = np.arange(wanted)
+    np.add.at(made, (rows, np.maximum(below, 0).astype(int)), 1 - share)
+    np.add.at(made, (rows, np.minimum(np.ceil(found), size - 1).astype(int)), share)
+    return made
+
+
+def _along(node: Node, x: Value, weights: tuple[NDArray[np.float32], ...]) -> Value:
+    """The products of the weights with the rows, then with the columns, of images [N, H, W, C]."""
+    n, h, w, c = x.tensor.shape
+    rows, columns = (node.constant(one, np.float32) for one in weights)
+    high, wide = weights[0].shape[0], weights[1].shape[0]
+    y = rows.op("MatMul", x.shaped((n, h, w * c))).shaped((n * high, w, c))
+    return columns.op("MatMul", y).shaped((n, high, wide, c))
+
+
+def _bilinear(node: Node) -> Value:
+    (_, h, w, _), wanted = node.shape(0), node.integers(1)
+    return _along(node, node.x, (_weights(node, h, wanted[0]), _weights(node, w, wanted[1])))
+
+
+def _bilinear_grad(node: Node) -> Value:
+    """(gradient, image)"""
+    (_, high, wide, _), (_, h, w, _) = node.shape(0), node.shape(1)
+    return _along(node, node.x, (_weights(node, h, high).T, _weights(node, w, wide).T))
+
+
+def _nearest_image(node: Node) -> Value:
+    value, wanted = node.x, node.integers(1)
+    for axis, size in ((1, wanted[0]), (2, wanted[1])):
+        places = _nearest(node, value.tensor.shape[axis], size)
+        value = value.op("Gather", node.constant(places, np.int32), axis=axis)
+    return value
+
+
+def _nearest_grad(node: Node) -> Value:
+    """(gradient, size of the image)"""
+    value, sizes = node.x, node.integers(1)
+    for axis, size in ((1, sizes[0]), (2, sizes[1])):
+        shape = list(value.tensor.shape)
+        places = node.constant(_nearest(node, size, shape[axis]), np.int32)
+        shape[axis] = size
+        value = value.op("GatherGrad", places, axis=axis, shape=shape)
+    return value
+
+
+RULES: dict[str, Rule] = {
+    "ResizeBilinear": _bilinear,
+    "ResizeBilinearGrad": _bilinear_grad,
+    "ResizeNearestNeighbor": _nearest_image,
+    "ResizeNearestNeighborGrad": _nearest_grad,
+}
