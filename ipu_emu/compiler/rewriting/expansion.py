@@ -23,11 +23,14 @@ __all__ = ["expanded"]
 _UNREPEATED = ("Dropout", "ShapedDropout", "ReplicatedAllReduce", "ReplicatedReduceScatter")
 
 
-def expanded(model: Graph) -> Graph:
-    """A copy of ``model`` that is ready to be differentiated and lowered."""
+def expanded(model: Graph, kept: frozenset[str] = frozenset()) -> Graph:
+    """A copy of ``model`` that is ready to be differentiated and lowered; ops of ``kept`` types stay as they are."""
     graph = model.copy()
     graph.ops = []
     for op in model.ops:
+        if op.type in kept and not _is_known(graph, op):
+            graph.ops.append(op)
+            continue
         try:
             _expand(graph, op)
         except EmulatorError:

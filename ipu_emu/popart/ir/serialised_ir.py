@@ -12,8 +12,10 @@ import numpy as np
 from ipu_emu.compiler.annotations import EXECUTION_PHASE, IPU_NUMBER, PIPELINE_STAGE, RECOMPUTE
 from ipu_emu.compiler.gradients.activation_checkpointing import Recomputation
 from ipu_emu.compiler.gradients.recomputation import RECOMPUTED
-from ipu_emu.compiler.pipeline import CompileState, run_passes
+from ipu_emu.compiler.pipeline import CompileState, pass_named, run_passes, start
 from ipu_emu.compiler.placement.ipu_copies import COPY
+from ipu_emu.compiler.rewriting.expansion import expanded
+from ipu_emu.compiler.rewriting.pruning import prune
 from ipu_emu.compiler.rewriting.reserved_prefixes import GRADIENT
 from ipu_emu.graph import Graph, Op, Phase, Role, original_of
 from ipu_emu.popart.ir.elementary_ops import elementary
@@ -32,6 +34,7 @@ _UNNAMED = ("", "ipu_emu", "BuilderGraph_")
 _OWN = (IPU_NUMBER, PIPELINE_STAGE, EXECUTION_PHASE, RECOMPUTE)
 _AGAIN = 2
 _SERIAL = "__serialize_matmul"
+_CONTROL = frozenset({"Call", "If", "Loop", "Scan"})
 _IDENTITIES = frozenset({"Identity"})
 _SOFTMAX_GRADIENT, _FUSED_LOSS = "SoftmaxGradDirect", "NlllWithSoftmaxGradDirect"
 
@@ -52,11 +55,28 @@ class IrView:
     outline_threshold: float | None = None
 
 
-def serialised(state: CompileState, view: IrView) -> str:
-    """Return the IR of a step as JSON: ``{graph: [op, ...]}`` in the order of the schedule; all values are texts."""
-    final = run_passes(replace(state, options=replace(state.options, fuse_elementwise=False)), stop_after=_LAST_PASS)
+def serialised(state: CompileState, view: IrView, model: Graph) -> str:
+    """Return the IR of a step as JSON: ``{graph: [op, ...]}`` in the order of the schedule; all values are texts.
+
+    ``model`` is the graph that ``state`` came from. In inference its calls, branches and loops stay ops with graphs
+    of their own; the gradients of a training step are those of the ops inside.
+    """
+    state = replace(state, options=replace(state.options, fuse_elementwise=False))
+    if state.options.training is None and any(op.type in _CONTROL for op in model.ops):
+        state = _with_control_flow(state, model)
+    final = run_passes(state, stop_after=_LAST_PASS)
     graphs = _Conversion(final, view).graphs()
     return json.dumps({name: [_described(graph, op, view) for op in ops] for name, (graph, ops) in graphs.items()})
+
+
+def _with_control_flow(state: CompileState, model: Graph) -> CompileState:
+    """The state with the graph of the model in which calls, branches and loops have not been replaced."""
+    first = start(model, state.options)
+    if pass_named("assign-ipus").applies(state.options):
+        first = pass_named("assign-ipus").run(replace(first, graph=model.copy()))
+    graph = expanded(first.graph, _CONTROL)
+    prune(graph, [anchor.tensor for anchor in state.anchors])
+    return replace(state, graph=graph)
 
 
 class _Conversion:

@@ -404,7 +404,9 @@ class Session:
 
     def _serializeIr(self, format: object = None) -> str:
         """The IR after the transforms as JSON: ``{"maingraph": [{"type", "name", "inputs", "outputs", ...}]}``."""
-        return serialised(self._compilation.final_step, self._compilation.ir_view(self._patterns))
+        return serialised(
+            self._compilation.final_step, self._compilation.ir_view(self._patterns), self._compilation.model
+        )
 
     def close(self) -> None:
         """Disconnect from the collectives and release the device. An extension of PopART."""

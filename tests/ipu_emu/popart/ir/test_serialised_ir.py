@@ -203,3 +203,15 @@ def test_the_graph_has_the_name_that_the_user_gave_it() -> None:
         return str(b.aiOnnx.neg([b.addInputTensor("FLOAT", [4])]))
 
     assert list(ir_of(build, inference=True)) == ["mine"]
+
+
+def test_calls_and_loops_of_inference_are_ops_with_graphs() -> None:
+    def build(b: popart.Builder) -> str:
+        x = b.addInputTensor("FLOAT", [2])
+        body = b.createSubgraphBuilder()
+        body.addOutputTensor(body.aiOnnx.neg([body.addInputTensor("FLOAT", [2])]))
+        return str(b.aiOnnx.relu([b.aiGraphcore.call([x], 1, body)[0]]))
+
+    ir = ir_of(build, inference=True)
+    assert types(ir["maingraph"]) == ["Call", "ReluInplace"]
+    assert types(ir[ir["maingraph"][0]["attributes"]["callee"]]) == ["Neg"]
