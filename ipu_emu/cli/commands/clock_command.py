@@ -15,6 +15,7 @@ from ipu_emu.compiler.patience import Patience
 if TYPE_CHECKING:
     from ipu_emu.clock import TimelineSegment
     from ipu_emu.compiler.memory_remedies import MemoryNeed
+    from ipu_emu.predict.prediction import Prediction
 from popdist_py.named_choice import NamedChoice
 
 __all__ = ["clock"]
@@ -34,8 +35,9 @@ Examples
   ipu-emu clock mlp --inference --format json
   ipu-emu clock transformer --ipus 2 --schedule interleaved --accumulation 8 --output timeline.svg
 
-All times are modelled. By default matrix units reach their peak (--efficiency), and operands move once: real IPUs
-take longer. docs/guides/ipu-emu.md describes the model.
+The timeline is modelled at nominal rates: matrix units reach their peak (--efficiency), and operands move once. Real
+IPUs take longer: for named models ipu-emu predict, which is calibrated, is quoted too. docs/guides/ipu-emu.md
+describes the model.
 """
 
 
@@ -78,6 +80,7 @@ def clock(
     from ipu_emu.cli.output.timeline_files import written
     from ipu_emu.clock import ModelledMachine, timeline
     from ipu_emu.hardware import PATTERNS, SelectionOrder, chosen_order
+    from ipu_emu.predict.report import facts as prediction_facts
 
     asked = compile_request(**options)
     order = chosen_order(SelectionOrder[selection_order.upper()], range(asked.ipus) if asked.schedule else None)
@@ -85,14 +88,15 @@ def clock(
     with Patience() as says:
         says(f"compiling {asked.title}")
         compiled = asked.compiled(where)
-    made = timeline(compiled.executable, machine)
+    made, predicted = timeline(compiled.executable, machine), asked.predicted(where)
     if output is not None:
         write(output, written(output, asked.title, made))
     if form == "json":
         room = {"fits": compiled.need.fits, "bytes": compiled.need.nbytes, "limit_bytes": compiled.need.limit}
-        print_json(_facts(made, asked.samples, where.generation.clock) | {"memory": room})
+        facts = _facts(made, asked.samples, where.generation.clock) | {"memory": room}
+        print_json(facts | {"predicted": None if predicted is None else prediction_facts(predicted)})
         return
-    _print(asked.title, made, asked.samples, where.generation.clock)
+    _print(asked.title, made, asked.samples, where.generation.clock, predicted)
     if not compiled.need.fits:
         click.echo(f"\n{_refusal(compiled.need)}")
 
@@ -118,7 +122,16 @@ def _facts(made: TimelineSegment, samples: int, hertz: float) -> dict[str, Any]:
     }
 
 
-def _print(title: str, made: TimelineSegment, samples: int, hertz: float) -> None:
+def _said(predicted: Prediction) -> str:
+    """What real Pods reach."""
+    low, high = predicted.interval
+    return (
+        f"ipu-emu predict, calibrated on real Pods: {predicted.throughput:,.1f} samples per second "
+        f"(90 %: {low:,.0f} to {high:,.0f})"
+    )
+
+
+def _print(title: str, made: TimelineSegment, samples: int, hertz: float, predicted: Prediction | None) -> None:
     from rich.table import Table
     from rich.text import Text
 
@@ -127,8 +140,9 @@ def _print(title: str, made: TimelineSegment, samples: int, hertz: float) -> Non
     shown.print(Text(title, style="bold"))
     shown.print(
         f"modelled step {TimeUnit.of(made.seconds).text(made.seconds)} = {made.seconds * hertz:,.0f} cycles, "
-        f"{samples / made.seconds:,.1f} samples per second\n"
+        f"{samples / made.seconds:,.1f} samples per second"
     )
+    shown.print(f"{_said(predicted)}\n" if predicted else "")
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("busy time")
     for ipu in made.by_ipu():

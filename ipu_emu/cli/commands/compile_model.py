@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from os.path import isfile
 from tempfile import NamedTemporaryFile
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import psutil
@@ -49,6 +49,9 @@ from ipu_emu.predict.job import Job, smallest_pod
 from ipu_emu.predict.rows import layer_counts
 from ipu_emu.program.anchors import Anchor, Return, StepShape
 from ipu_emu.program.executable import Executable
+
+if TYPE_CHECKING:
+    from ipu_emu.predict.prediction import Prediction
 
 __all__ = ["OPTIMISERS", "CompileRequest", "Compiled"]
 
@@ -227,7 +230,9 @@ class CompileRequest:
         """Annotate the ops of a named model with the IPUs and stages of ``placement``."""
         if not self.placement:
             return
-        places = op_places(model, placed_blocks(self._job()))
+        pod = smallest_pod(self.ipus * self.replicas, System.named("pod16"))
+        masked = 128 if self.model.startswith("bert") else None  # graphs of BERT make logits for all positions
+        places = op_places(model, placed_blocks(self._job(pod, masked)))
         ops = []
         for op in model.graph.ops:
             ipu, stage = places[op.outputs[0]]
@@ -235,12 +240,23 @@ class CompileRequest:
             ops.append(replace(op, attributes=dict(op.attributes) | {IPU_NUMBER: ipu} | staged))
         model.graph.ops = ops
 
-    def _job(self) -> Job:
-        """The job as predictions describe it; graphs of BERT make logits for all positions."""
-        masked = 128 if self.model.startswith("bert") else None
+    def predicted(self, system: System) -> Prediction | None:
+        """What ipu-emu predict says of the same options; None for a file, and for replicas of other sizes."""
+        if self.model not in CATALOGUE:
+            return None
+        from ipu_emu.predict.prediction import predict
+        from ipu_emu.predict.profile import shipped
+
+        try:
+            return predict(self._job(system), shipped(), may_move_states=not self.off_chip)
+        except EmulatorError:
+            return None
+
+    def _job(self, system: System, masked: int | None = None) -> Job:
+        """The job as predictions describe it."""
         return Job(
             self.model,
-            smallest_pod(self.ipus * self.replicas, System.named("pod16")),
+            system,
             replicas=self.replicas,
             ipus=self.ipus,
             batch=self.batch,
@@ -249,11 +265,11 @@ class CompileRequest:
             dtype={"float32": "float"}.get(self.dtype, self.dtype),
             optimiser=self.optimiser,
             recompute=bool(self.recompute),
-            schedule=self.schedule or "sequential",
+            schedule=self.schedule or ("sequential" if self.ipus > 1 else "grouped"),
             off_chip=self.off_chip,
             shared=self.shared,
             masked=masked,
-            layers=() if self.placement == "balanced" else layer_counts(self.placement),
+            layers=() if self.placement in ("", "balanced") else layer_counts(self.placement),
         )
 
     @cached_property

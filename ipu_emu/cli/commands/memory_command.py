@@ -15,6 +15,7 @@ from ipu_emu.compiler.patience import Patience
 if TYPE_CHECKING:
     from ipu_emu.cli.commands.compile_model import Compiled, CompileRequest
     from ipu_emu.hardware import System
+    from ipu_emu.predict.prediction import Prediction
 from popdist_py.named_choice import NamedChoice
 
 __all__ = ["memory"]
@@ -51,6 +52,7 @@ def memory(system: str | None, output: Path | None, form: str, **options: Any) -
     from ipu_emu.cli.output.memory_svg import picture
     from ipu_emu.cli.output.memory_text import text
     from ipu_emu.clock import ModelledMachine
+    from ipu_emu.predict.report import facts
 
     asked = compile_request(**options)
     ModelledMachine(where, asked.replicas, asked.ipus)  # refuses what does not fit
@@ -59,7 +61,7 @@ def memory(system: str | None, output: Path | None, form: str, **options: Any) -
         compiled = asked.compiled(where)
     memories = ipu_memories(compiled.executable, where.tiles_per_ipu)
     sram = where.generation.sram
-    estimate = asked.estimated()
+    estimate, predicted = asked.estimated(), asked.predicted(where)
     if output is not None:
         write(output, picture(output, asked.title, memories, where))
     if form == "json":
@@ -69,6 +71,7 @@ def memory(system: str | None, output: Path | None, form: str, **options: Any) -
                 "system": where.name,
                 "sram_bytes_per_ipu": sram,
                 "estimated_bytes": estimate,
+                "predicted": None if predicted is None else facts(predicted)["memory"],
                 "ipus": [
                     {
                         "ipu": m.ipu,
@@ -87,8 +90,19 @@ def memory(system: str | None, output: Path | None, form: str, **options: Any) -
         if estimate is not None:
             planned = sum(each.data + each.streaming for each in memories)
             click.echo(f"\ndata per replica: {amount(planned)} in this plan, {amount(estimate)} estimated by formula")
+        if predicted is not None:
+            click.echo(_said(predicted))
         if not compiled.need.fits:
             click.echo(f"\n{_advice(asked, where, compiled)}")
+
+
+def _said(predicted: Prediction) -> str:
+    """What a program that is written for IPUs needs."""
+    worst = max(predicted.memories, key=lambda each: each.low)
+    return (
+        f"ipu-emu predict, for a program written for IPUs: {predicted.verdict}, IPU {worst.ipu} needs "
+        f"{amount(worst.low)} to {amount(worst.high)} (logits in slices, one result kept per recomputed layer)"
+    )
 
 
 def _advice(asked: CompileRequest, where: System, compiled: Compiled) -> str:
