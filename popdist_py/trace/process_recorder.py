@@ -19,6 +19,7 @@ __all__ = ["boot", "counter", "flow", "instant", "recorder", "span", "start", "s
 
 _DEFAULT_LIMIT_MIB = 512
 
+_SPAN = key_of(Kind.SPAN, 0)
 _F = TypeVar("_F", bound=Callable[..., Any])
 _What = tuple[str, Category, dict[str, Any]]
 
@@ -85,9 +86,8 @@ def span(name: str, category: Category = Category.USER, **args: Any) -> Mark:
     own = recorder()
     if own is None:
         return _Unrecorded((name, category, args))
-    made = _Recorded(own, key_of(Kind.SPAN, own.name(name, category, **args)), 0)
-    made.what = (name, category, args)
-    return made
+    number = own.name(name, category, **args) if args else own.name(name, category)
+    return _Recorded(own, _SPAN | number, 0)
 
 
 def instant(name: str, category: Category = Category.USER, **args: Any) -> None:
@@ -114,11 +114,10 @@ def flow(name: str, number: int, *, out: bool, category: Category = Category.USE
 class _Recorded(Span):
     """A span that can decorate a function."""
 
-    __slots__ = ("what",)
-    what: _What
+    __slots__ = ()
 
     def __call__(self, function: _F) -> _F:
-        return _decorated(self.what, function)
+        return _decorated(self.recorder.meaning(self.key ^ _SPAN), function)
 
 
 class _Unrecorded:

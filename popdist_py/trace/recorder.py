@@ -71,6 +71,7 @@ class Recorder:
         self._lock = threading.Lock()
         self._names: dict[str, int] = {}
         self._tracks: dict[str, int] = {}
+        self._meanings: dict[int, tuple[str, Category, dict[str, Any]]] = {}
         self._plain: dict[tuple[str, Category], int] = {}  # of names without arguments, which are looked up quickly
         self._serials: dict[str, int] = {}
         self._threads: list[int] = []
@@ -83,13 +84,17 @@ class Recorder:
 
     def name(self, name: str, category: Category = Category.USER, **args: Any) -> int:
         """The number of a name with its category and arguments (any JSON); equal ones have one number."""
-        plain = None if args else self._plain.get((name, category))
-        if plain is not None:
-            return plain
-        number = self._number(self._names, "name", {"name": name, "category": category.value, "args": args})
-        if not args:
-            self._plain[name, category] = number
+        number = None if args else self._plain.get((name, category))
+        if number is None:
+            number = self._number(self._names, "name", {"name": name, "category": category.value, "args": args})
+            self._meanings[number] = (name, category, args)
+            if not args:
+                self._plain[name, category] = number
         return number
+
+    def meaning(self, number: int) -> tuple[str, Category, dict[str, Any]]:
+        """The name, category and arguments that a number of ``name`` stands for."""
+        return self._meanings[number]
 
     def track(self, name: str, **args: Any) -> int:
         """The number of a track, such as an IPU or a replica, on which records of a thread are shown."""
@@ -220,20 +225,20 @@ class Recorder:
 class Span:
     """Records a block: its begin when the block is entered, its end when it is left."""
 
-    __slots__ = ("_at", "_key", "_recorder", "_value", "_words")
+    __slots__ = ("_at", "_words", "key", "recorder", "value")
 
     def __init__(self, recorder: Recorder, key: int, value: int) -> None:
-        self._recorder, self._key, self._value = recorder, key, value
+        self.recorder, self.key, self.value = recorder, key, value
 
     def __enter__(self) -> None:
-        words, free = self._recorder._own.chunk
+        words, free = self.recorder._own.chunk
         at = next(free, 0)
         if not at:
-            words, at = self._recorder._next_records(1)
+            words, at = self.recorder._next_records(1)
         self._words, self._at = words, at
-        words[at + VALUE] = self._value
+        words[at + VALUE] = self.value
         words[at] = perf_counter_ns()
-        words[at + KEY] = self._key
+        words[at + KEY] = self.key
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

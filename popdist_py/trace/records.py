@@ -16,7 +16,7 @@ not at all. A span whose end is zero was open when the process ended.
 
 from __future__ import annotations
 
-from enum import Enum, IntEnum
+from enum import IntEnum, StrEnum
 from struct import Struct
 
 __all__ = [
@@ -84,7 +84,7 @@ def key_of(kind: Kind, name: int, track: int = 0) -> int:
     return kind << 48 | track << 32 | name
 
 
-class Category(Enum):
+class Category(StrEnum):
     """What time is spent on."""
 
     LAUNCH = "launch"
