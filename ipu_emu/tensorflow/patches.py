@@ -17,6 +17,7 @@ from tensorflow.python.framework import errors, indexed_slices
 from ipu_emu.errors import EmulatorError
 from ipu_emu.tensorflow.devices import device_number, on_ipu
 from ipu_emu.tensorflow.program.session_runs import SessionRuns
+from ipu_emu.tensorflow.tracing.strategies import reduced_gradient
 from ipu_emu.tensorflow.tracing.trace import current_trace
 
 __all__ = ["PATCHES", "Patch", "applied", "apply", "undo"]
@@ -93,7 +94,7 @@ def _apply_gradients(before: Any) -> Any:
         trace = current_trace()
         if trace is None:
             return before(self, grads_and_vars, *arguments, **named)
-        pairs = [(dense(gradient), variable) for gradient, variable in grads_and_vars]
+        pairs = [(reduced_gradient(trace, dense(gradient)), variable) for gradient, variable in grads_and_vars]
         with trace.updating():
             return before(self, pairs, *arguments, **named)
 

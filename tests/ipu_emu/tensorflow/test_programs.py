@@ -79,6 +79,21 @@ def test_training_has_the_same_bits_in_one_and_in_two_instances(tensorflow: Any,
     assert_equal_jobs([1, 2], tmp_path)
 
 
+def test_a_strategy_trains_the_weights_of_the_first_instance(tensorflow: Any, tmp_path: Path) -> None:
+    program = TRAINING.with_name("tensorflow_strategy.py")
+    output(start(*poprun(2, 4, program, tmp_path), folder=tmp_path))
+    first, second = (np.load(tmp_path / f"{number}.npz") for number in range(2))
+    for name in ("before", "w"):
+        np.testing.assert_array_equal(first[name], second[name])
+    assert first["ranks"] == second["ranks"] == 1
+    data, w = np.random.default_rng(0).normal(size=(6, 4, 4, 3)).astype(np.float32), first["before"]
+    for number, batch in enumerate(data):
+        errors = batch @ w - 1
+        np.testing.assert_allclose(first["losses"][number], (errors**2).mean(), rtol=1e-5)
+        w = w - 0.02 * np.einsum("rbi,rbo->io", batch, errors * 2 / 8)
+    np.testing.assert_allclose(first["w"], w, rtol=1e-5)
+
+
 @pytest.mark.full
 def test_training_has_the_same_bits_in_four_instances(tensorflow: Any, tmp_path: Path) -> None:
     assert_equal_jobs([1, 4], tmp_path)

@@ -1,0 +1,6 @@
+"""Distributed: training by several instances, and collectives of host values between them."""
+
+from ipu_emu.tensorflow.api.distributed.host_collective_ops import allgather, allreduce, broadcast
+from ipu_emu.tensorflow.api.distributed.popdist_strategy import PopDistStrategy
+
+__all__ = ["PopDistStrategy", "allgather", "allreduce", "broadcast"]

@@ -1,0 +1,46 @@
+"""Host collectives: values of the host, combined over all instances."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from tensorflow.python.eager import context
+from tensorflow.python.framework import ops, tensor_shape
+from tensorflow.python.ops import script_ops
+
+import popdist_py
+
+__all__ = ["allgather", "allreduce", "broadcast"]
+
+
+def allreduce(value: Any, op: Any = "sum", tensor_name: str | None = None) -> Any:
+    """Combine a tensor over all instances by sum or mean."""
+    name = str(getattr(op, "value", op)).lower()
+    if name not in ("sum", "mean"):
+        raise ValueError(f"Unsupported reduce op: {op}")
+    return _host(value, lambda array: popdist_py.allReduce(array, name).astype(array.dtype))
+
+
+def allgather(value: Any, tensor_name: str | None = None) -> Any:
+    """The tensors of all instances, along a new first axis."""
+    tensor = ops.convert_to_tensor(value)
+    shape = tensor_shape.TensorShape([popdist_py.getNumInstances()]).concatenate(tensor.shape)
+    return _host(tensor, popdist_py.allGather, shape)
+
+
+def broadcast(value: Any, root: int = 0, tensor_name: str | None = None) -> Any:
+    """The tensor of instance ``root``."""
+    return _host(value, lambda array: np.asarray(popdist_py.broadcast(array, root), array.dtype))
+
+
+def _host(value: Any, function: Callable[[Any], Any], shape: Any = None) -> Any:
+    """``function`` of the value on the host: at once, or when a session runs it."""
+    popdist_py.init()
+    tensor = ops.convert_to_tensor(value)
+    if context.executing_eagerly():
+        return ops.convert_to_tensor(function(tensor.numpy()))
+    made = script_ops.numpy_function(lambda array: function(np.asarray(array)), [tensor], tensor.dtype)
+    made.set_shape(tensor.shape if shape is None else shape)
+    return made

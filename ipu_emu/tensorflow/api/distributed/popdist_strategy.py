@@ -1,0 +1,83 @@
+"""PopDist strategy: data-parallel training on the replicas of all instances of a job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from tensorflow.python.framework import ops
+from tensorflow.python.framework import tensor as tensor_lib
+from tensorflow.python.ops import variable_scope
+
+import popdist_py
+from ipu_emu.tensorflow.api.distributed.host_collective_ops import allreduce, broadcast
+from ipu_emu.tensorflow.devices import device_number, on_ipu
+from ipu_emu.tensorflow.tracing.collectives import cross_replica_mean, cross_replica_sum
+from ipu_emu.tensorflow.tracing.strategies import reducing_gradients
+from ipu_emu.tensorflow.tracing.trace import current_trace
+
+__all__ = ["PopDistStrategy"]
+
+
+class PopDistStrategy:
+    """Variables start with the values of the first instance; gradients are summed over all replicas."""
+
+    def __init__(
+        self,
+        ipu_device: str = "/device:IPU:0",
+        add_ipu_cross_replica_reductions: bool = True,
+        enable_dataset_iterators: bool = True,
+        enable_keras_extensions: bool = True,
+    ) -> None:
+        popdist_py.init()
+        self._number, self._reduces = device_number(ipu_device) or 0, add_ipu_cross_replica_reductions
+
+    def update_ipu_config(self, config: Any) -> None:
+        """Set the number of this instance, and of all, in an IPUConfig."""
+        shared = config.experimental.multi_replica_distribution
+        shared.process_count, shared.process_index = popdist_py.getNumInstances(), popdist_py.getInstanceIndex()
+
+    @property
+    def num_replicas_in_sync(self) -> int:
+        """The replicas of all instances."""
+        return popdist_py.getNumTotalReplicas()
+
+    @contextmanager
+    def scope(self) -> Iterator[PopDistStrategy]:
+        """Build a model that all replicas train."""
+        with on_ipu(self._number), variable_scope.variable_creator_scope(_from_first), self._reducing():
+            yield self
+
+    def _reducing(self) -> Any:
+        return reducing_gradients(self._reduces)
+
+    def run(self, fn: Callable[..., Any], args: Any = (), kwargs: Any = None, options: Any = None) -> Any:
+        """Call ``fn`` as a part of the program that is being compiled."""
+        with self._reducing(), variable_scope.variable_creator_scope(_from_first):
+            return fn(*args, **(kwargs or {}))
+
+    experimental_run_v2 = run
+
+    def reduce(self, reduce_op: Any, value: Any, axis: Any = None) -> Any:
+        """The sum or the mean over all replicas; outside of a program over all instances."""
+        name = str(getattr(reduce_op, "value", reduce_op)).lower()
+        if name not in ("sum", "mean"):
+            raise ValueError(f"Unsupported reduce op: {reduce_op}")
+        if current_trace() is None:
+            return allreduce(value, name)
+        return (cross_replica_sum if name == "sum" else cross_replica_mean)(value)
+
+
+def _from_first(create: Callable[..., Any], **options: Any) -> Any:
+    """Create a variable whose initial value is that of the first instance."""
+    given = options.get("initial_value")
+    if given is None or popdist_py.getNumInstances() == 1:
+        return create(**options)
+
+    def initial() -> Any:
+        value = given() if callable(given) else given
+        tensor = value if isinstance(value, tensor_lib.Tensor) else ops.convert_to_tensor(value, options.get("dtype"))
+        return broadcast(tensor)
+
+    return create(**{**options, "initial_value": initial})

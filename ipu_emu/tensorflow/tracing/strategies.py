@@ -1,0 +1,36 @@
+"""Strategies: whether the enclosing strategy sums the gradients that an optimizer applies over all replicas."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ipu_emu.tensorflow.tracing.collectives import cross_replica_sum
+from ipu_emu.tensorflow.tracing.trace import Trace
+
+__all__ = ["reduced_gradient", "reducing_gradients"]
+
+_reducing: list[bool] = []
+
+
+@contextmanager
+def reducing_gradients(active: bool) -> Iterator[None]:
+    """Sum gradients over replicas in the ``with`` block, if ``active``."""
+    _reducing.append(active)
+    try:
+        yield
+    finally:
+        _reducing.pop()
+
+
+def reduced_gradient(trace: Trace, gradient: Any) -> Any:
+    """The gradient that an optimizer is to apply: summed over replicas, if a strategy says so, once."""
+    if gradient is None or not _reducing or not _reducing[-1]:
+        return gradient
+    marker = trace.markers.get(gradient.op.name)
+    if marker is not None and marker.kind == "cross_replica":
+        return gradient
+    if marker is None or marker.kind != "total":
+        gradient = trace.mark(gradient, "total", None, "gradient")
+    return cross_replica_sum(gradient)

@@ -1,0 +1,49 @@
+"""Trains under a PopDist strategy; weights start at random, so that instances must take those of the first."""
+
+import sys
+
+import numpy as np
+import popdist
+import tensorflow.compat.v1 as tf
+from tensorflow.python import ipu
+from tensorflow.python.ipu import horovod
+
+tf.disable_v2_behavior()
+horovod.init()
+strategy = ipu.distributed.PopDistStrategy()
+config = ipu.config.IPUConfig()
+config.auto_select_ipus = popdist.getNumLocalReplicas()
+strategy.update_ipu_config(config)
+config.configure_ipu_system()
+
+first, local = popdist.getReplicaIndexOffset(), popdist.getNumLocalReplicas()
+data = np.random.default_rng(0).normal(size=(6, strategy.num_replicas_in_sync, 4, 3)).astype(np.float32)
+own = data[:, first : first + local].reshape(-1, 4, 3)
+infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(tf.data.Dataset.from_tensor_slices(own).repeat())
+outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
+
+
+def step(x):
+    w = tf.get_variable("w", [3, 2])
+    loss = tf.reduce_mean(tf.square(tf.matmul(x, w) - 1.0))
+    update = tf.train.GradientDescentOptimizer(0.02).minimize(loss)
+    with tf.control_dependencies([update]):
+        return tf.identity(loss)
+
+
+def body(x):
+    loss = strategy.experimental_run_v2(step, args=[x])
+    return outfeed.enqueue(strategy.reduce("mean", loss))
+
+
+with strategy.scope():
+    run = ipu.ipu_compiler.compile(lambda: ipu.loops.repeat(6, body, infeed_queue=infeed))
+dequeued = outfeed.dequeue()
+total = horovod.allreduce(tf.constant(float(horovod.rank())), op=horovod.Sum)
+with tf.Session() as session:
+    session.run([tf.global_variables_initializer(), infeed.initializer])
+    before = session.run(tf.trainable_variables())[0]
+    session.run(run)
+    losses = np.asarray(session.run(dequeued)).reshape(6, local)
+    values = {"losses": losses, "before": before, "w": session.run(tf.trainable_variables())[0]}
+    np.savez(f"{sys.argv[1]}/{popdist.getInstanceIndex()}.npz", ranks=session.run(total), **values)
