@@ -14,6 +14,7 @@ NEEDED = {
     "checkpoint": "torch",
     "hostio": "torch",
     "torch_backend": "torch",
+    "trace": "torch",
     "training": "torch",
     "plot": "matplotlib",
 }
