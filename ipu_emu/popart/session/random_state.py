@@ -44,6 +44,8 @@ class RandomState:
     def set_state(self, engine: Callable[[], Engine], state: Sequence[int]) -> None:
         """Restore a state that ``state`` returned."""
         self._check_option("set")
+        if not len(state) and data_mode(self._options) is DataMode.SYNTHETIC:
+            return
         if len(state) != 4:
             raise SessionError(f"A random number state of {len(state)} values was given; getRNGState gives 4")
         low_seed, high_seed, low_steps, high_steps = (int(value) for value in state)

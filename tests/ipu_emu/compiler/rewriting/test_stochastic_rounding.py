@@ -174,7 +174,9 @@ def test_small_gradients_of_micro_batches_are_not_lost(running: bool, first: flo
 
 def test_with_synthetic_data_there_is_no_state_of_random_numbers() -> None:
     mode = popart.SyntheticDataMode.Zeros
-    assert Half().session(enableLoadAndOffloadRNGState=True, syntheticDataMode=mode).getRNGState() == []
+    session = Half().session(enableLoadAndOffloadRNGState=True, syntheticDataMode=mode)
+    assert session.getRNGState() == []
+    session.setRNGState([])
 
 
 def test_the_state_of_random_numbers_can_be_kept() -> None:
