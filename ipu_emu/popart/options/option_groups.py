@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Iterable
+from typing import Any, ClassVar
 
+from ipu_emu.errors import ArgumentTypeError
 from ipu_emu.popart.types.settings import Settings
 from ipu_emu.popart.types.tuning_enums import (
     AccumulateOuterFragmentSchedule,
@@ -97,6 +99,15 @@ class AutomaticLossScalingSettings(Settings):
         "updatePeriod": 1,
         "gradientTensorTrackingMethod": GradientTensorTrackingMethod.AllNonViewChangingGradientTensors,
     }
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "toTrackTensors" and value is not None:
+            if isinstance(value, str) or not isinstance(value, Iterable):
+                raise ArgumentTypeError(
+                    f"{type(self).__name__}.{name} is {value!r}; it must be a list of ids of tensors, or None"
+                )
+            value = list(value)
+        super().__setattr__(name, value)
 
 
 class AccumulateOuterFragmentSettings(Settings):

@@ -86,6 +86,13 @@ def test_values_of_a_wrong_type(name: str, value: Any, what: str) -> None:
     assert error.value.args[0] == f"SessionOptions.{name} is {value!r}; it must be {what}"
 
 
+@pytest.mark.parametrize("value", [0.125, "w", 3])
+def test_tracked_tensors_are_a_list_or_none(value: Any) -> None:
+    with pytest.raises(TypeError, match="toTrackTensors is .*; it must be a list of ids of tensors, or None"):
+        popart.AutomaticLossScalingSettings(True, value)
+    assert popart.AutomaticLossScalingSettings(True, ("w",)).toTrackTensors == ["w"]
+
+
 def test_values_of_another_type_that_fit() -> None:
     opts = popart.SessionOptions()
     opts.enablePipelining, opts.accumulationFactor, opts.outlineThreshold = np.bool_(True), np.int64(4), 1
