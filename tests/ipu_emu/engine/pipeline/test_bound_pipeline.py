@@ -38,7 +38,7 @@ OPTIMIZERS = {
     "Lamb": lambda: popart.Adam({"defaultLearningRate": (0.01, True), **SCALED}, popart.AdamMode.Lamb),
     "clipped": lambda: popart.SGD({"defaultLearningRate": (0.1, False), **SCALED}, CLIPS),
 }
-LOSS_SCALING = {"automaticLossScalingSettings": popart.AutomaticLossScalingSettings(True, 2.0**-12, 0.01, 1)}
+LOSS_SCALING = {"automaticLossScalingSettings": popart.AutomaticLossScalingSettings(True, None, 2.0**-12, 0.01, 1)}
 OPTIONS: dict[str, dict[str, Any]] = {"sum": {}, "mean": MEAN, "running mean": RUNNING, "loss scaling": LOSS_SCALING}
 RECOMPUTE = (RecomputationType.NoRecompute, RecomputationType.Standard, RecomputationType.Pipeline)
 
