@@ -47,7 +47,6 @@ from ipu_emu.compiler.rewriting.channel_groups import with_strided_groups
 from ipu_emu.compiler.rewriting.dropout_keys import with_dropout
 from ipu_emu.compiler.rewriting.expansion import expanded
 from ipu_emu.compiler.rewriting.forward_graph import forward_anchors, forward_graph
-from ipu_emu.compiler.rewriting.op_writer import OpWriter
 from ipu_emu.compiler.rewriting.pruning import prune
 from ipu_emu.compiler.rewriting.reserved_prefixes import GRADIENT
 from ipu_emu.compiler.rewriting.stochastic_rounding import round_stochastically
@@ -222,9 +221,6 @@ def _differentiate(state: CompileState) -> CompileState:
         check_loss_scaling(scaling)
         training.loss_scaler.check()
         seed = training.loss_scaler.scaled_seed(graph, seed, place)
-    if seed.dtype is not dtype:
-        writer = OpWriter(graph, Phase.BACKWARD, place)
-        seed = writer.append("Cast", (seed.id,), (f"{seed.id}/{dtype}",), {"to": dtype.onnx})[0]
     differentiate(graph, training.loss, seed)
     return state
 

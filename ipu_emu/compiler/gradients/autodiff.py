@@ -8,6 +8,9 @@ reverse order of the ops, so the sum does not depend on anything else. An op of 
 forward op that it differentiates; a sum of contributions that of the op that made t, or of the first that reads it.
 The gradient ops of an op with a guard have the same guard; if the op did not run, tensors without that guard get a
 contribution of 0 from it.
+
+The gradient of a FLOAT16 loss may be a FLOAT, as the loss scaling may be above the range of FLOAT16. Sums pass it on,
+and losses compute with it, so that the share of an element of a mean is what has to be in the range of FLOAT16.
 """
 
 from __future__ import annotations
@@ -20,6 +23,9 @@ from ipu_emu.graph import Graph, Op, Phase, Tensor
 from ipu_emu.ops import TABLE, Adjoint, Value, node_of
 
 __all__ = ["differentiate"]
+
+#: Ops that pass on a gradient of a wider type than their result; and ops that take one and compute with it.
+_PASS_ON, _TAKE = ("Add", "Identity", "Scale", "Sum"), ("IdentityLoss", "L1", "Nll", "ReduceMean", "ReduceSum")
 
 
 def differentiate(graph: Graph, loss: str, seed: Tensor) -> None:
@@ -61,12 +67,18 @@ class _Differentiation:
         self.writer.place, self.writer.guard = op.place, op.guard
         if rule is None:
             return
+        if op.type not in (*_PASS_ON, *_TAKE):
+            gradients = tuple(
+                g and g.cast(self.graph.tensor(id).dtype) for g, id in zip(gradients, op.outputs, strict=True)
+            )
         inputs = tuple(self.writer.value(self.graph.tensor(id)) if id else None for id in op.inputs)
         outputs = tuple(self.writer.value(self.graph.tensor(id)) for id in op.outputs)
         made = rule(Adjoint(node_of(self.graph, op), gradients, inputs, outputs))
         contributions = [made] if isinstance(made, Value) or made is None else list(made)
         for id, contribution in zip(op.inputs, contributions, strict=False):
             if id and contribution is not None and self.graph.tensor(id).dtype.is_float:
+                if op.type not in _PASS_ON:
+                    contribution = contribution.cast(self.graph.tensor(id).dtype)
                 self.parts.setdefault(id, []).append(self.guarded(contribution, op.guard, id))
 
     def guarded(self, value: Value, guard: str, id: str) -> Value:
@@ -81,6 +93,8 @@ class _Differentiation:
         if id not in self.totals and id in self.parts:
             self.writer.place, self.writer.guard = self.tensor_places[id], self.guards.get(id, "")
             first, *others = self.parts[id]
+            if len({part.tensor.dtype for part in self.parts[id]}) > 1:
+                first, *others = (part.cast(self.graph.tensor(id).dtype) for part in self.parts[id])
             for other in others:
                 first = first + other
             self.totals[id] = self.named(first, GRADIENT + id)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ipu_emu.graph import Tensor
+from ipu_emu.graph.dtype import DType
 from ipu_emu.ops.core.node import Node
 
 __all__ = ["Adjoint", "Emit", "GradRule", "Value"]
@@ -79,6 +80,10 @@ class Value:
     def spread_to(self, shape: tuple[int, ...]) -> Value:
         """Broadcast to ``shape``."""
         return self if self.tensor.shape == shape else self.op("SpreadTo", shape=list(shape))
+
+    def cast(self, dtype: DType) -> Value:
+        """The same numbers in another type."""
+        return self if self.tensor.dtype is dtype else self.op("Cast", to=dtype.onnx)
 
     def shaped(self, shape: tuple[int, ...]) -> Value:
         """The same elements in another shape."""

@@ -266,14 +266,8 @@ def _product_shape(node: Node) -> OutputTypes:
 
 def _product_grad(d: Adjoint) -> list[Value | None]:
     first, second = _pair(d, d.g * _second(d), d.g * d.x)
-    return [_of_type(first, d.x.tensor), _of_type(second, d.input(1).tensor)]
-
-
-def _of_type(gradient: Value | None, operand: Tensor) -> Value | None:
-    """The gradient in the type of its operand."""
-    if gradient is None or gradient.tensor.dtype is operand.dtype:
-        return gradient
-    return gradient.op("Cast", to=operand.dtype.onnx)
+    operands = (d.x, d.input(1))
+    return [g and g.cast(x.tensor.dtype) for g, x in zip((first, second), operands, strict=True)]
 
 
 OPS = [

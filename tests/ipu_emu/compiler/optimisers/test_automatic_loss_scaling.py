@@ -228,3 +228,43 @@ def test_a_pipeline_counts_in_every_stage() -> None:
         session.run(popart.PyStepIO({x: np.ones((3, 2, 2), np.float16)}, anchors))
         found.append((float(anchors[FINAL]), anchors[STATISTICS].tolist()))
     assert found == [(8, [36, 0]), (16, [36, 0])]
+
+
+@pytest.mark.parametrize("kind", ["l1", "identity", "nll", "log", "elements", "reduced", "scaled", "sum", "added"])
+@pytest.mark.parametrize("automatic", [True, False])
+def test_a_mean_has_its_share_of_a_scale_above_the_range(kind: str, automatic: bool) -> None:
+    """2**18 is no FLOAT16, but 2**18 divided by 256 elements is one."""
+    values = {"automaticLossScalingSettings": settings()} if automatic else {"ensureFp32LossScaleTensor": True}
+    found = {}
+    for dtype, opts in ((np.float32, options()), (np.float16, options(**values))):
+        builder = popart.Builder()
+        w = builder.addInitializedInputTensor(np.full((64, 4), 0.5, dtype), "w")
+        loss = _mean_loss(builder, builder.aiOnnx.mul([w, builder.aiOnnx.constant(np.full((64, 4), 2, dtype))]), kind)
+        optimizer = popart.SGD({"lossScaling": (2.0**18, False)})
+        flow = popart.DataFlow(1, ["Gradient___w", "w"])
+        proto = builder.getModelProto()
+        session = popart.TrainingSession(proto, flow, loss, optimizer, device(opts), userOptions=opts)
+        session.prepareDevice()
+        session.weightsFromHost()
+        found[dtype] = session.initAnchorArrays()
+        session.run(popart.PyStepIO({}, found[dtype]))
+    for id, want in found[np.float32].items():
+        assert found[np.float16][id].dtype == np.float16
+        np.testing.assert_allclose(found[np.float16][id], want, rtol=1e-3)
+
+
+def _mean_loss(builder: popart.Builder, y: str, kind: str) -> str:
+    onnx, graphcore, none = builder.aiOnnx, builder.aiGraphcore, popart.ReductionType.NoReduction
+    labels = onnx.constant(np.arange(64, dtype=np.int32) % 4)
+    l1 = graphcore.l1loss([y], 0.5)
+    return {
+        "l1": lambda: l1,
+        "identity": lambda: graphcore.identityloss([y]),
+        "nll": lambda: graphcore.nllloss([onnx.softmax([y]), labels]),
+        "log": lambda: graphcore.nllloss([onnx.logsoftmax([y]), labels], inputIsLogProbability=True),
+        "elements": lambda: graphcore.identityloss([graphcore.l1loss([y], 0.5, none)]),
+        "reduced": lambda: onnx.reducemean([y], keepdims=0),
+        "scaled": lambda: graphcore.scale([l1], 0.5),
+        "sum": lambda: onnx.sum([l1, graphcore.identityloss([y])]),
+        "added": lambda: onnx.add([l1, graphcore.identityloss([y])]),
+    }[kind]()

@@ -55,8 +55,7 @@ def test_without_anchors(bare_loss: bool, recompute: bool) -> None:
 
 @pytest.mark.parametrize(("bare_loss", "accumulates"), list(product([True, False], repeat=2)))
 def test_without_weights(bare_loss: bool, accumulates: bool) -> None:
-    with pytest.raises(popart.popart_exception, match="All operations in the main graph were pruned"):
-        run(weights=False, bare_loss=bare_loss, accumulates=accumulates)
+    assert run(weights=False, bare_loss=bare_loss, accumulates=accumulates) == {}
     found = run("Gradient___x", weights=False, bare_loss=bare_loss, accumulates=accumulates)["Gradient___x"]
     np.testing.assert_allclose(found, np.cos(X) * (1 if bare_loss else -1), rtol=1e-5)
 

@@ -88,7 +88,7 @@ def test_values_of_a_wrong_type(name: str, value: Any, what: str) -> None:
 
 @pytest.mark.parametrize("value", [0.125, "w", 3])
 def test_tracked_tensors_are_a_list_or_none(value: Any) -> None:
-    with pytest.raises(TypeError, match="toTrackTensors is .*; it must be a list of ids of tensors, or None"):
+    with pytest.raises(TypeError, match=r"toTrackTensors is .*; it must be a list of ids of tensors, or None"):
         popart.AutomaticLossScalingSettings(True, value)
     assert popart.AutomaticLossScalingSettings(True, ("w",)).toTrackTensors == ["w"]
 
