@@ -60,7 +60,12 @@ AXES: dict[str, tuple[Any, ...]] = {
 
 
 def possible(case: Mapping[str, Any]) -> bool:
-    """Interleaved stages have IPUs of their own; recomputation of whole stages needs a pipeline, on such IPUs."""
+    """Interleaved stages have IPUs of their own; recomputation of whole stages needs a pipeline, on such IPUs.
+
+    Loss scaling adapts to gradients in FLOAT16.
+    """
+    if case["options"] == "loss scaling" and case["dtype"] is np.float32:
+        return False
     shared = case["ipus"] == "in turns"
     whole = case["recompute"] is RecomputationType.Pipeline
     return not (shared and (case["stages"] == 2 or case["how"] == "interleaved" or whole)) and not (
