@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from ipu_emu.predict.host import input_dtype
 from ipu_emu.predict.job import Job
 from ipu_emu.predict.layer_parameters import Parameters
 from ipu_emu.predict.model import WHAT_IF
@@ -23,6 +24,7 @@ def job_facts(job: Job) -> dict[str, Any]:
     found = {name: value for name, value in asdict(job).items() if name not in ("system", "samples", "epochs")}
     rate = found.pop("host_rate")
     return found | {
+        "input_dtype": input_dtype(job),
         "system": job.system.name,
         "system_ipus": job.system.ipus,
         "generation": job.system.generation.name,

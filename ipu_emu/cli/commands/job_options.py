@@ -110,7 +110,7 @@ def job_of(model: str, **options: Any) -> tuple[Job, bool]:
     given = dict(options)
     system, off_chip, layers = given.pop("system"), given.pop("off_chip"), given.pop("layers")
     wanted, rate = given.pop("global_batch"), given.pop("host_rate")
-    inference = given.pop("inference")
+    inference, given["input_dtype"] = given.pop("inference"), given["input_dtype"] or ""
     if system is None:
         where = smallest_pod(max(16, given["replicas"] * given["ipus"]), System.named("pod16"))
     else:
