@@ -3,13 +3,13 @@
 small       input and output have places in the shared segment that are kept for the next call of the same size, so
             that a repeated call runs in compiled code
 larger      the input is copied into the segment; the others read it there while it is in a cache
-large       the kernel copies out of the memory of the other processes (all-reduce: gcl.transport.memory)
+large       the same in chunks, of which one is copied in while another is copied out (all-reduce, and reduce-scatter:
+            the kernel copies out of the memory of the other processes, or chunks: gcl.transport.memory)
 """
 
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
@@ -27,7 +27,7 @@ from gcl.errors import ArgumentError, PeerLost
 from gcl.kernels.copies import copy_array
 from gcl.reduce.reduction import new_scratch, recipe, reduce_range
 from gcl.torch.monitored_barrier import monitored_barrier
-from gcl.torch.offers import Offers, Pieces
+from gcl.torch.offers import Offers, Pieces, Wanted
 from gcl.torch.point_to_point import PointToPoint
 from gcl.torch.shared_storage import SharedStorages
 from gcl.transport.memory import shared_memory
@@ -38,7 +38,7 @@ __all__ = ["HostGroup"]
 #: Tensors up to this size have a place in the segment.
 STAGED_BYTES = 1 << 16
 #: Inputs up to this size are copied into the segment, from where the copies of the other ranks run within the caches.
-COPIED_BYTES = 4 << 20
+COPIED_BYTES = 1 << 20
 #: Places that are kept; a bound for programs that never repeat a size.
 _MOST_PLACES = 32
 _BYTE = np.dtype(np.uint8)
@@ -130,7 +130,7 @@ class HostGroup:
         request = _request(Collective.REDUCE_SCATTER, op, x.dtype, x.size)
         if x.nbytes <= STAGED_BYTES:
             self._staged(request, x, out)
-        elif x.nbytes <= self._most_copied:
+        elif x.nbytes <= COPIED_BYTES:
             self.path.run(request, self._copied(request, x), out)
         else:
             self.reduce_parts(np.split(x[0], self.ranks), out[0], op)
@@ -160,10 +160,13 @@ class HostGroup:
         request = _request(Collective.ALL_GATHER, Operator.ADD, _BYTE, x.size, what)
         if out.nbytes <= STAGED_BYTES:
             self._staged(request, x[None], out[None])
-        elif x.nbytes <= self._most_copied:
+        elif x.nbytes <= COPIED_BYTES:
             self.path.run(request, self._copied(request, x[None]), out[None])
         else:
-            self.all_gather_list(x, np.split(out, self.ranks), what)
+            parts = np.split(out, self.ranks)
+            wanted = [Wanted(rank, 0, 1, part) for rank, part in enumerate(parts) if rank != self.rank]
+            self._offers.stream(self._named(f"all_gather({what})"), [x], wanted)
+            copy_array(parts[self.rank], x)
 
     def all_gather_list(self, x: np.ndarray, outs: Sequence[np.ndarray], what: str) -> None:
         """Copy the bytes ``x`` of rank i to ``outs[i]``."""
@@ -178,7 +181,7 @@ class HostGroup:
     def broadcast(self, x: np.ndarray, root: int, what: str) -> None:
         """Copy the bytes ``x`` of rank ``root`` to those of all ranks."""
         request = _request(Collective.BROADCAST, Operator.ADD, _BYTE, x.size, what, root)
-        if x.nbytes <= self._most_copied:
+        if x.nbytes <= COPIED_BYTES:
             near, _ = self._place(request, x.size)
             if self.rank == root:
                 copy_array(near, x)
@@ -190,21 +193,24 @@ class HostGroup:
                 self.path.run(request, near, near if self.rank == root else x[None])
             return
 
-        def work(pieces: Pieces) -> None:
-            if self.rank != root:
-                pieces.copy(root, 0, x)
-
-        self._offers.exchange(self._named(f"broadcast(root {root}, {what})"), [x] if self.rank == root else [], work)
+        named = self._named(f"broadcast(root {root}, {what})")
+        if self.rank == root:
+            self._offers.stream(named, [x], [])
+        else:
+            self._offers.stream(named, [], [Wanted(root, 0, 1, x)])
 
     def all_to_all_even(self, x: np.ndarray, out: np.ndarray, what: str) -> None:
         """Copy part j of the bytes ``x`` of rank i to part i of ``out`` of rank j."""
         request = _request(Collective.ALL_TO_ALL, Operator.ADD, _BYTE, x.size, what)
         if x.nbytes <= STAGED_BYTES:
             self._staged(request, x[None], out[None])
-        elif x.nbytes <= self._most_copied:
+        elif x.nbytes <= COPIED_BYTES:
             self.path.run(request, self._copied(request, x[None]), out[None])
         else:
-            self.all_to_all(np.split(x, self.ranks), np.split(out, self.ranks), what)
+            parts, outs = np.split(x, self.ranks), np.split(out, self.ranks)
+            wanted = [Wanted(rank, self.rank, self.ranks, one) for rank, one in enumerate(outs) if rank != self.rank]
+            self._offers.stream(self._named(f"all_to_all({what})"), parts, wanted)
+            copy_array(outs[self.rank], parts[self.rank])
 
     def all_to_all(self, parts: Sequence[np.ndarray], outs: Sequence[np.ndarray], what: str) -> None:
         """Copy the bytes ``parts[j]`` of rank i to ``outs[i]`` of rank j; sizes may differ."""
@@ -244,11 +250,6 @@ class HostGroup:
 
     def _is_near(self, x: np.ndarray) -> bool:
         return self.path.segment.offset_of(x) is not None
-
-    @property
-    def _most_copied(self) -> int:
-        """Bytes up to which a tensor is copied into the segment: larger ones are copied once, by the kernel."""
-        return COPIED_BYTES if self.path.uses_process_vm else sys.maxsize
 
     def _staged(self, request: Request, x: np.ndarray, out: np.ndarray) -> None:
         """Run ``request`` on copies in the segment, as a call that is repeated."""

@@ -11,6 +11,7 @@ the other process (process_vm_readv), where the system permits that.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,11 +22,13 @@ from gcl.transport.memory.process_vm import transfer
 from gcl.transport.memory.segment import array_at
 from gcl.transport.paths.memory_path import MemoryPath
 
-__all__ = ["Offers", "Pieces"]
+__all__ = ["Offers", "Pieces", "Wanted"]
 
 #: Pieces of at least this many bytes are not copied into the segment.
 DIRECT_BYTES = 1 << 19
 _WORD = np.dtype(np.int64)
+#: Bytes of all chunks of a step, which should fit a cache; and of one chunk at least.
+_AREA_BYTES, _LEAST_CHUNK = 1 << 20, 1 << 16
 _WORDS = 3  # of a piece: offset in the segment or -1, address in its process, bytes
 
 
@@ -72,12 +75,22 @@ class Pieces:
         return here
 
 
+class Wanted(NamedTuple):
+    """What a rank wants of a piece of another rank, which has so many ``pieces``."""
+
+    rank: int
+    piece: int
+    pieces: int
+    out: np.ndarray
+
+
 class Offers:
     """Exchanges of pieces over ``path``, whose ranks have their segments at ``arenas``."""
 
     def __init__(self, path: MemoryPath, process: int) -> None:
         self._path, self._process = path, process
         self._arenas = [memory.ctypes.data for memory in path.memories]
+        self._streams: np.ndarray | None = None
         self._room = path.segment.empty((1, 16 * _WORDS), _WORD)
 
     def exchange(self, request: Request, pieces: Sequence[np.ndarray], work: Callable[[Pieces], None]) -> None:
@@ -94,6 +107,45 @@ class Offers:
             self._room,
             lambda addresses: work(Pieces(list(map(_list_at, addresses)), self._arenas, self._process, request)),
         )
+
+    def stream(self, request: Request, pieces: Sequence[np.ndarray], wanted: Sequence[Wanted]) -> None:
+        """Copy what is ``wanted`` of the ``pieces`` (bytes) of all ranks, in chunks that stay in a cache.
+
+        In step k each rank copies its chunks k + 1 into one half of an area of the segment, while the others copy its
+        chunks k out of the other half. All pieces, and their number on each rank that sends any, are equal in size.
+        """
+        nbytes = max([piece.size for piece in pieces] + [want.out.size for want in wanted])
+        most = max([len(pieces)] + [want.pieces for want in wanted])
+        chunk = max(_LEAST_CHUNK, _AREA_BYTES // most)
+        area = self._area(2 * most * chunk)
+        mine, steps = area.__array_interface__["data"][0], -(-nbytes // chunk)
+        sent = [piece.__array_interface__["data"][0] for piece in pieces]
+        places = [want.out.__array_interface__["data"][0] for want in wanted]
+
+        def copy_in(step: int) -> None:
+            start = step * chunk
+            for number, address in enumerate(sent):
+                to = mine + (step % 2 * most + number) * chunk
+                copy_bytes(to, address + start, min(chunk, nbytes - start))
+
+        def work_of(step: int) -> Callable[[list[int]], None]:
+            def work(addresses: list[int]) -> None:
+                start = step * chunk
+                for want, address in zip(wanted, places, strict=True):
+                    frm = addresses[want.rank] + (step % 2 * most + want.piece) * chunk
+                    copy_bytes(address + start, frm, min(chunk, nbytes - start))
+                if step + 1 < steps:
+                    copy_in(step + 1)
+
+            return work
+
+        copy_in(0)
+        self._path.exchange(request, area, *map(work_of, range(steps)))
+
+    def _area(self, nbytes: int) -> np.ndarray:
+        if self._streams is None or self._streams.size < nbytes:
+            self._streams = self._path.segment.empty((1, nbytes), np.dtype(np.uint8))
+        return self._streams
 
     def _listing(self, rows: int) -> np.ndarray:
         if self._room.size < rows * _WORDS:

@@ -165,20 +165,21 @@ class MemoryPath:
         self.hold(meeting.leave, request)
         return list(map(int, meeting.places[0]))
 
-    def exchange(self, request: Request, x: np.ndarray, work: Callable[[list[int]], None]) -> None:
-        """Make the call ``request``: between its two meetings do ``work`` on the addresses of every rank's ``x``.
+    def exchange(self, request: Request, x: np.ndarray, *works: Callable[[list[int]], None]) -> None:
+        """Make the call ``request``: do each of ``works`` on the addresses of every rank's ``x``, between meetings.
 
         ``x`` [1, n] lies in the segment; its size may differ from rank to rank.
         """
         self._state.check()
         try:
             meeting = self.meeting(request, x, x)
-            self.hold(meeting.enter, request)
-            if not rank_table.agreed(self._table):
-                raise self._mismatch(request)
-            meeting.look()
-            work(list(map(int, meeting.places[0])))
-            self.hold(meeting.leave, request)
+            for work in works:
+                self.hold(meeting.enter, request)
+                if not rank_table.agreed(self._table):
+                    raise self._mismatch(request)
+                meeting.look()
+                work(list(map(int, meeting.places[0])))
+                self.hold(meeting.leave, request)
         except BaseException as error:
             self.fail(error)
             raise

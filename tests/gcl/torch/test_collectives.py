@@ -152,6 +152,28 @@ def test_uneven_sizes_views_lists_futures_objects_and_groups():
     assert run_ranks(3, other_forms) == [(True,) * 6] * 3
 
 
+def streams():
+    """Copies of tensors that go in chunks, the last of them odd; parts of all-to-all in equal and unequal rows."""
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    good = []
+    for size in (1_400_001, 3_000_007):
+        x = torch.arange(size, dtype=torch.int16) + rank
+        whole, root = torch.empty((ranks, size), dtype=torch.int16), x.clone()
+        dist.all_gather_single(whole, x)
+        dist.broadcast(root, 1)
+        parts = torch.stack([x + 10 * r for r in range(ranks)])
+        back = torch.empty_like(parts)
+        dist.all_to_all_single(back, parts)
+        good += [bool((whole[r] == x - rank + r).all()) for r in range(ranks)]
+        good += [bool((back[r] == x - rank + r + 10 * rank).all()) for r in range(ranks)]
+        good.append(bool((root == x - rank + 1).all()))
+    return all(good)
+
+
+def test_large_tensors_arrive_in_chunks():
+    assert run_ranks(3, streams) == [True] * 3
+
+
 def refused():
     rank = dist.get_rank()
     said = []
