@@ -283,6 +283,7 @@ def _update_weights(state: CompileState) -> CompileState:
 def _change_loss_scale(state: CompileState) -> CompileState:
     graph, training = state.graph, _training(state)
     assert training.loss_scaler is not None
+    training.loss_scaler.invert(graph)
     for count in (gradient for gradient in state.gradients if not gradient.weight):
         training.loss_scaler.change(graph, count.total)
     return state

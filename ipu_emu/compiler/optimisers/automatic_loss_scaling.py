@@ -2,7 +2,8 @@
 
     backward    finalLossScale = lossScaling * lossScaleUpdateFactor
                 Accum___autoLossScaleStats = numbers of small and large elements of the tracked tensors
-                they are summed over micro-batches and replicas, with the gradients
+                finalInverseLossScale_0 = scaledLearningRate0 / factor, where it is anchored
+                the statistics are summed over micro-batches and replicas, with the gradients
     update      gradients = UndoLossScale(gradients, factor);  ...;  factor = ChangeLossScale(factor, numbers)
 
 The factor is a power of two, so that scaling by it is exact. It is a FLOAT, and so is the scale, which may be above
@@ -28,6 +29,15 @@ from ipu_emu.graph.dtype import FLOAT, FLOAT16
 __all__ = ["FACTOR", "FINAL", "STATISTICS", "LossScaler", "Tracking", "check_loss_scaling"]
 
 FACTOR, FINAL, STATISTICS = "lossScaleUpdateFactor", "finalLossScale", f"{ACCUM}autoLossScaleStats"
+#: Scalars of weight updates that are divided by the loss scaling; and the ids of their quotients by the factor.
+_INVERSE = (
+    "scaledLearningRate0",
+    "dampeningScaleFactor1",
+    "dampeningScaleFactor2",
+    "adamGradientScaling",
+    "adaptiveGradientScaling",
+)
+_FINAL_INVERSE = "finalInverseLossScale_"
 _SEEN = "Counter___lossScaleUpdate"
 _TEXT = "[AutomaticLossScale transform] "
 #: Ops of the backward pass whose results are views of an input.
@@ -146,6 +156,16 @@ class LossScaler:
         for id in totals.values():
             writer.append("UndoLossScale", (id, FACTOR), (f"Unscaled___{id}",))
         return {weight: f"Unscaled___{id}" for weight, id in totals.items()}
+
+    def invert(self, graph: Graph) -> None:
+        """Append the scalars of updates that contain the inverse of the scale, divided by the factor, for anchors.
+
+        They belong to the backward pass, so that an anchor has their value in every micro-batch of a batch.
+        """
+        writer = OpWriter(graph, Phase.BACKWARD, graph.producers()[FINAL].place)
+        inverse = [t.id for t in graph.with_role(Role.SCALAR) if t.id.partition("___")[0] in _INVERSE]
+        for index, id in enumerate(inverse):
+            writer.append("Div", (id, FACTOR), (f"{_FINAL_INVERSE}{index}",))
 
     def change(self, graph: Graph, numbers: str) -> None:
         """Append the change of the factor."""

@@ -230,6 +230,29 @@ def test_a_pipeline_counts_in_every_stage() -> None:
     assert found == [(8, [36, 0]), (16, [36, 0])]
 
 
+@pytest.mark.parametrize("A", [1, 3])
+@pytest.mark.parametrize(
+    ("make", "inverse"),
+    [
+        (lambda values: popart.SGD({"defaultLearningRate": (0.5, False), **values}), 0.5 / 64),
+        (lambda values: popart.SGD({"defaultMomentum": (0.5, True), **values}), 1 / 64),
+        (popart.Adam, 1 / 64),
+        (popart.Adaptive, 1 / 64),
+    ],
+)
+def test_inverse_scales_are_anchors(make: Any, inverse: float, A: int) -> None:
+    model = Scaled()
+    optimizer, ids = make({"lossScaling": (64.0, False)}), ["finalInverseLossScale_0", FINAL]
+    session = model.session(
+        options(A=A, automaticLossScalingSettings=settings()),
+        (model.builder.getModelProto(), popart.DataFlow(2, ids), model.loss, optimizer),
+    )
+    anchors = session.initAnchorArrays()
+    session.run(popart.PyStepIO({model.x: np.ones((2, A, 4), np.float16)}, anchors))
+    found = [anchors[id].reshape(2, A).tolist() for id in ids]
+    assert found == [[[inverse] * A, [inverse / 2] * A], [[64.0] * A, [128.0] * A]]
+
+
 @pytest.mark.parametrize("kind", ["l1", "identity", "nll", "log", "elements", "reduced", "scaled", "sum", "added"])
 @pytest.mark.parametrize("automatic", [True, False])
 def test_a_mean_has_its_share_of_a_scale_above_the_range(kind: str, automatic: bool) -> None:
