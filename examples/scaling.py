@@ -28,7 +28,7 @@ def main() -> None:
     popdist.init()
     options = popart.SessionOptions()
     popdist_py.popart.configureSessionOptions(options)
-    options.enableGradientAccumulation = asked.accumulation > 1
+    options.enableGradientAccumulation = True  # for one micro-batch too: the same program for every accumulation
     options.accumulationFactor = asked.accumulation
     model = models.named("mlp", batch=BATCH, dtype=np.float32, seed=0)
     session = popart.TrainingSession(

@@ -1,5 +1,6 @@
 """predict: what a Pod would do with a job, by formulas and a calibration; nothing is compiled."""
 
+from ipu_emu.predict.job import Job
 from ipu_emu.predict.layer_parameters import (
     batch_norm,
     convolution,
@@ -8,10 +9,17 @@ from ipu_emu.predict.layer_parameters import (
     encoder_layer,
     layer_norm,
 )
+from ipu_emu.predict.prediction import Prediction, predict
+from ipu_emu.predict.profile import Profile, load, shipped
+from ipu_emu.predict.search import Configurations, search, sweep
 from ipu_emu.predict.variable_memory import OPTIMISER_STATES, Variables, ipus_needed, of_model
 
 __all__ = [
     "OPTIMISER_STATES",
+    "Configurations",
+    "Job",
+    "Prediction",
+    "Profile",
     "Variables",
     "batch_norm",
     "convolution",
@@ -20,5 +28,10 @@ __all__ = [
     "encoder_layer",
     "ipus_needed",
     "layer_norm",
+    "load",
     "of_model",
+    "predict",
+    "search",
+    "shipped",
+    "sweep",
 ]

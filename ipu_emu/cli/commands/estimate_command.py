@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ipu_emu.cli.commands.job_options import job_of, job_options
+from ipu_emu.cli.commands.model_options import ModelCommand
 from ipu_emu.cli.output.printing import print_json
 from ipu_emu.errors import EmulatorError
 
@@ -53,7 +54,7 @@ def _point(text: str) -> tuple[float, float]:
         raise EmulatorError(f"--point {text} is not valid; write an accumulation and a time: 10=108.32ms") from None
 
 
-@click.command(help=_HELP, short_help="Formulas on paper: throughput, all-reduce, laws, memory.")
+@click.command(cls=ModelCommand, help=_HELP, short_help="Formulas on paper: throughput, all-reduce, laws, memory.")
 @click.argument("model", required=False)
 @job_options
 @click.option("--t-mb", metavar="TIME", help="Time of a micro-batch.")

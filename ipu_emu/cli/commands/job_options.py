@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ipu_emu.cli.commands.model_options import RECOMPUTATIONS
 from ipu_emu.errors import EmulatorError
 
 if TYPE_CHECKING:
@@ -25,7 +26,11 @@ _OPTIONS = (
     click.option("--inference", is_flag=True, help="The forward pass only."),
     click.option("--dtype", default="float16", show_default=True, help="Type of weights: float16, float."),
     click.option("--optimiser", default="sgd", show_default=True, help="sgd, momentum, lars, adam, lamb."),
-    click.option("--recompute", is_flag=True, help="Keep one result per block and recompute the others."),
+    click.option(
+        "--recompute",
+        type=click.Choice(RECOMPUTATIONS, case_sensitive=False),
+        help="Keep one result per block and recompute the others; without a value Standard. All kinds count alike.",
+    ),
     click.option(
         "--schedule", default="grouped", show_default=True, help="Pipeline: grouped, popart, interleaved, sequential."
     ),
@@ -110,6 +115,7 @@ def job_of(model: str, **options: Any) -> tuple[Job, bool]:
     given = dict(options)
     system, off_chip, layers = given.pop("system"), given.pop("off_chip"), given.pop("layers")
     wanted, rate = given.pop("global_batch"), given.pop("host_rate")
+    given["recompute"] = given["recompute"] is not None
     inference, given["input_dtype"] = given.pop("inference"), given["input_dtype"] or ""
     if system is None:
         where = smallest_pod(max(16, given["replicas"] * given["ipus"]), System.named("pod16"))

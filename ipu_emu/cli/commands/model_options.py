@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from ipu_emu.hardware import System
 from popdist_py.named_choice import NamedChoice
 
-__all__ = ["DTYPES", "ModelCommand", "compile_request", "model_options", "system_named"]
+__all__ = ["DTYPES", "RECOMPUTATIONS", "ModelCommand", "compile_request", "model_options", "system_named"]
 
 #: Element types of weights by PopART's names.
 DTYPES = {"float16": "float16", "float": "float32"}
 #: PopART's names; the first one is the default of the option without a value.
-_RECOMPUTATIONS = ("Standard", "NormOnly", "Pipeline", "RecomputeAll")
+RECOMPUTATIONS = ("Standard", "NormOnly", "Pipeline", "RecomputeAll")
 _RECOMPUTE = "--recompute"
 
 _OPTIONS = (
@@ -69,7 +69,7 @@ _OPTIONS = (
     ),
     click.option(
         _RECOMPUTE,
-        type=NamedChoice(_RECOMPUTATIONS, case_sensitive=False),
+        type=NamedChoice(RECOMPUTATIONS, case_sensitive=False),
         help="Recompute activations in the backward pass; without a value Standard.",
     ),
     click.option(
@@ -110,9 +110,9 @@ class ModelCommand(click.Command):
         return done
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        kinds = {kind.lower() for kind in _RECOMPUTATIONS}
+        kinds = {kind.lower() for kind in RECOMPUTATIONS}
         pairs = zip_longest(args, args[1:], fillvalue="")
-        alone = f"{_RECOMPUTE}={_RECOMPUTATIONS[0]}"
+        alone = f"{_RECOMPUTE}={RECOMPUTATIONS[0]}"
         words = [alone if word == _RECOMPUTE and after.lower() not in kinds else word for word, after in pairs]
         return super().parse_args(ctx, words)
 

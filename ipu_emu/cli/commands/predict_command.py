@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ipu_emu.cli.commands.job_options import calibration_option, job_of, job_options, profile_named
+from ipu_emu.cli.commands.model_options import ModelCommand
 from ipu_emu.cli.output.printing import print_json, write
 from ipu_emu.errors import EmulatorError
 
@@ -51,7 +52,7 @@ def _list(context: click.Context, parameter: click.Parameter, value: bool) -> No
         context.exit()
 
 
-@click.command(help=_HELP, short_help="What a Pod would do, without compiling.")
+@click.command(cls=ModelCommand, help=_HELP, short_help="What a Pod would do, without compiling.")
 @click.argument("model")
 @job_options
 @calibration_option

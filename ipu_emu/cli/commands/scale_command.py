@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from ipu_emu.cli.commands.job_options import calibration_option, job_of, profile_named, shared_job_options
+from ipu_emu.cli.commands.model_options import ModelCommand
 from ipu_emu.cli.output.printing import print_json, write
 from ipu_emu.errors import EmulatorError
 
@@ -34,7 +35,7 @@ work) and Gustafson's law (work that grows) would give with the constant share o
 """
 
 
-@click.command(help=_HELP, short_help="A job on more and more IPUs.")
+@click.command(cls=ModelCommand, help=_HELP, short_help="A job on more and more IPUs.")
 @click.argument("model", required=False)
 @shared_job_options
 @calibration_option

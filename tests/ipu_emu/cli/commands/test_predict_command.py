@@ -146,3 +146,13 @@ def test_clock_and_memory_quote_the_same_prediction() -> None:
     assert memory == alone["memory"]
     assert f"{alone['samples_per_second']:,.1f} samples per second" in run(f"clock {options}").stdout
     assert "ipu-emu predict, for a program written for IPUs: fits" in run(f"memory {options}").stdout
+
+
+def test_recomputation_is_asked_for_as_of_clock() -> None:
+    """With and without a value, before and after the model."""
+    options = "--batch 20 --replicas 16 --accumulation 10 --format json"
+    said = [
+        json.loads(run(f"predict {words} {options}").stdout)["samples_per_second"]
+        for words in ("--recompute resnet50", "resnet50 --recompute", "resnet50 --recompute Standard", "resnet50")
+    ]
+    assert said[0] == said[1] == said[2] < said[3]
