@@ -16,7 +16,10 @@ from ipu_emu.compiler.pipeline import CompileState
 from ipu_emu.errors import InternalError
 from ipu_emu.graph import Graph, Tensor
 
-__all__ = ["traced_step"]
+__all__ = ["TRACE_FOLDER", "traced_step"]
+
+#: The environment variable with the folder to which a program writes what it would compile, instead of running it.
+TRACE_FOLDER = "IPU_EMU_TRACE_FOLDER"
 
 #: The last of the passes that build gradients and updates.
 _LAST = "change-loss-scale"

@@ -33,6 +33,10 @@ class DType:
     numpy: np.dtype[Any]
     onnx: int
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A pickled type is the row of the table again: types are compared by identity."""
+        return dtype_named, (self.name,)
+
     @property
     def itemsize(self) -> int:
         """Bytes per element."""

@@ -26,7 +26,8 @@ _PRECISION = 1000
 _HELP = """Compile a model without running it, and model the time of its step on IPUs: compute, copies between IPUs,
 host I/O and collectives.
 
-MODEL is a name that ipu-emu models lists, or an ONNX file.
+MODEL is a name that ipu-emu models lists, an ONNX file, or a TensorFlow program (train.py), which is traced without
+running; then only the options of the output have an effect.
 
 \b
 Examples

@@ -15,7 +15,8 @@ __all__ = ["compile"]
 _HELP = """Compile a model without running it, and print the result: the ops of a graph, the program of a step, or the
 program and the memory plan.
 
-MODEL is a name that ipu-emu models lists, or an ONNX file.
+MODEL is a name that ipu-emu models lists, an ONNX file, or a TensorFlow program (train.py), which is traced without
+running; then only the options of the output have an effect.
 
 \b
 Examples

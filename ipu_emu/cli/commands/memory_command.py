@@ -23,7 +23,8 @@ __all__ = ["memory"]
 _HELP = """Compile a model without running it, and show the memory of each IPU of a replica: persistent data
 (weights, optimiser states, gradients that are reduced), stashes and FIFOs of a pipeline, and transient data.
 
-MODEL is a name that ipu-emu models lists, or an ONNX file.
+MODEL is a name that ipu-emu models lists, an ONNX file, or a TensorFlow program (train.py), which is traced without
+running; then only the options of the output have an effect.
 
 \b
 Examples

@@ -125,8 +125,12 @@ def model_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def compile_request(**options: Any) -> CompileRequest:
-    """The compile request that the options describe."""
+    """The compile request that the options describe, or that a program makes."""
     from ipu_emu.cli.commands.compile_model import CompileRequest
+    from ipu_emu.cli.commands.traced_program import TracedProgram, is_program
+
+    if is_program(options["model"]):
+        return TracedProgram.of(options["model"])
 
     return CompileRequest(
         model=options["model"],

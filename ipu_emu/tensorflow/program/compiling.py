@@ -66,7 +66,7 @@ def compile_state(imported: ImportedSection, share: DeviceShare, *, synthetic: b
         pipeline=_pipeline(imported),
         locations=_locations(imported, share),
         recomputation=_recomputation(imported, share),
-        streams=HostStreams(synthetic=synthetic),
+        streams=HostStreams(ahead={}, staged={}, synthetic=synthetic),
         stochastic_rounding=_rounds(share),
     )
     return traced_step(expanded(imported.graph), options, imported.gradients, trains=_trains(imported))
@@ -146,7 +146,7 @@ def _locations(imported: ImportedSection, share: DeviceShare) -> TensorLocations
     def rule(off_chip: bool) -> LocationRule:
         return LocationRule(StorageChoice(off_chip=off_chip), smallest, smallest)
 
-    return TensorLocations(rule(weights), rule(bool(states)), rule(accumulators), rule(activations))
+    return TensorLocations(rule(weights), rule(bool(states)), rule(accumulators), rule(activations), by_id={})
 
 
 def _recomputation(imported: ImportedSection, share: DeviceShare) -> Recomputation:

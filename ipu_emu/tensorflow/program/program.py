@@ -6,23 +6,34 @@ that it changes back.
 
 from __future__ import annotations
 
+import os
+import pickle
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from threading import Event, RLock
 from time import perf_counter
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ipu_emu.compiler.traced_training import TRACE_FOLDER
 from ipu_emu.engine import Engine, Replicas
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Phase
 from ipu_emu.tensorflow.argument_checks import check_program
 from ipu_emu.tensorflow.importer.values import on_device
-from ipu_emu.tensorflow.program.compiling import Compiled, compile_section, engine_options, flags, runs_of
+from ipu_emu.tensorflow.program.compiling import (
+    Compiled,
+    compile_section,
+    compile_state,
+    engine_options,
+    flags,
+    runs_of,
+)
 from ipu_emu.tensorflow.program.feeding import RunData, StopRequested
 from ipu_emu.tensorflow.program.inspection import check_fits, cycles_of, write_report
 from ipu_emu.tensorflow.program.section_import import ImportedSection, SectionPlan, import_section, plan_sections
@@ -103,8 +114,17 @@ class Program:
         if counts not in self._loaded:
             if len(self._loaded) >= _MOST_LOADED:
                 self._unload(next(iter(self._loaded)))
+            if os.environ.get(TRACE_FOLDER):
+                self._write_traces(Path(os.environ[TRACE_FOLDER]))
             self._loaded[counts] = [self._loaded_section(one, number) for number, one in enumerate(self.imported())]
         return self._loaded[counts]
+
+    def _write_traces(self, folder: Path) -> NoReturn:
+        """Write what the compiler would get to files, and end the program: a command reads them."""
+        for number, imported in enumerate(self.imported()):
+            state = compile_state(imported, self.share)
+            (folder / f"{number:03}").write_bytes(pickle.dumps(state))
+        raise SystemExit(0)
 
     def _loaded_section(self, imported: ImportedSection, number: int) -> Loaded:
         share, chosen, options = self.share, flags(), engine_options()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -77,6 +78,25 @@ def assert_equal_jobs(layouts: list[int], folder: Path) -> None:
 
 def test_training_has_the_same_bits_in_one_and_in_two_instances(tensorflow: Any, tmp_path: Path) -> None:
     assert_equal_jobs([1, 2], tmp_path)
+
+
+def test_commands_compile_a_program_without_running_it(tensorflow: Any, tmp_path: Path) -> None:
+    program = EXAMPLES / "training_tf1.py"
+    commands = [["memory", "--format", "json"], ["compile", "--stop-after", "form-stages"], ["clock"]]
+    running = [start("ipu-emu", one, program, *more, folder=tmp_path) for one, *more in commands]
+    memory, listing, clock = (output(process) for process in running)
+    assert [ipu["fits"] for ipu in json.loads(memory)["ipus"]] == [True] * 4
+    assert "training, 8 accumulated, 4 IPUs per replica, grouped pipeline" in listing
+    assert "IPU 3  stage 3" in listing
+    assert "copies between IPUs" in clock
+
+
+def test_a_program_that_compiles_nothing_is_named(tensorflow: Any, tmp_path: Path) -> None:
+    (tmp_path / "idle.py").write_text("raise SystemExit('no data')")
+    process = start("ipu-emu", "memory", "idle.py", folder=tmp_path)
+    _, err = process.communicate(timeout=200)
+    assert process.returncode != 0
+    assert "idle.py ended with code 1 before it ran a compiled function:\nno data" in err
 
 
 def test_a_strategy_trains_the_weights_of_the_first_instance(tensorflow: Any, tmp_path: Path) -> None:
