@@ -18,6 +18,7 @@ from popdist_py.trace.records import Category, Kind, key_of
 __all__ = ["boot", "counter", "flow", "instant", "recorder", "span", "start", "stop"]
 
 _DEFAULT_LIMIT_MIB = 512
+_LIMIT_DIGITS = 9
 
 _SPAN = key_of(Kind.SPAN, 0)
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -164,9 +165,12 @@ def _asked(variable: str, switch: str, key: str) -> str:
 
 def _limit() -> int:
     text = os.environ.get(TRACE_LIMIT, "")
-    if text and not (text.isdecimal() and int(text)):
-        print(f"{TRACE_LIMIT}={text!r} is not a number of MiB; {_DEFAULT_LIMIT_MIB} are used", file=sys.stderr)
-    return int(text) if text.isdecimal() and int(text) else _DEFAULT_LIMIT_MIB
+    if not text:
+        return _DEFAULT_LIMIT_MIB
+    if text.isdecimal() and len(text) <= _LIMIT_DIGITS and int(text):
+        return int(text)
+    print(f"{TRACE_LIMIT}={text[:40]!r} is not a number of MiB; {_DEFAULT_LIMIT_MIB} are used", file=sys.stderr)
+    return _DEFAULT_LIMIT_MIB
 
 
 def _about(role: str) -> dict[str, Any]:
@@ -180,10 +184,19 @@ def _about(role: str) -> dict[str, Any]:
         "host": os.uname().nodename,
         "boot": boot(),
         "role": role,
-        "arguments": sys.orig_argv,
+        "arguments": _arguments(),
         "environment": {name: value for name, value in os.environ.items() if name.startswith("POPDIST_")},
         "clock": {"monotonic_ns": (before + after) // 2, "realtime_ns": realtime, "error_ns": after - before},
     }
+
+
+def _arguments() -> list[str]:
+    """The command line as other processes see it: without the values that the launcher has hidden."""
+    try:
+        with open("/proc/self/cmdline", "rb") as file:
+            return [os.fsdecode(word) for word in file.read().split(b"\0")[:-1]]
+    except OSError:
+        return sys.orig_argv[:1]
 
 
 def boot() -> str:

@@ -61,11 +61,16 @@ class Recorder:
 
     def __init__(self, folder: str, *, limit: int, about: Mapping[str, Any]) -> None:
         os.makedirs(folder, exist_ok=True)
-        self.path = os.path.join(folder, f"{os.getpid()}.{os.urandom(4).hex()}{SUFFIX}")
+        self.path = os.path.join(folder, f"{os.getpid()}.{os.urandom(8).hex()}{SUFFIX}")
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        self._descriptor = os.open(self.path, flags, 0o644)
-        os.posix_fallocate(self._descriptor, 0, HEADER_BYTES)
-        self._header = mmap.mmap(self._descriptor, HEADER_BYTES)
+        self._descriptor = os.open(self.path, flags, 0o600)  # command lines and names are for the user alone
+        try:
+            os.posix_fallocate(self._descriptor, 0, HEADER_BYTES)
+            self._header = mmap.mmap(self._descriptor, HEADER_BYTES)
+        except OSError:
+            os.close(self._descriptor)
+            os.unlink(self.path)
+            raise
         HEADER.pack_into(self._header, 0, MAGIC, VERSION, CHUNK_BYTES, 0)
         self._size, self._limit = HEADER_BYTES, limit
         self._lock = threading.Lock()

@@ -73,11 +73,23 @@ def launch(options: LaunchOptions) -> int:
 
 def _record(options: LaunchOptions) -> None:
     """Record what the launcher does, if --trace or its variable asks for it."""
-    if options.trace and os.path.isdir(options.trace) and any(map(_is_trace, os.listdir(options.trace))):
-        raise UsageError([f"--trace {options.trace}: holds the trace of another run; name a new folder"])
+    if options.trace and (fault := _trace_fault(options.trace)):
+        raise UsageError([f"--trace {options.trace}: {fault}; name a new folder"])
     folder = options.trace or os.environ.get(TRACE_FOLDER)
     if folder and options.backend != "inprocess":
         trace.start(folder, role="launcher")
+
+
+def _trace_fault(folder: str) -> str:
+    """Why a trace cannot be recorded in ``folder``, which is made if there is none; '' if it can."""
+    try:
+        os.makedirs(folder, exist_ok=True)
+        names = os.listdir(folder)
+    except OSError as error:
+        return f"it cannot be used: {error.strerror}"
+    if any(map(_is_trace, names)):
+        return "holds the trace of another run"
+    return "" if os.access(folder, os.W_OK | os.X_OK) else "it cannot be written to"
 
 
 def _is_trace(name: str) -> bool:

@@ -14,7 +14,7 @@ import pytest
 
 from ipu_emu.errors import ArgumentError
 from ipu_emu.trace import read_process, read_run
-from popdist_py.trace import Category, Kind, Recorder
+from popdist_py.trace import Category, Kind, Recorder, start, stop
 from popdist_py.trace.records import CHUNK_BYTES, HEADER_BYTES, key_of
 
 
@@ -187,3 +187,13 @@ def test_times_of_two_hosts_are_aligned_by_the_measured_offset(tmp_path):
         "b": (0, 100),
     }
     assert run.seconds == 0.001
+
+
+@pytest.mark.parametrize("limit", ["9" * 5000, "-3", "0", "1.5", "²"])
+def test_a_limit_that_is_no_number_is_said_and_the_usual_one_is_used(limit, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("IPU_EMU_TRACE_LIMIT", limit)
+    try:
+        assert start(tmp_path) is not None
+    finally:
+        stop()
+    assert "is not a number of MiB; 512 are used" in capsys.readouterr().err
