@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipu_emu.errors import ArgumentError
+from popdist_py.bounded_read import open_regular
+from popdist_py.environment import NAMES
 from popdist_py.trace.records import (
     BEGIN,
     CHUNK,
@@ -71,10 +73,15 @@ class ProcessTrace:
     dropped: int
 
 
+_UNDEFINED = Name("(no name)")
+_OFFSET = ("offset_ns", "error_ns")
+
+
 def read_process(path: str | os.PathLike[str]) -> ProcessTrace:
     """Read a trace file, also of a process that is running or was killed; raise ArgumentError if it is none."""
     try:
-        data = np.memmap(path, np.uint8, "r")
+        with os.fdopen(open_regular(path), "rb") as file:
+            data = np.memmap(file, np.uint8, "r")
     except (OSError, ValueError) as error:
         raise ArgumentError(f"{path}: cannot be read as a trace: {error}") from error
     chunk_bytes, dropped = _header(data, path)
@@ -135,10 +142,36 @@ def _resolved(
                 process |= about
             case _:
                 facts |= each
+    _check_facts(path, process, facts)
     parts = [_records(thread, words, names) for thread, words in blocks]
     records = np.concatenate(parts) if parts else np.zeros(0, RECORDS)
     records = records[np.argsort(records["begin"], kind="stable")]
+    for table, used in ((names, records["name"]), (tracks, records["track"])):
+        for number in np.unique(used).tolist():
+            table.setdefault(number, _UNDEFINED)  # beyond the limit, or too long
     return ProcessTrace(path, process, facts, threads, names, tracks, records, dropped)
+
+
+def _check_facts(path: str, process: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
+    """Raise ArgumentError if a fact that places the process among others is not of its type."""
+    clock, environment = process.get("clock", {}), process.get("environment", {})
+    offsets = facts.get("clock_offsets", [])
+    offset = environment.get(NAMES["replica_index_offset"], "0") if isinstance(environment, dict) else None
+    right = {
+        **{key: type(process.get(key, 0)) is int for key in ("pid", "parent")},
+        **{key: isinstance(process.get(key, ""), str) for key in ("host", "boot", "role")},
+        "clock": isinstance(clock, dict) and all(_is_time(value) for value in clock.values()),
+        "environment": isinstance(offset, str) and offset.isdecimal() and len(offset) < 10,
+        "clock_offsets": isinstance(offsets, list)
+        and all(isinstance(each, dict) and all(map(_is_time, map(each.get, _OFFSET))) for each in offsets),
+    }
+    for what, good in right.items():
+        if not good:
+            raise ArgumentError(f"{path}: is damaged: its {what} is not of the right form; record it anew")
+
+
+def _is_time(value: object) -> bool:
+    return type(value) is int and abs(value) < 1 << 62
 
 
 def _records(thread: int, words: NDArray[np.int64], names: Mapping[int, Name]) -> NDArray[Any]:
@@ -177,7 +210,8 @@ def _spans(
     thread: int, start: NDArray[np.int64], stamps: NDArray[np.int64], names: Mapping[int, Name]
 ) -> NDArray[Any]:
     """The spans of one round of a sequence; the one that runs when the process ends is open."""
-    spans = names.get(int(start[KEY]) & 0xFFFFFFFF, Name("")).args.get("spans", [])
+    listed = names.get(int(start[KEY]) & 0xFFFFFFFF, Name("")).args.get("spans")
+    spans = [each for each in listed if type(each) is int and each >> 32 == 0] if isinstance(listed, list) else []
     done = int(np.argmin(stamps != 0)) if (stamps == 0).any() else len(stamps)
     count = min(done + 1, len(stamps), len(spans))
     out = np.zeros(count, RECORDS)

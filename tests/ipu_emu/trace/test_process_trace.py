@@ -162,6 +162,47 @@ def test_other_files_are_refused(tmp_path, content):
         read_run(tmp_path)
 
 
+def test_a_pipe_is_refused(tmp_path):
+    os.mkfifo(tmp_path / "1.trace")
+    with pytest.raises(ArgumentError, match="a pipe or a device"):
+        read_run(tmp_path)
+
+
+DAMAGE = {
+    "pid": ("pid", "x"),
+    "host": ("host", 3),
+    "clock": ("clock", {"realtime_ns": "x", "monotonic_ns": 1, "error_ns": 1}),
+    "a clock of another form": ("clock", 5),
+    "environment": ("environment", {"POPDIST_REPLICA_INDEX_OFFSET": "x"}),
+    "an environment of another form": ("environment", []),
+}
+
+
+@pytest.mark.parametrize(("key", "value"), DAMAGE.values(), ids=DAMAGE)
+def test_damaged_facts_are_refused(key, value, tmp_path):
+    Recorder(str(tmp_path), limit=1 << 20, about={key: value}).close()
+    with pytest.raises(ArgumentError, match=f"is damaged: its {key} is not of the right form"):
+        read_run(tmp_path)
+
+
+@pytest.mark.parametrize("offsets", [5, ["x"], [{}], [{"offset_ns": 1, "error_ns": None}], [{"offset_ns": 1 << 70}]])
+def test_damaged_clock_offsets_are_refused(offsets, recorder):
+    recorder.define({"clock_offsets": offsets})
+    with pytest.raises(ArgumentError, match="is damaged: its clock_offsets is not of the right form"):
+        read_process(recorder.path)
+
+
+def test_records_without_a_definition_have_no_name(recorder):
+    too_long = recorder.name("x" * (1 << 17))
+    with recorder.span(too_long, track=9):
+        pass
+    for spans in ({"a": 1}, ["x", -1, 1 << 40]):
+        recorder.record(key_of(Kind.SEQUENCE, recorder.name("sequence", spans=spans)), 1, 0, 3)
+    trace = read_process(recorder.path)
+    assert [trace.names[int(each["name"])].name for each in trace.records] == ["(no name)"]
+    assert trace.tracks[9].name == "(no name)"
+
+
 def test_a_truncated_file_keeps_its_whole_chunks(recorder):
     for _ in range(CHUNK_BYTES // 32 + 10):
         recorder.instant(recorder.name("x"))
