@@ -12,6 +12,7 @@ replicas are spread over instances.
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 import time
@@ -27,6 +28,7 @@ import ipu_emu.popart as popart
 import popdist_py as popdist
 import popdist_py.popart
 from ipu_emu.checkpoint import Checkpoints
+from popdist_py.atomic_write import replace_file
 
 DATA = Path(__file__).parent / "data" / "digits.csv.gz"
 ACCUMULATION = 2
@@ -238,13 +240,11 @@ def count(number: int, noun: str) -> str:
 
 def save(weights: Mapping[str, np.ndarray], path: Path) -> None:
     """Write the file completely or not at all."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    content = io.BytesIO()
+    np.savez(content, **weights)
     try:
-        with temporary.open("wb") as file:
-            np.savez(file, **weights)
-        temporary.replace(path)
+        replace_file(path, content.getbuffer())
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         raise SystemExit(f"digits.py: --weights-out {path} could not be written: {error.strerror}") from None
 
 

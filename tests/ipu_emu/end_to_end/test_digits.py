@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import subprocess
 import sys
@@ -208,3 +209,12 @@ def test_help_of_an_example_runs_nothing(example_main: ExampleMain, capsys: pyte
         example_main("replication.py", "--help")
     assert ended.value.code == 0
     assert "usage: replication.py" in capsys.readouterr().out
+
+
+def test_a_link_at_a_temporary_name_of_the_weights_is_not_followed(tmp_path: Path) -> None:
+    """In a folder that others may write to, they can foresee names that consist of the process id."""
+    (tmp_path / "thesis").write_text("text")
+    (tmp_path / f".w.npz.{os.getpid()}").symlink_to("thesis")
+    load_example().save({"w": np.ones(3, np.float32)}, tmp_path / "w.npz")
+    assert (tmp_path / "thesis").read_text() == "text"
+    assert np.load(tmp_path / "w.npz")["w"].tolist() == [1, 1, 1]
