@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from popdist_py.atomic_write import replace_file
+from popdist_py.bounded_read import open_regular
 from poprun_py.errors import PoprunError, VipuBusyError
 from poprun_py.linux.processes import start_ticks
 from poprun_py.vipu.partition import Partition, PartitionAssignment, PartitionRequest, PartitionUser, assign_partition
@@ -109,7 +110,8 @@ class PartitionFile:
 
     def _read(self) -> list[Partition]:
         try:
-            with open(self.path, "rb") as stream:
+            descriptor = open_regular(self.path)
+            with open(descriptor, "rb") as stream:
                 data = stream.read(_MOST_BYTES)
         except FileNotFoundError:
             return []

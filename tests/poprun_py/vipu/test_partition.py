@@ -210,6 +210,12 @@ def test_a_damaged_file_is_reported_and_replaced(tmp_path, text):
     assert f"{path} is damaged" in warnings[0]
 
 
+def test_a_pipe_in_place_of_the_file_is_said_and_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "partitions.json")
+    with pytest.raises(PoprunError, match=r"partitions\.json cannot be used"):
+        PartitionFile(str(tmp_path / "partitions.json"), print).preview(asks())
+
+
 def test_jobs_wait_for_each_other_and_none_is_lost(file):
     """Eight at once, each with a partition of its own: all are there while all are held."""
     together = threading.Barrier(8, timeout=250)
