@@ -28,6 +28,7 @@ from numba import types
 from gcl.kernels.file_lock import held
 from gcl.kernels.numba_internals import WITHOUT_REFERENCE_COUNTS, KernelCache, initialise_runtime
 from gcl.kernels.numba_internals import address_of as _address_of
+from gcl.kernels.uninterrupted import uninterrupted
 from popdist_py.trusted_files import file_fault, folder_fault
 
 __all__ = ["address_of", "bare", "bare_part", "bound", "intrinsic", "jit", "part", "pointer_to", "sources"]
@@ -97,16 +98,21 @@ class _SharedCache:
 
     def load(self, signature: object, context: Any) -> Any:
         self._held.close()  # the lock of a kernel that failed to compile
-        initialise_runtime(context)
+        with uninterrupted():
+            initialise_runtime(context)
         if not self._is_trusted():
             return None
-        found = self._stored.load(signature, context)
+        found = self._stored_kernel(signature, context)
         if found is None:
             self._held.enter_context(held(self._lock, PATIENCE))
-            found = self._stored.load(signature, context)
+            found = self._stored_kernel(signature, context)
             if found is not None:
                 self._held.close()
         return found
+
+    def _stored_kernel(self, signature: object, context: Any) -> Any:
+        with uninterrupted():
+            return self._stored.load(signature, context)
 
     def save(self, *made: object) -> None:
         try:
@@ -147,7 +153,8 @@ def bound(kernel: Callable[..., R], *arguments: object) -> Callable[[], R]:
 def _overload(kernel: Any, *kinds: object) -> Callable[..., Any]:
     """``kernel`` compiled for arguments of ``kinds``; numba takes 200 us to look that up."""
     signature = tuple(map(_numba_type, kinds))
-    kernel.compile(signature)
+    with uninterrupted():
+        kernel.compile(signature)
     return cast(Callable[..., Any], kernel.get_overload(signature))
 
 

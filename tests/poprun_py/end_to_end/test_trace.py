@@ -78,7 +78,15 @@ def test_a_folder_with_another_run_is_refused(tmp_path):
 
 
 def test_values_of_variables_are_in_no_trace_and_only_the_user_can_read_one(tmp_path: Path) -> None:
-    command = [POPRUN, "--trace", str(tmp_path / "run"), "--mpi-local-args", "-x KEY=swordfish", "TOKEN=hunter2", "true"]
+    command = [
+        POPRUN,
+        "--trace",
+        str(tmp_path / "run"),
+        "--mpi-local-args",
+        "-x KEY=swordfish",
+        "TOKEN=hunter2",
+        "true",
+    ]
     assert subprocess.run(command, timeout=60, check=False).returncode == 0
     traces = list((tmp_path / "run").iterdir())
     assert traces
@@ -92,7 +100,9 @@ def test_values_of_variables_are_in_no_trace_and_only_the_user_can_read_one(tmp_
 
 @pytest.mark.parametrize("folder", ["/dev/null", "/proc/trace", "/dev/full/trace"])
 def test_a_folder_that_cannot_be_used_is_refused(folder: str) -> None:
-    done = subprocess.run([POPRUN, "--trace", folder, "true"], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [POPRUN, "--trace", folder, "true"], capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.returncode == 2
     assert f"--trace {folder}: it cannot be used: " in done.stderr
     assert "Traceback" not in done.stderr
