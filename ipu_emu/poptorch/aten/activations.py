@@ -1,0 +1,147 @@
+"""Activations."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ipu_emu.graph.dtype import BOOL
+from ipu_emu.ops import Value
+from ipu_emu.poptorch.aten.call import Call, Rule, cast
+
+__all__ = ["RULES"]
+
+
+def _plain(type: str) -> Rule:
+    return lambda call: call.x.op(type)
+
+
+def _gelu(call: Call) -> Value:
+    return call.x.op("Gelu", approximate="tanh" if call.get("approximate", "none") == "tanh" else "none")
+
+
+def _elu(call: Call) -> Value:
+    alpha, scale, inner = (float(call.get(name, 1)) for name in ("alpha", "scale", "input_scale"))
+    x = call.x
+    if inner == 1 and scale == 1:
+        return x.op("Elu", alpha=alpha)
+    low = x.op("Min", x.like(0)).scaled(inner)
+    return x.op("Relu").scaled(scale) + low.op("Expm1").scaled(alpha * scale)
+
+
+def _celu(call: Call) -> Value:
+    return call.x.op("Celu", alpha=float(call.get("alpha", 1)))
+
+
+def _leaky(call: Call) -> Value:
+    return call.x.op("LeakyRelu", alpha=float(call.get("negative_slope", 0.01)))
+
+
+def _rrelu(call: Call) -> Value:
+    low, high = float(call.get("lower", 1 / 8)), float(call.get("upper", 1 / 3))
+    x = call.x
+    if not call.get("training", False):
+        return x.op("LeakyRelu", alpha=(low + high) / 2)
+    slope = call.writer.random("RandomUniforms", x.tensor.shape, x.tensor.dtype.onnx, (low, high))
+    return x.op("Relu") + slope * x.op("Min", x.like(0))
+
+
+def _prelu(call: Call) -> Value:
+    x, weight = call.x, call.value("weight")
+    if weight.tensor.nelms > 1 and weight.tensor.rank == 1:
+        weight = weight.shaped((-1, *[1] * (x.tensor.rank - 2)))
+    return x.op("PRelu", weight)
+
+
+def _hardtanh(call: Call) -> Value:
+    x = call.x
+    low, high = call.get("min_val", -1), call.get("max_val", 1)
+    return x.op("Max", call.number(low, x)).op("Min", call.number(high, x))
+
+
+def _hardsigmoid(call: Call) -> Value:
+    return call.x.op("HardSigmoid", alpha=1 / 6, beta=0.5)
+
+
+def _hardshrink(call: Call) -> Value:
+    x, limit = call.x, float(call.get("lambd", 0.5))
+    inside = x.op("Abs").op("Greater", x.like(limit))
+    return inside.op("Where", x, x.like(0))
+
+
+def _softshrink(call: Call) -> Value:
+    limit = float(call.get("lambd", 0.5))
+    return call.x.op("Shrink", lambd=limit, bias=limit)
+
+
+def _softplus(call: Call) -> Value:
+    beta, threshold = float(call.get("beta", 1)), float(call.get("threshold", 20))
+    x = call.x
+    scaled = x.scaled(beta)
+    linear = scaled.op("Greater", x.like(threshold))
+    return linear.op("Where", x, scaled.op("Softplus").scaled(1 / beta))
+
+
+def _log_sigmoid(call: Call) -> Value:
+    return -(-call.x).op("Softplus")
+
+
+def _threshold(call: Call) -> Value:
+    x = call.x
+    above = x.op("Greater", call.number(call["threshold"], x))
+    return above.op("Where", x, call.number(call["value"], x))
+
+
+def _glu(call: Call) -> Value:
+    axis, x = call.axis("dim", -1), call.x
+    half = x.tensor.shape[axis] // 2
+    a, b = (call.sliced(x, [start], [start + half], [axis]) for start in (0, half))
+    return a * b.op("Sigmoid")
+
+
+def _softmax(type: str) -> Rule:
+    def rule(call: Call) -> Value:
+        return cast(call.x, call.dtype).op(type, axis=call.axis())
+
+    return rule
+
+
+def _safe_softmax(call: Call) -> Value:
+    """Rows of minus infinity alone give zeros."""
+    x, axis = cast(call.x, call.dtype), call.axis()
+    known = call.get("masked_rows", True)
+    made = x.op("Softmax", axis=axis)
+    if not known:
+        return made
+    empty = x.op("ReduceMax", axes=[axis], keepdims=1).op("Equal", call.number(-np.inf, x))
+    return cast(empty, BOOL).op("Where", x.like(0), made)
+
+
+RULES: dict[str, Rule] = {
+    "_log_softmax": _softmax("LogSoftmax"),
+    "_safe_softmax": _safe_softmax,
+    "_softmax": _softmax("Softmax"),
+    "celu": _celu,
+    "elu": _elu,
+    "gelu": _gelu,
+    "glu": _glu,
+    "hardshrink": _hardshrink,
+    "hardsigmoid": _hardsigmoid,
+    "hardswish": _plain("HardSwish"),
+    "hardtanh": _hardtanh,
+    "leaky_relu": _leaky,
+    "log_sigmoid_forward": _log_sigmoid,
+    "log_softmax": _softmax("LogSoftmax"),
+    "mish": _plain("Mish"),
+    "prelu": _prelu,
+    "_prelu_kernel": _prelu,
+    "relu": _plain("Relu"),
+    "relu6": lambda call: call.x.op("Relu").op("Min", call.number(6, call.x)),
+    "rrelu": _rrelu,
+    "rrelu_with_noise": _rrelu,
+    "selu": _plain("Selu"),
+    "silu": _plain("Swish"),
+    "softmax": _softmax("Softmax"),
+    "softplus": _softplus,
+    "softshrink": _softshrink,
+    "threshold": _threshold,
+}

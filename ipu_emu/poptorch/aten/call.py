@@ -1,0 +1,168 @@
+"""Call: an ATen op with its arguments by name, as the rules of the table see it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ipu_emu.graph import DType
+from ipu_emu.ops import Value
+from ipu_emu.poptorch.dtypes import as_numpy, device_dtype
+from ipu_emu.poptorch.errors import Error
+from ipu_emu.poptorch.graph_writer import GraphWriter
+
+__all__ = ["Call", "Rule", "cast"]
+
+Rule = Callable[["Call"], Any]
+
+
+def cast(value: Value, dtype: DType) -> Value:
+    """Return ``value`` with another element type."""
+    return value if value.tensor.dtype is dtype else value.op("Cast", to=dtype.onnx)
+
+
+class Call:
+    """``outputs`` are the results on the host, ``values`` the graph's values of the tensors among the arguments."""
+
+    def __init__(
+        self,
+        name: str,
+        arguments: Mapping[str, Any],
+        values: Mapping[int, Value],
+        writer: GraphWriter,
+        write: Callable[[torch.Tensor, Value], None],
+    ) -> None:
+        self.name, self.arguments, self.writer, self.write = name, arguments, writer, write
+        self._values = values
+        self.outputs: list[torch.Tensor] = []
+        #: The host's values of scalar tensors that are constants.
+        self.known: Mapping[int, bool] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        return self.arguments[name]
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return an argument, or ``default`` where the op has no such or it is None."""
+        found = self.arguments.get(name)
+        return default if found is None else found
+
+    def replacing(self, tensor: torch.Tensor, value: Value) -> Call:
+        """Return this call with another value of an argument."""
+        other = Call(self.name, self.arguments, dict(self._values) | {id(tensor): value}, self.writer, self.write)
+        other.outputs = self.outputs
+        return other
+
+    # Values
+
+    def of(self, given: Any) -> Value:
+        """The value of a tensor argument; a number becomes a constant of the type that PyTorch gives it."""
+        if isinstance(given, torch.Tensor):
+            return self._values[id(given)]
+        kind = np.bool_ if isinstance(given, bool) else np.int32 if isinstance(given, int) else np.float32
+        return self.constant(np.asarray(given), kind)
+
+    def value(self, name: str) -> Value:
+        return self.of(self.arguments[name])
+
+    def optional(self, name: str) -> Value | None:
+        found = self.arguments.get(name)
+        return None if found is None else self.of(found)
+
+    @property
+    def x(self) -> Value:
+        """The value of the first argument."""
+        return self.of(next(iter(self.arguments.values())))
+
+    @property
+    def first(self) -> torch.Tensor:
+        """The first argument."""
+        found: torch.Tensor = next(iter(self.arguments.values()))
+        return found
+
+    @property
+    def out(self) -> torch.Tensor:
+        """The first result on the host."""
+        return self.outputs[0]
+
+    @property
+    def dtype(self) -> DType:
+        """The device's element type of the first result."""
+        return device_dtype(self.out.dtype)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.out.shape)
+
+    def constant(self, array: Any, kind: Any = None) -> Value:
+        """Return a constant of the graph."""
+        return self.writer.constant(np.asarray(array) if kind is None else np.asarray(array).astype(kind))
+
+    def number(self, value: float, like: Value) -> Value:
+        """Return a scalar of the element type of ``like``."""
+        return self.writer.constant(np.asarray(value).astype(like.tensor.dtype.numpy))
+
+    def numpy(self, tensor: torch.Tensor) -> NDArray[Any]:
+        """The value of a tensor that is a constant."""
+        value = self._values[id(tensor)]
+        found = self.writer.graph.data.get(value.tensor.id)
+        if found is None:
+            raise self.refuse("it takes an argument that must be known when the model is compiled")
+        return found
+
+    def common(self, *names: str) -> list[Value]:
+        """Arguments cast to the type that PyTorch promotes them to."""
+        given = [self.arguments[name] for name in names]
+        kind = _result_type(given[0], given[-1])
+        if self.outputs and self.out.dtype is not torch.bool and self.name not in _COMPARE:
+            kind = self.out.dtype
+        return [self.as_type(one, device_dtype(kind)) for one in given]
+
+    def as_type(self, given: Any, dtype: DType) -> Value:
+        """An argument, a tensor or a number, with the element type ``dtype``."""
+        if isinstance(given, torch.Tensor):
+            return cast(self.of(given), dtype)
+        return self.writer.constant(np.asarray(given).astype(dtype.numpy))
+
+    def axis(self, name: str = "dim", default: int = 0, rank: int | None = None) -> int:
+        """An axis counted from the front."""
+        rank = self.first.dim() if rank is None else rank
+        return int(self.get(name, default)) % max(rank, 1)
+
+    def axes(self, name: str = "dim", rank: int | None = None) -> list[int]:
+        """Axes counted from the front; none given: all."""
+        rank = self.first.dim() if rank is None else rank
+        given = self.get(name)
+        if given is None or (isinstance(given, Sequence) and not len(given)):
+            return list(range(rank))
+        found = [given] if isinstance(given, int) else list(given)
+        return [int(one) % max(rank, 1) for one in found]
+
+    # Shapes
+
+    def sliced(self, x: Value, starts: Sequence[int], ends: Sequence[int], axes: Sequence[int]) -> Value:
+        """Return the elements from ``starts`` to before ``ends`` along ``axes``."""
+        attributes = {"starts": list(starts), "ends": list(ends), "axes": list(axes)}
+        return self.writer.emit_in("ai.graphcore", "Slice", [x], attributes)[0]
+
+    def refuse(self, why: str) -> Error:
+        """Return the error of an op that cannot be compiled."""
+        return Error(f"{self.name} (in module '{self.writer.scope or 'the model'}'): {why}")
+
+    def array(self, tensor: torch.Tensor) -> NDArray[Any]:
+        """The host's elements of a tensor, as the device has them."""
+        return as_numpy(tensor)
+
+
+_COMPARE = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor", "isclose"})
+
+
+def _result_type(a: Any, b: Any) -> torch.dtype:
+    return torch.result_type(a, b) if not (_plain(a) and _plain(b)) else torch.result_type(torch.tensor(a), b)
+
+
+def _plain(one: Any) -> bool:
+    return not isinstance(one, torch.Tensor)

@@ -1,0 +1,300 @@
+"""Indexing: reads and writes of elements and rows at computed places."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+import torch
+
+from ipu_emu.graph.dtype import BOOL, FLOAT, INT32
+from ipu_emu.ops import Value
+from ipu_emu.poptorch.aten.call import Call, Rule, cast
+
+__all__ = ["RULES"]
+
+_DYNAMIC = (
+    "Operations using aten::{} are unsupported because the output shape is determined by the tensor values. The IPU "
+    "cannot support dynamic output shapes."
+)
+
+
+def _embedding(call: Call) -> Value:
+    weight, indices = call.value("weight"), cast(call.value("indices"), INT32)
+    rows = weight.op("Gather", indices, axis=0)
+    padding = int(call.get("padding_idx", -1))
+    if padding < 0:
+        return rows
+    pads = indices.op("Equal", indices.like(padding)).shaped((*indices.tensor.shape, 1))
+    return pads.op("Where", rows.op("Detach"), rows)
+
+
+def _gather(call: Call) -> Value:
+    if not call.first.dim():
+        return call.x.shaped(call.shape)
+    return _elements(call, call.x, cast(call.value("index"), INT32), call.axis())
+
+
+def _elements(call: Call, x: Value, index: Value, axis: int) -> Value:
+    """Gather elements; ``x`` may be larger than ``index`` in other axes."""
+    for other, (size, wanted) in enumerate(zip(x.tensor.shape, index.tensor.shape, strict=True)):
+        if other != axis and size > wanted:
+            x = call.sliced(x, [0], [wanted], [other])
+    return x.op("GatherElements", index, axis=axis)
+
+
+def _index_select(call: Call) -> Value:
+    index = cast(call.value("index"), INT32)
+    return call.x.op("Gather", index.shaped((index.tensor.nelms,)), axis=call.axis()).shaped(call.shape)
+
+
+def _take(call: Call) -> Value:
+    x = call.x
+    return x.shaped((x.tensor.nelms,)).op("Gather", cast(call.value("index"), INT32), axis=0)
+
+
+class _Indexed:
+    """``x[indices]`` as rows of a matrix: the indexed axes together, the others after them."""
+
+    def __init__(self, call: Call, x: Value, indices: list[Any]) -> None:
+        self.call = call
+        shape = x.tensor.shape
+        given: list[tuple[int, Value]] = []
+        axis = 0
+        for one in indices:
+            if one is None:
+                axis += 1
+            elif one.dtype in (torch.bool, torch.uint8):
+                for found in np.nonzero(self._mask(one)):
+                    given.append((axis, call.constant(found, np.int32)))
+                    axis += 1
+            else:
+                given.append((axis, cast(call.of(one), INT32)))
+                axis += 1
+        self.axes = [number for number, _ in given]
+        self.rest = [number for number in range(len(shape)) if number not in self.axes]
+        self.index_shape = tuple(np.broadcast_shapes(*(value.tensor.shape for _, value in given)))
+        self.sizes = [shape[number] for number in self.axes]
+        place: Value | None = None
+        for size, (_, value) in zip(self.sizes, given, strict=True):
+            inside = value.op("Less", value.like(0)).op("Where", value + value.like(size), value)
+            place = inside if place is None else place * inside.like(size) + inside
+        assert place is not None
+        self.place = place.spread_to(self.index_shape)
+        self.perm = [*self.axes, *self.rest]
+        turned = x if self.perm == list(range(len(shape))) else x.op("Transpose", perm=self.perm)
+        self.turned_shape = turned.tensor.shape
+        self.rest_shape = tuple(shape[number] for number in self.rest)
+        self.rows = turned.shaped((prod(self.sizes), *self.rest_shape))
+
+    def _mask(self, tensor: torch.Tensor) -> Any:
+        value = self.call.of(tensor)
+        found = self.call.writer.graph.data.get(value.tensor.id)
+        if found is None or value.tensor.role.name != "CONSTANT":
+            raise self.call.refuse(_DYNAMIC.format("nonzero"))
+        return found
+
+    @property
+    def together(self) -> bool:
+        """Whether the indexed axes are adjacent, so that the result has the index's axes in their place."""
+        return self.axes == list(range(self.axes[0], self.axes[0] + len(self.axes)))
+
+    def read(self) -> Value:
+        made = self.rows.op("Gather", self.place, axis=0)
+        return self._placed(made, back=False)
+
+    def _placed(self, value: Value, *, back: bool) -> Value:
+        """Move the index's axes from the front to where they belong, or ``back``."""
+        first, count = self.axes[0], len(self.index_shape)
+        if not self.together or not first:
+            return value
+        rank = count + len(self.rest)
+        perm = [*range(count, count + first), *range(count), *range(count + first, rank)]
+        if back:
+            inverse = [0] * rank
+            for number, one in enumerate(perm):
+                inverse[one] = number
+            perm = inverse
+        return value.op("Transpose", perm=perm)
+
+    def written(self, values: Value, *, accumulate: bool) -> Value:
+        """Return x with the rows at the indices replaced, or added to."""
+        first = self.axes[0] if self.together else 0
+        shape = (*self.rest_shape[:first], *self.index_shape, *self.rest_shape[first:])
+        spread = self._placed(values.spread_to(shape), back=True)
+        count = prod(self.index_shape)
+        rows = spread.shaped((count, *self.rest_shape))
+        places = self.place.shaped((count, 1))
+        made = self.rows.op("ScatterND", places, rows, reduction="add" if accumulate else "none")
+        back = [0] * len(self.perm)
+        for number, one in enumerate(self.perm):
+            back[one] = number
+        turned = made.shaped(self.turned_shape)
+        return turned if back == list(range(len(back))) else turned.op("Transpose", perm=back)
+
+
+def _index(call: Call) -> Value:
+    return _Indexed(call, call.x, list(call["indices"])).read().shaped(call.shape)
+
+
+def _index_put(call: Call) -> Value:
+    x, indices = call.x, list(call["indices"])
+    values = cast(call.value("values"), x.tensor.dtype)
+    if len(indices) == 1 and indices[0].dtype is torch.bool and values.tensor.nelms == 1:
+        mask = call.of(indices[0])
+        mask = mask.shaped((*mask.tensor.shape, *[1] * (x.tensor.rank - mask.tensor.rank)))
+        new = values.shaped(())
+        if call.get("accumulate", False):
+            new = x + new
+        return mask.op("Where", new, x)
+    return _Indexed(call, x, indices).written(values, accumulate=bool(call.get("accumulate", False)))
+
+
+def _index_fill(call: Call) -> Value:
+    x, axis = call.x, call.axis()
+    index = cast(call.value("index"), INT32)
+    size = x.tensor.shape[axis]
+    hits = index.shaped((-1, 1)).op("Equal", call.constant(np.arange(size), np.int32))
+    hit = cast(cast(hits, INT32).op("ReduceMax", axes=[0], keepdims=0), BOOL)
+    hit = hit.shaped(tuple(size if i == axis else 1 for i in range(x.tensor.rank)))
+    return hit.op("Where", call.as_type(call["value"], x.tensor.dtype), x)
+
+
+def _index_write(reduction: str) -> Rule:
+    def rule(call: Call) -> Value:
+        x, axis = call.x, call.axis()
+        index, source = cast(call.value("index"), INT32), cast(call.value("source"), x.tensor.dtype)
+        if call.get("alpha", 1) != 1:
+            source = source.scaled(call["alpha"])
+        rank = x.tensor.rank
+        perm = [axis, *(one for one in range(rank) if one != axis)]
+        back = [perm.index(one) for one in range(rank)]
+        turn = axis != 0
+        rows = x.op("Transpose", perm=perm) if turn else x
+        new = source.op("Transpose", perm=perm) if turn else source
+        made = rows.op("ScatterND", index.shaped((-1, 1)), new, reduction=reduction)
+        return made.op("Transpose", perm=back) if turn else made
+
+    return rule
+
+
+_REDUCE = {"sum": "add", "add": "add", "prod": "mul", "multiply": "mul", "amax": "max", "amin": "min", None: "none"}
+
+
+def _scatter(reduction: str | None) -> Rule:
+    def rule(call: Call) -> Value:
+        x, index, axis = call.x, cast(call.value("index"), INT32), call.axis()
+        source = call["src"] if "src" in call.arguments else call["value"]
+        values = call.as_type(source, x.tensor.dtype)
+        shape = index.tensor.shape
+        if not values.tensor.shape:
+            values = values.spread_to(shape)
+        for other, (size, wanted) in enumerate(zip(values.tensor.shape, shape, strict=True)):
+            if size > wanted:
+                values = call.sliced(values, [0], [wanted], [other])
+        how = reduction if reduction is not None else _REDUCE[call.get("reduce")]
+        if how == "none" and not x.tensor.rank:
+            return values
+        if call.get("include_self", True) is False:
+            raise call.refuse("include_self=False is not supported; start from zeros")
+        return x.op("ScatterElements", index, values, axis=axis, reduction=how)
+
+    return rule
+
+
+def _slice_scatter(call: Call) -> Value:
+    x, new, axis = call.x, cast(call.value("src"), call.x.tensor.dtype), call.axis()
+    size = x.tensor.shape[axis]
+    start, end, step = slice(call.get("start"), call.get("end"), call.get("step", 1)).indices(size)
+    if step != 1:
+        raise call.refuse("In-place modification of slices with step size other than 1 is not supported.")
+    return _inserted(call, x, new, axis, start, end)
+
+
+def _select_scatter(call: Call) -> Value:
+    x, axis = call.x, call.axis()
+    index = int(call["index"]) % x.tensor.shape[axis]
+    shape = tuple(1 if i == axis else size for i, size in enumerate(x.tensor.shape))
+    return _inserted(call, x, cast(call.value("src"), x.tensor.dtype).shaped(shape), axis, index, index + 1)
+
+
+def _inserted(call: Call, x: Value, new: Value, axis: int, start: int, end: int) -> Value:
+    size, pieces = x.tensor.shape[axis], [new]
+    if start:
+        pieces.insert(0, call.sliced(x, [0], [start], [axis]))
+    if end < size:
+        pieces.append(call.sliced(x, [end], [size], [axis]))
+    return pieces[0].op("Concat", *pieces[1:], axis=axis) if len(pieces) > 1 else new
+
+
+def _one_hot(call: Call) -> Value:
+    count = int(call.get("num_classes", -1))
+    if count < 0:
+        raise call.refuse("OneHot num classes must be specified and must be constant.")
+    index = cast(call.value("tensor"), INT32)
+    classes = call.constant(np.arange(count), np.int32)
+    return cast(index.shaped((*index.tensor.shape, 1)).op("Equal", classes), INT32)
+
+
+def _bincount(call: Call) -> Value:
+    x, count = cast(call.x, INT32), call.shape[0]
+    if not call.get("minlength", 0):
+        raise call.refuse("minlength must be given, because shapes are fixed")
+    hits = x.shaped((-1, 1)).op("Equal", call.constant(np.arange(count), np.int32))
+    weights = call.optional("weights")
+    if weights is None:
+        return cast(hits, INT32).op("ReduceSum", axes=[0], keepdims=0)
+    return (cast(hits, FLOAT) * weights.shaped((-1, 1))).op("ReduceSum", axes=[0], keepdims=0)
+
+
+def _dynamic(name: str) -> Rule:
+    def rule(call: Call) -> Value:
+        raise call.refuse(_DYNAMIC.format(name))
+
+    return rule
+
+
+def _embedding_bag(call: Call) -> list[Any]:
+    weight, indices = call.value("weight"), cast(call.value("indices"), INT32)
+    offsets = call.numpy(call["offsets"])
+    rows = weight.op("Gather", indices, axis=0)
+    scale = call.optional("per_sample_weights")
+    if scale is not None:
+        rows = rows * scale.shaped((-1, 1))
+    ends = [*offsets[1:].tolist(), indices.tensor.nelms][: call.out.shape[0]]
+    type = ("ReduceSum", "ReduceMean", "ReduceMax")[int(call.get("mode", 0))]
+    bags = []
+    for start, end in zip(offsets.tolist(), ends, strict=False):
+        part = call.sliced(rows, [start], [end], [0])
+        bags.append(part.op(type, axes=[0], keepdims=1))
+    made = bags[0].op("Concat", *bags[1:], axis=0) if len(bags) > 1 else bags[0]
+    return [made, None, None, None]
+
+
+RULES: dict[str, Rule] = {
+    "_embedding_bag": _embedding_bag,
+    "_embedding_bag_forward_only": _embedding_bag,
+    "_unsafe_index": _index,
+    "bincount": _bincount,
+    "embedding": _embedding,
+    "gather": _gather,
+    "index": _index,
+    "index_add": _index_write("add"),
+    "index_copy": _index_write("none"),
+    "index_fill": _index_fill,
+    "index_put": _index_put,
+    "_index_put_impl": _index_put,
+    "index_select": _index_select,
+    "masked_select": _dynamic("masked_select"),
+    "nonzero": _dynamic("nonzero"),
+    "one_hot": _one_hot,
+    "scatter": _scatter(None),
+    "scatter_add": _scatter("add"),
+    "scatter_reduce": _scatter(None),
+    "select_scatter": _select_scatter,
+    "slice_scatter": _slice_scatter,
+    "take": _take,
+    "unique": _dynamic("unique"),
+    "_unique2": _dynamic("_unique2"),
+}

@@ -1,0 +1,132 @@
+"""Losses that PyTorch computes by ops of their own."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ipu_emu.graph.dtype import INT32
+from ipu_emu.ops import Value
+from ipu_emu.poptorch.aten.call import Call, Rule, cast
+
+__all__ = ["REDUCTIONS", "RULES", "reduced"]
+
+#: PyTorch's numbers of reductions.
+REDUCTIONS = {0: "none", 1: "mean", 2: "sum"}
+
+
+def reduced(x: Value, reduction: int) -> Value:
+    """Return the mean or the sum of all elements, or ``x`` itself."""
+    if not reduction or not x.tensor.rank:
+        return x
+    return x.op("ReduceMean" if reduction == 1 else "ReduceSum", axes=list(range(x.tensor.rank)), keepdims=0)
+
+
+def _nll(call: Call) -> list[Any]:
+    """Negative log likelihood; the classes are the second axis."""
+    x, target = call.x, cast(call.value("target"), INT32)
+    rank = x.tensor.rank
+    if rank > 2:
+        x = x.op("Transpose", perm=[0, *range(2, rank), 1])
+    reduction, ignored = int(call.get("reduction", 1)), int(call.get("ignore_index", -100))
+    weight = call.optional("weight")
+    if weight is None:
+        kind = ("NoReduction", "Mean", "Sum")[reduction]
+        attributes = {"reduction": kind, "inputIsLogProbability": 1, "ignoreIndex": ignored}
+        return [call.writer.emit("Nll", [x, target], attributes)[0], None]
+    counts = target.op("Equal", target.like(ignored))
+    classes = counts.op("Where", target.like(0), target)
+    chosen = x.op("GatherElements", classes.shaped((*target.tensor.shape, 1)), axis=x.tensor.rank - 1)
+    factor = counts.op("Where", x.like(0), weight.op("Gather", classes, axis=0))
+    losses = -(chosen.shaped(target.tensor.shape) * factor)
+    if reduction == 0:
+        return [losses, None]
+    total, weights = reduced(losses, 2), reduced(factor, 2)
+    return [total / weights if reduction == 1 else total, weights]
+
+
+def _mse(call: Call) -> Value:
+    a, b = call.common("self", "target")
+    difference = a - b
+    return reduced(difference * difference, int(call.get("reduction", 1)))
+
+
+def _huber(call: Call) -> Value:
+    """Smooth L1 (with beta) and Huber (with delta), which is beta times as large."""
+    a, b = call.common("self", "target")
+    huber = call.name == "huber_loss"
+    limit = float(call.get("delta" if huber else "beta", 1))
+    size = (a - b).op("Abs")
+    if limit == 0:
+        return reduced(size, int(call.get("reduction", 1)))
+    inside = size.op("Less", size.like(limit))
+    losses = inside.op("Where", (size * size).scaled(0.5 / limit), size - 0.5 * limit)
+    return reduced(losses.scaled(limit) if huber else losses, int(call.get("reduction", 1)))
+
+
+def _binary_cross_entropy(call: Call) -> Value:
+    p, target = call.common("self", "target")
+    low = p.like(-100)
+    losses = -(target * p.op("Log").op("Max", low) + (1.0 - target) * (1.0 - p).op("Log").op("Max", low))
+    weight = call.optional("weight")
+    return reduced(losses if weight is None else losses * weight, int(call.get("reduction", 1)))
+
+
+def _with_logits(call: Call) -> Value:
+    x, target = call.common("self", "target")
+    positive = call.optional("pos_weight")
+    softplus = (-x.op("Abs")).op("Exp").op("Log1p")
+    if positive is None:
+        losses = x.op("Relu") - x * target + softplus
+    else:
+        factor = target * (positive - 1.0) + 1.0
+        losses = (1.0 - target) * x + factor * (softplus + (-x).op("Relu"))
+    weight = call.optional("weight")
+    return reduced(losses if weight is None else losses * weight, int(call.get("reduction", 1)))
+
+
+def _soft_margin(call: Call) -> Value:
+    x, target = call.common("self", "target")
+    return reduced((-(x * target)).op("Exp").op("Log1p"), int(call.get("reduction", 1)))
+
+
+def _poisson(call: Call) -> Value:
+    x, target = call.common("input", "target")
+    logs, epsilon = bool(call.get("log_input", True)), float(call.get("eps", 1e-8))
+    losses = x.op("Exp") - target * x if logs else x - target * (x + epsilon).op("Log")
+    if call.get("full", False):
+        stirling = target * target.op("Log") - target + target.scaled(2 * math.pi).op("Log").scaled(0.5)
+        losses = losses + target.op("LessOrEqual", target.like(1)).op("Where", target.like(0), stirling)
+    return reduced(losses, int(call.get("reduction", 1)))
+
+
+def _ctc(call: Call) -> Any:
+    """(log probabilities [T, N, C], targets [N, S], lengths) -> the loss of each sample"""
+    logs, targets = call.value("log_probs"), cast(call.value("targets"), INT32)
+    lengths = [call["input_lengths"], call["target_lengths"]]
+    values = [
+        cast(call.of(one), INT32) if hasattr(one, "dim") else call.constant(list(one), "int32") for one in lengths
+    ]
+    if targets.tensor.rank != 2:
+        raise call.refuse("targets must be [N, S], padded, and not joined")
+    attributes = {
+        "reduction": "NoReduction",
+        "blank": int(call.get("blank", 0)),
+        "zeroInfinity": int(bool(call.get("zero_infinity", False))),
+    }
+    made = call.writer.emit("Ctc", [logs, targets, *values], attributes)
+    return [made[0], None]
+
+
+RULES: dict[str, Rule] = {
+    "_ctc_loss": _ctc,
+    "binary_cross_entropy": _binary_cross_entropy,
+    "binary_cross_entropy_with_logits": _with_logits,
+    "huber_loss": _huber,
+    "mse_loss": _mse,
+    "nll_loss2d_forward": _nll,
+    "nll_loss_forward": _nll,
+    "poisson_nll_loss": _poisson,
+    "smooth_l1_loss": _huber,
+    "soft_margin_loss": _soft_margin,
+}

@@ -1,0 +1,239 @@
+"""Pooling, resizing and normalisation."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ipu_emu.ops import Value
+from ipu_emu.poptorch.aten.call import Call, Rule, cast
+
+__all__ = ["RULES"]
+
+
+def _list(given: Any, count: int) -> list[int]:
+    values = [given] if isinstance(given, int) else [int(one) for one in given]
+    return values * count if len(values) == 1 else values
+
+
+def _windows(call: Call, spatial: int) -> dict[str, Any]:
+    kernel = _list(call["kernel_size"], spatial)
+    strides = _list(call.get("stride", []) or kernel, spatial)
+    pads = _list(call.get("padding", 0), spatial)
+    found: dict[str, Any] = {"kernel_shape": kernel, "strides": strides, "pads": [*pads, *pads]}
+    if call.get("ceil_mode", False):
+        found["ceil_mode"] = 1
+    return found
+
+
+def _batched(x: Value, spatial: int) -> Value:
+    return x if x.tensor.rank == spatial + 2 else x.shaped((1, *x.tensor.shape))
+
+
+def _max_pool(spatial: int) -> Rule:
+    def rule(call: Call) -> Any:
+        attributes = _windows(call, spatial)
+        dilations = _list(call.get("dilation", 1), spatial)
+        if set(dilations) != {1}:
+            attributes["dilations"] = dilations
+        y = _batched(call.x, spatial).op("MaxPool", **attributes).shaped(call.shape)
+        return y if len(call.outputs) == 1 else [y, None]
+
+    return rule
+
+
+def _avg_pool(spatial: int) -> Rule:
+    def rule(call: Call) -> Value:
+        if call.get("divisor_override"):
+            raise call.refuse("divisor_override is not supported; multiply the result instead")
+        attributes = _windows(call, spatial) | {"count_include_pad": int(call.get("count_include_pad", True))}
+        return _batched(call.x, spatial).op("AveragePool", **attributes).shaped(call.shape)
+
+    return rule
+
+
+def _adaptive(spatial: int, type: str) -> Rule:
+    def rule(call: Call) -> Any:
+        x = _batched(call.x, spatial)
+        sizes, wanted = x.tensor.shape[2:], _list(call["output_size"], spatial)
+        for axis, (size, out) in enumerate(zip(sizes, wanted, strict=True)):
+            if size % out:
+                raise call.refuse(
+                    f"Input dim {axis} ({size}) is not divisible by the corresponding output dim ({out}). "
+                    "Adaptive pooling needs windows of one size"
+                )
+        kernel = [size // out for size, out in zip(sizes, wanted, strict=True)]
+        y = x.op(type, kernel_shape=kernel, strides=kernel, pads=[0] * 2 * spatial).shaped(call.shape)
+        return y if len(call.outputs) == 1 else [y, None]
+
+    return rule
+
+
+def _upsample(mode: str, spatial: int) -> Rule:
+    def rule(call: Call) -> Value:
+        x = call.x
+        wanted = [int(one) for one in call.shape[2:]]
+        made = x
+        aligned = bool(call.get("align_corners", False))
+        for axis, out in enumerate(wanted):
+            size = x.tensor.shape[2 + axis]
+            made = _resized(call, made, 2 + axis, size, out, mode, aligned)
+        return made
+
+    return rule
+
+
+def _resized(call: Call, x: Value, axis: int, size: int, out: int, mode: str, aligned: bool) -> Value:
+    """Resize one axis: gather what is nearest, or multiply with the weights of the neighbours."""
+    places = np.arange(out)
+    if mode == "nearest":
+        chosen = np.minimum((places * (size / out)).astype(np.int32), size - 1)
+        return x.op("Gather", call.constant(chosen), axis=axis)
+    if aligned:
+        source = places * ((size - 1) / max(out - 1, 1))
+    else:
+        source = (places + 0.5) * (size / out) - 0.5
+        source = np.maximum(source, 0) if mode == "linear" else source
+    low = np.floor(source).astype(int)
+    part = source - low
+    weights = np.zeros((size, out), np.float64)
+    if mode == "linear":
+        taps = [(low, 1 - part), (low + 1, part)]
+    else:
+        taps = [(low + k - 1, _cubic(np.abs(part - (k - 1)))) for k in range(4)]
+    for index, weight in taps:
+        np.add.at(weights, (np.clip(index, 0, size - 1), places), weight)
+    rank = x.tensor.rank
+    perm = [*(one for one in range(rank) if one != axis), axis]
+    back = [*range(axis), rank - 1, *range(axis, rank - 1)]
+    turned = x.op("Transpose", perm=perm)
+    made = turned.op("MatMul", call.constant(weights.astype(x.tensor.dtype.numpy)))
+    return made.op("Transpose", perm=back)
+
+
+def _cubic(distance: Any, a: float = -0.75) -> Any:
+    near = ((a + 2) * distance - (a + 3)) * distance * distance + 1
+    far = ((a * distance - 5 * a) * distance + 8 * a) * distance - 4 * a
+    return np.where(distance <= 1, near, np.where(distance < 2, far, 0))
+
+
+# Normalisation
+
+
+def _ones(call: Call, count: int, like: Value, number: float) -> Value:
+    return call.constant(np.full((count,), number, like.tensor.dtype.numpy))
+
+
+def _batch_norm(call: Call) -> list[Any]:
+    x = call.value("input")
+    channels = x.tensor.shape[1]
+    scale = call.optional("weight") or _ones(call, channels, x, 1)
+    bias = call.optional("bias") or _ones(call, channels, x, 0)
+    scale, bias = cast(scale, x.tensor.dtype), cast(bias, x.tensor.dtype)
+    epsilon, momentum = float(call["eps"]), float(call.get("momentum", 0.1))
+    mean, variance = call.get("running_mean"), call.get("running_var")
+    training = bool(call.get("training", call.get("train", False)))
+    if not training:
+        if mean is None or variance is None:
+            raise call.refuse("it has no running statistics to normalise by")
+        statistics = [cast(call.of(one), x.tensor.dtype) for one in (mean, variance)]
+        y = call.writer.emit("BatchNormalization", [x, scale, bias, *statistics], {"epsilon": epsilon})[0]
+        return [y, None, None]
+    if mean is None or variance is None:
+        old = [_ones(call, channels, x, 0), _ones(call, channels, x, 1)]
+    else:
+        old = [call.of(mean), call.of(variance)]
+    y, batch_mean, batch_variance, _ = x.ops(4, "BatchNormTrain", scale, bias, epsilon=epsilon)
+    if mean is not None and variance is not None:
+        count = x.tensor.nelms // max(channels, 1)
+        unbiased = count / max(count - 1, 1)
+        for tensor, before, new, factor in (
+            (mean, old[0], batch_mean, 1.0),
+            (variance, old[1], batch_variance, unbiased),
+        ):
+            step = cast(new.op("Detach"), before.tensor.dtype).scaled(momentum * factor)
+            call.write(tensor, before.scaled(1 - momentum) + step)
+    return [y, None, None]
+
+
+def _layer_norm(call: Call) -> list[Any]:
+    x, shape = call.value("input"), [int(one) for one in call["normalized_shape"]]
+    axis, count = x.tensor.rank - len(shape), prod(shape)
+    rows = x.shaped((prod(x.tensor.shape[:axis]), count))
+    given = [call.optional("weight"), call.optional("bias")]
+    scale, bias = (
+        _ones(call, count, x, number) if one is None else cast(one, x.tensor.dtype).shaped((count,))
+        for one, number in zip(given, (1, 0), strict=True)
+    )
+    y = call.writer.emit_in(
+        "ai.graphcore", "GroupNormalization", [rows, scale, bias], {"num_groups": 1, "epsilon": float(call["eps"])}, 3
+    )[0]
+    return [y.shaped(x.tensor.shape), None, None]
+
+
+def _group_norm(call: Call) -> list[Any]:
+    x = call.value("input")
+    c = x.tensor.shape[1]
+    given = [call.optional("weight"), call.optional("bias")]
+    scale, bias = (
+        _ones(call, c, x, number) if one is None else cast(one, x.tensor.dtype)
+        for one, number in zip(given, (1, 0), strict=True)
+    )
+    attributes = {"num_groups": int(call.get("group", call.get("num_groups", 1))), "epsilon": float(call["eps"])}
+    y = call.writer.emit_in("ai.graphcore", "GroupNormalization", [x, scale, bias], attributes, 3)[0]
+    return [y, None, None]
+
+
+def _rms_norm(call: Call) -> list[Any]:
+    x, shape = call.value("input"), [int(one) for one in call["normalized_shape"]]
+    axes = list(range(x.tensor.rank - len(shape), x.tensor.rank))
+    epsilon = call.get("eps")
+    epsilon = float(np.finfo(x.tensor.dtype.numpy).eps) if epsilon is None else float(epsilon)
+    mean = (x * x).op("ReduceMean", axes=axes, keepdims=1)
+    y = x * (mean + epsilon).op("Sqrt").op("Reciprocal")
+    weight = call.optional("weight")
+    return [y if weight is None else y * cast(weight, y.tensor.dtype), None]
+
+
+def _weight_norm(call: Call) -> list[Any]:
+    v, g, axis = call.value("v"), call.value("g"), int(call.get("dim", 0))
+    axes = [one for one in range(v.tensor.rank) if one != axis]
+    norm = v.op("ReduceSumSquare", axes=axes, keepdims=1).op("Sqrt")
+    return [v * (g / norm), norm]
+
+
+RULES: dict[str, Rule] = {
+    "_adaptive_avg_pool2d": _adaptive(2, "AveragePool"),
+    "_adaptive_avg_pool3d": _adaptive(3, "AveragePool"),
+    "_fused_rms_norm": _rms_norm,
+    "_native_batch_norm_legit": _batch_norm,
+    "_native_batch_norm_legit_no_training": _batch_norm,
+    "_weight_norm_interface": _weight_norm,
+    "adaptive_avg_pool1d": _adaptive(1, "AveragePool"),
+    "adaptive_avg_pool2d": _adaptive(2, "AveragePool"),
+    "adaptive_avg_pool3d": _adaptive(3, "AveragePool"),
+    "adaptive_max_pool1d": _adaptive(1, "MaxPool"),
+    "adaptive_max_pool2d": _adaptive(2, "MaxPool"),
+    "adaptive_max_pool3d": _adaptive(3, "MaxPool"),
+    "avg_pool1d": _avg_pool(1),
+    "avg_pool2d": _avg_pool(2),
+    "avg_pool3d": _avg_pool(3),
+    "max_pool1d": _max_pool(1),
+    "max_pool2d": _max_pool(2),
+    "max_pool2d_with_indices": _max_pool(2),
+    "max_pool3d": _max_pool(3),
+    "max_pool3d_with_indices": _max_pool(3),
+    "native_batch_norm": _batch_norm,
+    "native_group_norm": _group_norm,
+    "native_layer_norm": _layer_norm,
+    "rms_norm": _rms_norm,
+    "upsample_bicubic2d": _upsample("cubic", 2),
+    "upsample_bilinear2d": _upsample("linear", 2),
+    "upsample_linear1d": _upsample("linear", 1),
+    "upsample_nearest1d": _upsample("nearest", 1),
+    "upsample_nearest2d": _upsample("nearest", 2),
+    "upsample_nearest3d": _upsample("nearest", 3),
+    "upsample_trilinear3d": _upsample("linear", 3),
+}

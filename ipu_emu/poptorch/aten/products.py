@@ -1,0 +1,155 @@
+"""Products: matrix products, convolutions and distances."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ipu_emu.ops import Value
+from ipu_emu.poptorch.aten.call import Call, Rule, cast
+
+__all__ = ["RULES"]
+
+
+def _product(a: Value, b: Value) -> Value:
+    return a.op("MatMul", cast(b, a.tensor.dtype))
+
+
+def _matmul(second: str) -> Rule:
+    return lambda call: _product(call.x, call.value(second))
+
+
+def _addmm(first: str, second: str) -> Rule:
+    def rule(call: Call) -> Value:
+        a = call.value(first)
+        product = _product(a, call.value(second))
+        alpha, beta = call.get("alpha", 1), call.get("beta", 1)
+        if alpha != 1:
+            product = product.scaled(alpha)
+        if beta == 0:
+            return product
+        other = cast(call.value("self"), a.tensor.dtype)
+        return product + (other if beta == 1 else other.scaled(beta))
+
+    return rule
+
+
+def _linear(call: Call) -> Value:
+    x, weight, bias = call.value("input"), call.value("weight"), call.optional("bias")
+    rank = weight.tensor.rank
+    made = _product(x, weight.op("Transpose", perm=[1, 0]) if rank == 2 else weight)
+    return made if bias is None else made + cast(bias, made.tensor.dtype)
+
+
+def _outer(call: Call) -> Value:
+    a, b = call.common("self", "vec2")
+    return a.shaped((-1, 1)) * b.shaped((1, -1))
+
+
+def _list(given: Any, count: int) -> list[int]:
+    values = [given] if isinstance(given, int) else [int(one) for one in given]
+    return values * count if len(values) == 1 else values
+
+
+def _convolution(call: Call) -> Value:
+    x, w, bias = call.x, call.value("weight"), call.optional("bias")
+    w = cast(w, x.tensor.dtype)
+    bias = None if bias is None else cast(bias, x.tensor.dtype)
+    spatial = w.tensor.rank - 2
+    strides, pads, dilations = (_list(call[name], spatial) for name in ("stride", "padding", "dilation"))
+    attributes: dict[str, Any] = {
+        "strides": strides,
+        "pads": [*pads, *pads],
+        "dilations": dilations,
+        "group": int(call.get("groups", 1)),
+    }
+    batched = x.tensor.rank == w.tensor.rank
+    if not batched:
+        x = x.shaped((1, *x.tensor.shape))
+    inputs = [x, w] if bias is None else [x, w, bias]
+    if call.get("transposed", False):
+        attributes["output_padding"] = _list(call.get("output_padding", 0), spatial)
+        made = call.writer.emit("ConvTranspose", inputs, attributes)[0]
+    else:
+        made = call.writer.emit("Conv", inputs, attributes)[0]
+    return made.shaped(call.shape)
+
+
+def _einsum(call: Call) -> Value:
+    operands = [call.of(one) for one in call["tensors"]]
+    return operands[0].op("Einsum", *operands[1:], equation=call["equation"].replace(" ", ""))
+
+
+def _bilinear(call: Call) -> Value:
+    """The product that ``torch.bilinear`` makes of expanded tensors."""
+    i1, i2, i3 = (call.value(name) for name in ("i1", "i2", "i3"))
+    for axes, which in ((call["expand1"], 0), (call["expand2"], 1), (call["expand3"], 2)):
+        value = (i1, i2, i3)[which]
+        for axis in sorted(axes):
+            shape = value.tensor.shape
+            value = value.shaped((*shape[:axis], 1, *shape[axis:]))
+        i1, i2, i3 = (value if which == k else one for k, one in enumerate((i1, i2, i3)))
+    product = i1 * i2 * i3
+    return product.op("ReduceSum", axes=[int(one) for one in call["sumdim"]], keepdims=0)
+
+
+def _cdist(call: Call) -> Value:
+    a, b = call.value("x1"), call.value("x2")
+    p = float(call.get("p", 2))
+    left = a.shaped((*a.tensor.shape[:-1], 1, a.tensor.shape[-1]))
+    right = b.shaped((*b.tensor.shape[:-2], 1, *b.tensor.shape[-2:]))
+    size = (left - right).op("Abs")
+    axes = [size.tensor.rank - 1]
+    if p == 1:
+        return size.op("ReduceSum", axes=axes, keepdims=0)
+    if p == 2:
+        return (size * size).op("ReduceSum", axes=axes, keepdims=0).op("Sqrt")
+    if p == float("inf"):
+        return size.op("ReduceMax", axes=axes, keepdims=0)
+    total = size.op("Pow", size.like(p)).op("ReduceSum", axes=axes, keepdims=0)
+    return total.op("Pow", size.like(1 / p))
+
+
+def _cross(call: Call) -> Value:
+    a, b = call.common("self", "other")
+    axis = call.axis("dim", -1)
+
+    def turned(x: Value, first: int) -> Value:
+        places = call.constant([first % 3, (first + 1) % 3, (first + 2) % 3], "int32")
+        return x.op("Gather", places, axis=axis)
+
+    return turned(a, 1) * turned(b, 2) - turned(a, 2) * turned(b, 1)
+
+
+def _cosine_similarity(call: Call) -> Value:
+    a, b = call.common("x1", "x2")
+    epsilon = float(call.get("eps", 1e-8))
+    axis = int(call.get("dim", 1)) % max(a.tensor.rank, b.tensor.rank)
+    shape = np.broadcast_shapes(a.tensor.shape, b.tensor.shape)
+    a, b = a.spread_to(shape), b.spread_to(shape)
+    norms = [one.op("ReduceSumSquare", axes=[axis], keepdims=1).op("Sqrt") for one in (a, b)]
+    a, b = (one / norm.op("Max", norm.like(epsilon)) for one, norm in zip((a, b), norms, strict=True))
+    return (a * b).op("ReduceSum", axes=[axis], keepdims=0)
+
+
+RULES: dict[str, Rule] = {
+    "_cdist_forward": _cdist,
+    "_euclidean_dist": _cdist,
+    "_trilinear": _bilinear,
+    "addmm": _addmm("mat1", "mat2"),
+    "addmv": _addmm("mat", "vec"),
+    "baddbmm": _addmm("batch1", "batch2"),
+    "bmm": _matmul("mat2"),
+    "cosine_similarity": _cosine_similarity,
+    "convolution": _convolution,
+    "convolution_overrideable": _convolution,
+    "dot": _matmul("tensor"),
+    "einsum": _einsum,
+    "linalg_cross": _cross,
+    "linear": _linear,
+    "matmul": _matmul("other"),
+    "mm": _matmul("mat2"),
+    "mv": _matmul("vec"),
+    "outer": _outer,
+}

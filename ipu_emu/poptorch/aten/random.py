@@ -1,0 +1,136 @@
+"""Random numbers, drawn on the device: PyTorch's distributions, not its numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ipu_emu.graph.dtype import FLOAT, INT32
+from ipu_emu.ops import Value
+from ipu_emu.poptorch.aten.call import Call, Rule, cast
+from ipu_emu.poptorch.dtypes import device_dtype
+
+__all__ = ["RANDOM", "RULES"]
+
+
+def _uniform(call: Call, shape: Sequence[int], low: float, high: float) -> Value:
+    return call.writer.random("RandomUniforms", shape, FLOAT.onnx, (low, high))
+
+
+def _normal(call: Call, shape: Sequence[int], mean: float, deviation: float) -> Value:
+    return call.writer.random("RandomNormals", shape, FLOAT.onnx, (mean, deviation))
+
+
+def _rand(call: Call) -> Value:
+    return cast(_uniform(call, call.shape, 0, 1), call.dtype)
+
+
+def _randn(call: Call) -> Value:
+    return cast(_normal(call, call.shape, 0, 1), call.dtype)
+
+
+def _randint(call: Call) -> Value:
+    low, high = float(call.get("low", 0)), float(call["high"])
+    numbers = _uniform(call, call.shape, low, high).op("Floor").op("Min", call.constant(high - 1, np.float32))
+    return cast(numbers, call.dtype)
+
+
+def _like(call: Call) -> Any:
+    return device_dtype(call.first.dtype)
+
+
+def _uniform_in(call: Call) -> Value:
+    low, high = float(call.get("from", 0)), float(call.get("to", 1))
+    return cast(_uniform(call, call.first.shape, low, high), _like(call))
+
+
+def _random_in(call: Call) -> Value:
+    low = float(call.get("from", 0) or 0)
+    high = float(call.get("to", 1 << 24) or 1 << 24)
+    return cast(_uniform(call, call.first.shape, low, high).op("Floor"), _like(call))
+
+
+def _normal_in(call: Call) -> Value:
+    made = _normal(call, call.first.shape, float(call.get("mean", 0)), float(call.get("std", 1)))
+    return cast(made, _like(call))
+
+
+def _normal_of(call: Call) -> Value:
+    """``torch.normal`` with tensors for mean, deviation or both."""
+    standard = _normal(call, call.shape, 0, 1)
+    mean, deviation = (
+        call.as_type(call.get(name, default), FLOAT) for name, default in (("mean", 0.0), ("std", 1.0))
+    )
+    return cast(standard * deviation + mean, call.dtype)
+
+
+def _exponential(call: Call) -> Value:
+    numbers = _uniform(call, call.first.shape, 0, 1)
+    return cast(-(1.0 - numbers).op("Log").scaled(1 / float(call.get("lambd", 1))), _like(call))
+
+
+def _bernoulli(call: Call) -> Value:
+    p = call.get("p")
+    if p is None:
+        p = call.first  # the probabilities themselves
+    shape = tuple(call.first.shape)
+    below = _uniform(call, shape, 0, 1).op("Less", call.as_type(p, FLOAT))
+    return cast(below, _like(call))
+
+
+def _native_dropout(call: Call) -> list[Any]:
+    x, p = call.x, float(call["p"])
+    if call.get("train", True) is False or p == 0:
+        return [x, None]
+    return [dropped(call, x, p), None]
+
+
+def dropped(call: Call, x: Value, p: float) -> Value:
+    """Return ``x`` with a part ``p`` of its elements set to 0 and the others enlarged."""
+    if p >= 1:
+        return x * x.like(0)
+    return call.writer.emit_in("", "Dropout", [x], {"ratio": p, "training_mode": 1})[0]
+
+
+def _dropout(call: Call) -> Value:
+    """``torch.nn.functional.dropout``, also that of whole channels."""
+    x, p = call.value("input"), float(call.get("p", 0.5))
+    if not call.get("training", True) or p == 0:
+        return x
+    if not call.get("channels", False):
+        return dropped(call, x, p)
+    rank = x.tensor.rank
+    lead = 1 if call["unbatched"] else 2
+    shape = (*x.tensor.shape[:lead], *[1] * (rank - lead))
+    kept = cast(_uniform(call, shape, 0, 1).op("GreaterOrEqual", call.constant(p, np.float32)), x.tensor.dtype)
+    return x * kept.scaled(1 / (1 - p)) if p < 1 else x * x.like(0)
+
+
+def _randperm(call: Call) -> Value:
+    count = int(call["n"])
+    numbers = _uniform(call, (count,), 0, 1)
+    return cast(numbers.ops(2, "Sort", axis=0, descending=0, stable=1)[1], INT32)
+
+
+RULES: dict[str, Rule] = {
+    "bernoulli": _bernoulli,
+    "exponential": _exponential,
+    "fused_dropout": _dropout,
+    "native_dropout": _native_dropout,
+    "normal": _normal_of,
+    "normal_in": _normal_in,
+    "rand": _rand,
+    "rand_like": _rand,
+    "randint": _randint,
+    "randint_like": _randint,
+    "randn": _randn,
+    "randn_like": _randn,
+    "random": _random_in,
+    "randperm": _randperm,
+    "uniform": _uniform_in,
+}
+
+#: Ops that are recorded although nothing of the device goes into them.
+RANDOM = frozenset(RULES) - {"fused_dropout"}

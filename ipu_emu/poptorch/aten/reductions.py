@@ -1,0 +1,215 @@
+"""Reductions, sorted and cumulative values."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ipu_emu.graph.dtype import BOOL, FLOAT, INT32
+from ipu_emu.ops import Value
+from ipu_emu.poptorch.aten.call import Call, Rule, cast
+from ipu_emu.poptorch.dtypes import device_dtype
+
+__all__ = ["RULES"]
+
+
+def _reduced(type: str, x: Value, axes: list[int], keep: Any) -> Value:
+    return x.op(type, axes=axes, keepdims=int(bool(keep))) if x.tensor.rank else x
+
+
+def _reduction(type: str) -> Rule:
+    def rule(call: Call) -> Value:
+        return _reduced(type, cast(call.x, call.dtype), call.axes(), call.get("keepdim", False))
+
+    return rule
+
+
+def _any(call: Call) -> Value:
+    hits = cast(cast(call.x, BOOL), INT32)
+    return cast(_reduced("ReduceMax", hits, call.axes(), call.get("keepdim", False)), BOOL)
+
+
+def _all(call: Call) -> Value:
+    hits = cast(cast(call.x, BOOL), INT32)
+    return cast(_reduced("ReduceMin", hits, call.axes(), call.get("keepdim", False)), BOOL)
+
+
+def _count_nonzero(call: Call) -> Value:
+    x = call.x
+    hits = cast(cast(x, BOOL), INT32)
+    return _reduced("ReduceSum", hits, call.axes(), False)
+
+
+def _extreme(reduce: str, arg: str) -> Rule:
+    def rule(call: Call) -> Any:
+        x = call.x
+        if "dim" not in call.arguments:
+            return _reduced(reduce, x, call.axes(), False)
+        axis = call.axis()
+        places = x.op(arg, axis=axis, keepdims=1)
+        values = x.op("GatherElements", places, axis=axis)
+        shape = tuple(call.out.shape)
+        return [values.shaped(shape), cast(places, INT32).shaped(shape)]
+
+    return rule
+
+
+def _arg(type: str) -> Rule:
+    def rule(call: Call) -> Value:
+        x = call.x
+        if call.get("dim") is None:
+            return cast(x.shaped((x.tensor.nelms,)).op(type, axis=0, keepdims=0), INT32).shaped(call.shape)
+        return cast(x.op(type, axis=call.axis(), keepdims=int(call.get("keepdim", False))), INT32)
+
+    return rule
+
+
+def _correction(call: Call) -> float:
+    if "correction" in call.arguments:
+        return float(call.get("correction", 1))
+    return float(call.get("unbiased", True))
+
+
+def _moments(call: Call) -> tuple[Value, Value]:
+    x, axes = cast(call.x, device_dtype(call.out.dtype)), call.axes()
+    mean = _reduced("ReduceMean", x, axes, True)
+    centred = x - mean
+    count = prod(x.tensor.shape[axis] for axis in axes)
+    total = _reduced("ReduceSum", centred * centred, axes, True)
+    return total.scaled(1 / max(count - _correction(call), 1e-30)), mean
+
+
+def _var(call: Call) -> Value:
+    return _moments(call)[0].shaped(call.shape)
+
+
+def _std(call: Call) -> Value:
+    return _moments(call)[0].op("Sqrt").shaped(call.shape)
+
+
+def _var_mean(call: Call) -> list[Value]:
+    return [one.shaped(tuple(out.shape)) for one, out in zip(_moments(call), call.outputs, strict=True)]
+
+
+def _std_mean(call: Call) -> list[Value]:
+    variance, mean = _var_mean(call)
+    return [variance.op("Sqrt"), mean]
+
+
+def _aminmax(call: Call) -> list[Value]:
+    x = call.x
+    axes = call.axes()
+    keep = call.get("keepdim", False)
+    return [_reduced(type, x, axes, keep) for type in ("ReduceMin", "ReduceMax")]
+
+
+def _norm(call: Call) -> Value:
+    x, axes, keep = cast(call.x, call.dtype), call.axes(), call.get("keepdim", False)
+    order = call.get("p", call.get("ord", 2))
+    order = 2.0 if order in ("fro", None) else float(order)
+    if order == 2:
+        return _reduced("ReduceSumSquare", x, axes, keep).op("Sqrt")
+    size = x.op("Abs")
+    if order == 1:
+        return _reduced("ReduceSum", size, axes, keep)
+    if np.isinf(order):
+        return _reduced("ReduceMax" if order > 0 else "ReduceMin", size, axes, keep)
+    if order == 0:
+        return _reduced("ReduceSum", cast(cast(x, BOOL), x.tensor.dtype), axes, keep)
+    total = _reduced("ReduceSum", size.op("Pow", x.like(order)), axes, keep)
+    return total.op("Pow", x.like(1 / order))
+
+
+def _logsumexp(call: Call) -> Value:
+    x, axes = cast(call.x, call.dtype), call.axes()
+    high = _reduced("ReduceMax", x, axes, True).op("Detach")
+    total = _reduced("ReduceSum", (x - high).op("Exp"), axes, True).op("Log")
+    return (total + high).shaped(call.shape)
+
+
+def _cumsum(call: Call) -> Value:
+    x = cast(call.x, call.dtype)
+    return x.op("CumSum", call.constant(np.array(call.axis()), np.int32)) if x.tensor.rank else x
+
+
+def _cumprod(call: Call) -> Value:
+    """A product for each element, as these have gradients."""
+    x, axis = cast(call.x, call.dtype), call.axis()
+    if not x.tensor.rank:
+        return x
+    made = [call.sliced(x, [0], [1], [axis])]
+    for place in range(1, x.tensor.shape[axis]):
+        made.append(made[-1] * call.sliced(x, [place], [place + 1], [axis]))
+    return made[0].op("Concat", *made[1:], axis=axis) if len(made) > 1 else made[0]
+
+
+def _topk(call: Call) -> list[Value]:
+    x, axis = call.x, call.axis("dim", -1)
+    largest = int(call.get("largest", True))
+    values, places = x.ops(2, "TopK", call.constant([call["k"]], np.int64), axis=axis, largest=largest, sorted=1)
+    return [values, cast(places, INT32)]
+
+
+def _sort(call: Call) -> list[Value]:
+    x, axis = call.x, call.axis("dim", -1)
+    values, places = x.ops(2, "Sort", axis=axis, descending=int(call.get("descending", False)), stable=1)
+    return [values, cast(places, INT32)]
+
+
+def _median(call: Call) -> Any:
+    x = call.x
+    if "dim" not in call.arguments:
+        flat = x.shaped((x.tensor.nelms,))
+        values, _ = flat.ops(2, "Sort", axis=0, descending=0, stable=1)
+        middle = (x.tensor.nelms - 1) // 2
+        return call.sliced(values, [middle], [middle + 1], [0]).shaped(())
+    axis = call.axis()
+    values, places = x.ops(2, "Sort", axis=axis, descending=0, stable=1)
+    middle = (x.tensor.shape[axis] - 1) // 2
+    shape = tuple(call.out.shape)
+    chosen = [call.sliced(one, [middle], [middle + 1], [axis]).shaped(shape) for one in (values, places)]
+    return [chosen[0], cast(chosen[1], INT32)]
+
+
+def _nansum(call: Call) -> Value:
+    x = cast(call.x, call.dtype)
+    return _reduced("ReduceSum", x.op("IsNaN").op("Where", x.like(0), x), call.axes(), call.get("keepdim", False))
+
+
+def _bucketize(call: Call) -> Value:
+    x, edges = call.value("self"), call.value("boundaries")
+    return cast(cast(x, FLOAT).op("Bucketize", cast(edges, FLOAT), right=int(not call.get("right", False))), INT32)
+
+
+RULES: dict[str, Rule] = {
+    "all": _all,
+    "amax": _reduction("ReduceMax"),
+    "amin": _reduction("ReduceMin"),
+    "aminmax": _aminmax,
+    "any": _any,
+    "argmax": _arg("ArgMax"),
+    "argmin": _arg("ArgMin"),
+    "argsort": lambda call: _sort(call)[1],
+    "bucketize": _bucketize,
+    "count_nonzero": _count_nonzero,
+    "cumprod": _cumprod,
+    "cumsum": _cumsum,
+    "linalg_vector_norm": _norm,
+    "logsumexp": _logsumexp,
+    "max": _extreme("ReduceMax", "ArgMax"),
+    "mean": _reduction("ReduceMean"),
+    "median": _median,
+    "min": _extreme("ReduceMin", "ArgMin"),
+    "nansum": _nansum,
+    "norm": _norm,
+    "prod": _reduction("ReduceProd"),
+    "sort": _sort,
+    "std": _std,
+    "std_mean": _std_mean,
+    "sum": _reduction("ReduceSum"),
+    "topk": _topk,
+    "var": _var,
+    "var_mean": _var_mean,
+}

@@ -1,0 +1,61 @@
+"""Element types on the device: what PyTorch holds in 64 bits or as bfloat16 has 32 bits there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ipu_emu.graph import DType
+from ipu_emu.graph.dtype import dtype_of
+
+__all__ = ["as_numpy", "device_dtype", "host_dtype", "numpy_dtype"]
+
+_NUMPY = {
+    torch.float32: np.float32,
+    torch.float64: np.float32,
+    torch.bfloat16: np.float32,
+    torch.float16: np.float16,
+    torch.int64: np.int32,
+    torch.int32: np.int32,
+    torch.int16: np.int16,
+    torch.int8: np.int8,
+    torch.uint8: np.uint8,
+    torch.bool: np.bool_,
+}
+_TORCH = {np.dtype(v): k for k, v in reversed(_NUMPY.items())} | {
+    np.dtype(np.float32): torch.float32,
+    np.dtype(np.int32): torch.int32,
+}
+
+
+def numpy_dtype(dtype: torch.dtype) -> np.dtype[Any]:
+    """Return the element type on the device as numpy's; raise TypeError for types that it has not."""
+    if dtype not in _NUMPY:
+        raise TypeError(f"{dtype} tensors are not supported on IPUs; use one of {', '.join(map(str, _NUMPY))}")
+    return np.dtype(_NUMPY[dtype])
+
+
+def device_dtype(dtype: torch.dtype) -> DType:
+    """Return the element type on the device."""
+    return dtype_of(numpy_dtype(dtype))
+
+
+def host_dtype(dtype: np.dtype[Any]) -> torch.dtype:
+    """Return PyTorch's name of an element type of the device."""
+    return _TORCH[np.dtype(dtype)]
+
+
+def as_numpy(tensor: torch.Tensor, *, copy: bool = False) -> NDArray[Any]:
+    """Return the elements with the device's type, in C order."""
+    plain = tensor.detach()
+    if plain.dtype is torch.bfloat16:
+        plain = plain.float()
+    array = np.ascontiguousarray(plain.numpy(force=True))
+    wanted = numpy_dtype(tensor.dtype)
+    if array.dtype != wanted:
+        with np.errstate(all="ignore"):
+            return array.astype(wanted).reshape(tuple(tensor.shape))
+    return (array.copy() if copy else array).reshape(tuple(tensor.shape))

@@ -1,0 +1,178 @@
+"""Arguments of a call: the tensors among them, at any depth, and what is constant."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from ipu_emu.poptorch.errors import Error
+
+__all__ = ["Arguments", "ICustomArgParser", "bound", "cleaned", "leaves", "registerCustomArgParser"]
+
+
+class ICustomArgParser:
+    """Takes the tensors out of an object of a type of the program's, and puts others in."""
+
+    def yieldTensors(self, struct: Any) -> Any:
+        """Yield the tensors of ``struct`` in a fixed order."""
+        raise NotImplementedError
+
+    def reconstruct(self, original_structure: Any, tensor_iterator: Any) -> Any:
+        """Return an object like ``original_structure`` with the next tensors of ``tensor_iterator``."""
+        raise NotImplementedError
+
+
+_PARSERS: dict[type, ICustomArgParser] = {}
+
+
+def registerCustomArgParser(arg_type: type, parser: ICustomArgParser) -> None:
+    """Let objects of ``arg_type`` be arguments."""
+    if not isinstance(parser, ICustomArgParser):
+        raise Error("The parser must be an instance of poptorch.ICustomArgParser", "poptorch_py_error")
+    _PARSERS[arg_type] = parser
+
+
+class Arguments:
+    """The arguments of the first call, bound to the parameters of ``forward``."""
+
+    def __init__(self, forward: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        self.signature = inspect.signature(forward)
+        self.positional, self.named = bound(self.signature, args, kwargs)
+
+    def tensors(self) -> list[torch.Tensor]:
+        """Return the tensors in order."""
+        return [leaf for leaf in leaves([self.positional, self.named]) if isinstance(leaf, torch.Tensor)]
+
+    def rebuilt(self, tensors: Sequence[torch.Tensor]) -> tuple[list[Any], dict[str, Any]]:
+        """Return the arguments with other tensors."""
+        source = iter(tensors)
+        return [_filled(one, source) for one in self.positional], {
+            name: _filled(one, source) for name, one in self.named.items()
+        }
+
+    def matching(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
+        """Return the tensors of a later call; raise Error where it differs from the first one."""
+        positional, named = bound(self.signature, args, kwargs)
+        if len(positional) != len(self.positional):
+            raise Error(
+                "Number of positional arguments mismatch: expected "
+                f"{len(self.positional)} arguments but got {len(positional)}."
+            )
+        _match_keys("keyword arguments", self.named, named)
+        found: list[torch.Tensor] = []
+        names = list(self.signature.parameters)
+        for number, (old, new) in enumerate(zip(self.positional, positional, strict=True)):
+            _match(names[number] if number < len(names) else f"args[{number}]", old, new, found)
+        for name, old in self.named.items():
+            _match(name, old, named[name], found)
+        return found
+
+
+def bound(
+    signature: inspect.Signature, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[list[Any], dict[str, Any]]:
+    """Bind a call to a signature, with its defaults; raise what PopTorch raises where it does not fit."""
+    parameters = signature.parameters
+    plain = [p for p in parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    variadic = any(p.kind is p.VAR_POSITIONAL for p in parameters.values())
+    keywords = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    if len(args) > len(plain) and not variadic:
+        raise AssertionError(f"Too many arguments provided: expected {len(plain)}, found {len(args)}")
+    for name in kwargs:
+        if name not in parameters and not keywords:
+            raise AssertionError(f"{name} is not a valid parameter. forward takes {', '.join(parameters)}")
+        if name in [p.name for p in plain[: len(args)]]:
+            raise AssertionError(f"Parameter {name} was passed more than once")
+    for p in [*plain[len(args) :], *(q for q in parameters.values() if q.kind is q.KEYWORD_ONLY)]:
+        if p.name not in kwargs and p.default is p.empty:
+            raise Error(f"Mandatory parameter {p.name} missing", "poptorch_py_error")
+    made = signature.bind(*args, **kwargs)
+    made.apply_defaults()
+    return list(made.args), dict(made.kwargs)
+
+
+def leaves(value: Any) -> Any:
+    """Yield what is in nested tuples, lists and dicts."""
+    if type(value) in _PARSERS:
+        yield from _PARSERS[type(value)].yieldTensors(value)
+    elif isinstance(value, Mapping):
+        for one in value.values():
+            yield from leaves(one)
+    elif isinstance(value, tuple | list):
+        for one in value:
+            yield from leaves(one)
+    else:
+        yield value
+
+
+def _filled(value: Any, source: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return next(source)
+    if type(value) in _PARSERS:
+        return _PARSERS[type(value)].reconstruct(value, source)
+    if isinstance(value, Mapping):
+        made = {key: _filled(one, source) for key, one in value.items()}
+        return made if type(value) is dict else _like(value, made)
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(_filled(one, source) for one in value))
+    if isinstance(value, tuple | list):
+        return type(value)(_filled(one, source) for one in value)
+    return value
+
+
+def _like(value: Any, made: dict[Any, Any]) -> Any:
+    try:
+        return type(value)(**made)
+    except TypeError:
+        return type(value)(made)
+
+
+def _match(name: str, old: Any, new: Any, found: list[torch.Tensor]) -> None:
+    if isinstance(old, torch.Tensor) and isinstance(new, torch.Tensor):
+        if old.dtype != new.dtype:
+            raise Error(f"Data type mismatch for {name}: expected {old.dtype} but got {new.dtype}.")
+        if old.shape != new.shape:
+            raise Error(f"Shape mismatch for {name}: expected {old.shape} but got {new.shape}.")
+        found.append(new)
+        return
+    if type(old) is not type(new):
+        raise Error(f"Type mismatch for {name}: expected {type(old)} but got {type(new)}.")
+    if type(old) in _PARSERS:
+        pairs = zip(leaves(old), leaves(new), strict=True)
+        for number, (a, b) in enumerate(pairs):
+            _match(f"{name}[{number}]", a, b, found)
+    elif isinstance(old, Mapping):
+        _match_keys(name, old, new)
+        for key, one in old.items():
+            _match(f"{name}[{key!r}]", one, new[key], found)
+    elif isinstance(old, tuple | list):
+        if len(old) != len(new):
+            raise Error(f"Length mismatch for {name}: expected {len(old)} but got {len(new)}.")
+        for number, (a, b) in enumerate(zip(old, new, strict=True)):
+            _match(f"{name}[{number}]", a, b, found)
+    elif isinstance(old, int | float | str | bool) and old != new:
+        raise Error(f"Value mismatch for {name}: expected {old} but got {new}.")
+
+
+def _match_keys(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
+    extra, missing = [key for key in new if key not in old], [key for key in old if key not in new]
+    if extra or missing:
+        raise Error(
+            f"Keys mismatch for {name}:"
+            + (f" Unexpected arguments: {', '.join(map(str, extra))}." if extra else "")
+            + (f" Missing arguments: {', '.join(map(str, missing))}." if missing else "")
+        )
+
+
+def cleaned(tensor: torch.Tensor, name: str) -> torch.Tensor:
+    """Return an input as the device takes it: contiguous, detached."""
+    if not tensor.is_contiguous():
+        warnings.warn(f"Input {name} is not contiguous and is copied", stacklevel=4)
+        tensor = tensor.contiguous()
+    if tensor.requires_grad:
+        warnings.warn(f"Input tensor {name} has requires_grad=True and is detached from its graph", stacklevel=4)
+    return tensor.detach()

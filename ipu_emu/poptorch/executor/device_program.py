@@ -1,0 +1,177 @@
+"""Device program: a compiled trace with its engine, weights and optimiser states."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ipu_emu.compiler.optimisers.gradient_clipping import CLIP_SCALE, clip_scale
+from ipu_emu.compiler.optimisers.update_rule import UpdateRule
+from ipu_emu.engine import Engine, Replicas
+from ipu_emu.errors import EmulatorError
+from ipu_emu.graph import Role
+from ipu_emu.hostio.feeds.array_feed import ArrayFeed
+from ipu_emu.hostio.host_weights import HostWeights
+from ipu_emu.poptorch.dtypes import as_numpy
+from ipu_emu.poptorch.errors import Error
+from ipu_emu.poptorch.executor.compiling import Compiled
+from ipu_emu.poptorch.executor.outputs import anchor_array
+from ipu_emu.poptorch.options.options import Options
+from ipu_emu.poptorch.tracing.trace import Trace
+
+__all__ = ["DeviceProgram"]
+
+
+class DeviceProgram:
+    """``load`` attaches to the device; ``run`` runs one step."""
+
+    def __init__(self, trace: Trace, compiled: Compiled, options: Options, rule: UpdateRule | None) -> None:
+        self.trace, self.compiled, self.options, self.rule = trace, compiled, options, rule
+        self.weights = HostWeights(compiled.step.graph, compiled.step.gradients)
+        self.engine: Engine | None = None
+        self.seconds: list[tuple[float, float, float]] = []
+        self._random: tuple[int, int] = (int(options.random_seed or 0), 0)
+
+    # The device
+
+    def load(self) -> None:
+        """Make the engine, with the host's values of weights and states."""
+        o = self.options
+        local, processes = int(o.replication_factor), o.Distributed.numProcesses
+        replicas = Replicas(local=local, offset=o.Distributed.processId * local, total=local * processes)
+        watch = bool(o.Precision.floating_point_exceptions)
+        self.engine = Engine(self.compiled.executable, replicas, watch=watch)
+        self.engine.seed, self.engine.steps = self._random
+        self.weights.load(self.engine)
+        if self.rule is not None:
+            self.set_scalars(self.rule)
+
+    def unload(self) -> None:
+        """Read everything back, and free the device."""
+        if self.engine is not None:
+            self.weights.fetch(self.engine)
+            self._random = (self.engine.seed, self.engine.steps)
+            self.engine.close()
+            self.engine = None
+
+    @property
+    def random_state(self) -> tuple[int, int]:
+        """The seed, and the number of steps since it was set."""
+        return self._random if self.engine is None else (self.engine.seed, self.engine.steps)
+
+    @random_state.setter
+    def random_state(self, state: tuple[int, int]) -> None:
+        self._random = state
+        if self.engine is not None:
+            self.engine.seed, self.engine.steps = state
+
+    # Weights
+
+    def take(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Take the values of parameters and buffers from the host's tensors."""
+        for name, tensor in tensors.items():
+            if name in self.weights.values:
+                self.weights.values[name] = as_numpy(tensor, copy=True)
+
+    def give(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Copy the device's values to the host's tensors."""
+        if self.engine is not None:
+            self.weights.fetch(self.engine)
+        with torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
+            for name, tensor in tensors.items():
+                value = self.weights.values.get(name)
+                if value is not None:
+                    tensor.detach().copy_(torch.from_numpy(np.array(value)).reshape(tensor.shape))
+
+    def upload(self) -> None:
+        """Copy the host's values to the device."""
+        if self.engine is not None:
+            self.weights.load(self.engine)
+
+    def states(self) -> dict[str, NDArray[Any]]:
+        """The optimiser's states by id."""
+        if self.engine is not None:
+            self.weights.fetch(self.engine)
+        graph = self.compiled.step.graph
+        return {n: v for n, v in self.weights.values.items() if graph.tensors[n].role is Role.STATE}
+
+    def set_states(self, states: Mapping[str, Any]) -> None:
+        """Set states that exist; the others keep their values."""
+        if self.engine is not None:
+            self.weights.fetch(self.engine)
+        for name, value in states.items():
+            if name in self.weights.values:
+                self.weights.take(name, np.asarray(value).astype(self.weights.values[name].dtype))
+        self.upload()
+
+    def scalars(self, rule: UpdateRule) -> dict[str, float]:
+        """The values of the optimiser's scalars by id."""
+        step, loss = self.compiled.step, self.trace.loss
+        divisor = step.options.remaining_divisor
+        assert loss is not None
+        values = {rule.loss_scaling_id(step.graph.tensors[loss].dtype): rule.loss_scaling.value}
+        if rule.clips:
+            values[CLIP_SCALE] = clip_scale(rule, divisor=divisor).value
+        for gradient in step.gradients:
+            if gradient.weight:
+                scalars = rule.scalars(gradient.weight, divisor=divisor)
+                values |= {id_: hyper.value for id_, hyper in scalars.items()}
+        return {id_: value for id_, value in values.items() if id_ in step.graph.tensors}
+
+    def set_scalars(self, rule: UpdateRule) -> None:
+        """Use the values of ``rule`` from now on; raise Error where one that is constant differs."""
+        self.rule = rule
+        tensors, data = self.compiled.step.graph.tensors, self.compiled.step.graph.data
+        for id_, value in self.scalars(rule).items():
+            if tensors[id_].role is Role.SCALAR:
+                scaled = self.options.Training.auto_loss_scaling and id_.startswith("lossScaling")
+                if self.engine is not None and id_ in self.engine.executable.graph.tensors and not scaled:
+                    self.engine.write(id_, np.array(value, np.float32))
+            elif id_ in data and np.float32(value) != np.float32(data[id_]):
+                name = id_.partition("___")[0]
+                raise Error(
+                    f"{name} is constant and was {float(data[id_]):g} when the model was compiled; it cannot become "
+                    f"{value:g}. Mark the attribute as variable before the first call",
+                    "popart_exception",
+                )
+
+    # Running
+
+    def run(self, inputs: Sequence[torch.Tensor]) -> dict[str, NDArray[Any]]:
+        """Run one step; return the anchors by id."""
+        assert self.engine is not None
+        executable = self.compiled.executable
+        tensors, step = executable.graph.tensors, executable.step
+        started = time.perf_counter()
+        given = {id_: self._grouped(as_numpy(tensor)) for id_, tensor in zip(self.trace.inputs, inputs, strict=True)}
+        outputs = {id_: anchor_array(step, anchor, tensors[id_]) for id_, anchor in executable.anchors.items()}
+        feed = ArrayFeed(given, outputs)
+        feed.attach(tensors)
+        begun = time.perf_counter()
+        try:
+            self.engine.run(feed)
+        except EmulatorError as error:
+            raise Error(str(error), "poplar_exception") from error
+        self.weights.follow(self.engine)
+        ended = time.perf_counter()
+        self.seconds.append((begun - started, ended - begun, 0.0))
+        del self.seconds[:-100]
+        return outputs
+
+    def _grouped(self, array: NDArray[Any]) -> NDArray[Any]:
+        """Repeat what the replicas of a group share."""
+        size = int(self.options.input_group_size)
+        if size == 1:
+            return array
+        o = self.options
+        groups = int(o.replication_factor) // size
+        blocks = o.batches // groups
+        parts = array.reshape(blocks, groups, -1)
+        orthogonal = o.input_cgt.name == "Orthogonal"
+        repeated = np.tile(parts, (1, size, 1)) if orthogonal else np.repeat(parts, size, axis=1)
+        return np.ascontiguousarray(repeated)

@@ -1,0 +1,648 @@
+"""PoplarExecutor: a module that is traced and compiled at its first call, and runs on emulated IPUs."""
+
+from __future__ import annotations
+
+import copy
+import datetime
+import os
+import pickle
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from ipu_emu.errors import EmulatorError
+from ipu_emu.poptorch.enums import ConnectionType, MeanReductionStrategy, OutputMode
+from ipu_emu.poptorch.errors import Error, refusal
+from ipu_emu.poptorch.executor.arguments import Arguments, cleaned
+from ipu_emu.poptorch.executor.compiling import compile_trace, output_mode
+from ipu_emu.poptorch.executor.cycles import cycles_of
+from ipu_emu.poptorch.executor.device_program import DeviceProgram
+from ipu_emu.poptorch.executor.outputs import as_output, rebuilt
+from ipu_emu.poptorch.executor.wrapped import executor_of, unwrap, wrap
+from ipu_emu.poptorch.optim.optimizers import SGD, Optimizer
+from ipu_emu.poptorch.optim.update_rules import check_optimizer, form_of, rule_of, unexpected_attributes
+from ipu_emu.poptorch.options.options import Options
+from ipu_emu.poptorch.tracing.trace import Trace, trace_module
+
+__all__ = [
+    "PoplarExecutor",
+    "inferenceModel",
+    "load",
+    "registerPostCompileHook",
+    "registerPreCompileHook",
+    "trainingModel",
+]
+
+_VERSION = "3.4.0"
+_FILE = "model.poptorch"
+
+
+class _Hooks(dict[int, Callable[[], None]]):
+    def add(self, hook: Callable[[], None], when: str) -> _Handle:
+        if not callable(hook):
+            raise RuntimeError(f"{when}-compile hook must be callable")
+        number = max(self, default=0) + 1
+        self[number] = hook
+        return _Handle(self, number)
+
+
+class _Handle:
+    """Removes a hook."""
+
+    def __init__(self, hooks: _Hooks, number: int) -> None:
+        self._hooks, self._number = hooks, number
+
+    def remove(self) -> None:
+        self._hooks.pop(self._number, None)
+
+
+_BEFORE, _AFTER = _Hooks(), _Hooks()
+
+
+def registerPreCompileHook(hook: Callable[[], None]) -> _Handle:
+    """Call ``hook`` before every compilation."""
+    return _BEFORE.add(hook, "Pre")
+
+
+def registerPostCompileHook(hook: Callable[[], None]) -> _Handle:
+    """Call ``hook`` after every compilation."""
+    return _AFTER.add(hook, "Post")
+
+
+class PoplarExecutor:
+    """The result of ``trainingModel`` and ``inferenceModel``."""
+
+    def __init__(self, model: Any, options: Options | None, *, training: bool, optimizer: Any = None) -> None:
+        while isinstance(model, PoplarExecutor):
+            model = model.model
+        given = Options() if options is None else options
+        given._freeze()
+        self._options = given.clone()
+        self._training = training
+        self._user_model = model
+        self._optimizer = optimizer
+        self._arguments: Arguments | None = None
+        self._program: DeviceProgram | None = None
+        self._dirty = False
+        self._updates = 0
+        self._seen_updates = 0
+        self._host_buffers_stale = False
+        self._scalars_stale = False
+        self._anchored: dict[str, torch.Tensor] = {}
+        self._compile_seconds: float | None = None
+        self._warned: set[str] = set()
+        self._check_options()
+        if training:
+            self._set_up_training()
+        self._model = copy.copy(model)
+        if training:
+            self._model.__dict__.pop("_poptorch_executor", None)
+            wrap(model, self)
+        self._options._freeze()
+
+    def _check_options(self) -> None:
+        o = self._options
+        if self._training:
+            return
+        if o.Training.gradient_accumulation != 1:
+            more = ""
+            if o._execution_strategy.pipelined:
+                more = " Use poptorch.Options().deviceIterations to process multiple batches in a pipeline."
+            raise Error(
+                "You must set poptorch.Options().Training.gradientAccumulation to 1 or leave it as its default value "
+                "(1) when running a poptorch.inferenceModel()." + more,
+                "poptorch_py_error",
+            )
+
+    def _set_up_training(self) -> None:
+        if self._optimizer is None:
+            self._optimizer = SGD(self._user_model.parameters(), lr=0.01)
+        check_optimizer(self._optimizer)
+        self._form = form_of(self._optimizer)
+        self._known_attributes = set(unexpected_attributes(self._optimizer))
+        half = getattr(self._optimizer, "accum_type", None) is torch.float16
+        if half and not getattr(self._optimizer, "use_combined_accum", False):
+            self._options._unfreeze()
+            self._options.Training.setMeanAccumulationAndReplicationReductionStrategy(MeanReductionStrategy.Running)
+
+    # Attributes
+
+    @property
+    def model(self) -> Any:
+        """The module: the user's own for training, a shallow copy for inference."""
+        return self._user_model if self._training else self._model
+
+    @property
+    def options(self) -> Options:
+        """The frozen options."""
+        return self._options
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or "_user_model" not in self.__dict__:
+            raise AttributeError(name)
+        return getattr(self.model, name)
+
+    def train(self, mode: bool = True) -> Any:
+        """Set the module to training mode."""
+        return self.model.train(mode)
+
+    def eval(self) -> Any:
+        """Set the module to evaluation mode."""
+        return self.model.eval()
+
+    def __repr__(self) -> str:
+        return repr(self.model)
+
+    # Compiling
+
+    def _trace(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Trace, Arguments]:
+        module = self._model
+        arguments = Arguments(type(module).forward.__get__(module), args, kwargs)
+        tensors = [self._first_micro_batch(one) for one in arguments.tensors()]
+
+        def call(shadows: Sequence[torch.Tensor]) -> Any:
+            positional, named = arguments.rebuilt(shadows)
+            return module(*positional, **named)
+
+        for hook in _BEFORE.values():
+            hook()
+        try:
+            trace = trace_module(module, tensors, call, training=self._training)
+        finally:
+            for hook in _AFTER.values():
+                hook()
+        return trace, arguments
+
+    def _first_micro_batch(self, tensor: torch.Tensor) -> torch.Tensor:
+        batches = self._options.batches
+        if not tensor.dim():
+            if batches != 1:
+                raise AssertionError(
+                    f"Invalid batch dimension: a 0-dimensional input needs one micro-batch per call, not {batches}"
+                )
+            return tensor
+        if tensor.shape[0] % batches:
+            o = self._options
+            raise AssertionError(
+                f"Invalid batch dimension: In the input {tuple(tensor.shape)}, the batch dimension "
+                f"({tensor.shape[0]}) must be a multiple of Options.deviceIterations({o.device_iterations}) * "
+                f"(Options.replicationFactor({o.replication_factor}) / inputGroupSize({o.input_group_size})) * "
+                f"Options.Training.gradientAccumulation({o.Training.gradient_accumulation}) = {batches} because it "
+                "is used to calculate the size of the micro-batch that the model sees"
+            )
+        return tensor[: tensor.shape[0] // batches]
+
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """Trace and compile the module for arguments like these."""
+        if self._program is not None:
+            warnings.warn("Call to compile() ignored: the model is already compiled", stacklevel=2)
+            return
+        self._compile(args, kwargs)
+
+    def _compile(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        started = time.perf_counter()
+        other = executor_of(self._user_model)
+        if other is not None and other is not self:
+            other.copyWeightsToHostIfNeeded()
+        trace, self._arguments = self._trace(args, kwargs)
+        self._check_buffers(trace)
+        self._finish(trace)
+        self._compile_seconds = time.perf_counter() - started
+
+    def _finish(self, trace: Trace) -> None:
+        rule = self._rule(trace) if self._training else None
+        for long, mode, _ in self._options.anchored_tensors.values():
+            if self._training and mode is None and output_mode(self._options, training=True) is OutputMode.Default:
+                raise Error(f"No output mode for {long}")
+        compiled = compile_trace(trace, self._options, rule)
+        self._program = DeviceProgram(trace, compiled, self._options, rule)
+        if isinstance(self._optimizer, Optimizer):
+            self._optimizer._state_source = None if self._offline else self._optimizer_values
+        if other := (executor_of(self._user_model) if not self._training else None):
+            self._seen_updates = other._updates
+
+    def _check_buffers(self, trace: Trace) -> None:
+        replicas = self._options.replication_factor * self._options.Distributed.numProcesses
+        norms = {
+            f"{path}.{name}".lstrip(".")
+            for path, one in self._model.named_modules()
+            if isinstance(one, torch.nn.modules.batchnorm._NormBase)
+            for name in one._buffers
+        }
+        changed = [name for name in trace.changed_buffers if name not in norms]
+        if changed and replicas > 1 and self._options.broadcast_buffers:
+            raise Error(
+                "PopTorch does not support broadcasting buffers. If your model is able to tolerate buffers becoming "
+                "out of sync between replicas, you can disable buffer broadcasting using "
+                "poptorch.Options.broadcastBuffers(False)."
+            )
+
+    def _rule(self, trace: Trace) -> Any:
+        tensors = self._tensors()
+        names = {
+            id(tensors[name]): name for name, grad in trace.parameters.items() if grad and self._is_read(trace, name)
+        }
+        variable = bool(self._options.Training.auto_loss_scaling)
+        return rule_of(self._optimizer, names, loss_scaling_variable=variable)
+
+    @staticmethod
+    def _is_read(trace: Trace, name: str) -> bool:
+        return any(name in op.inputs for op in trace.graph.ops)
+
+    def _tensors(self) -> dict[str, torch.Tensor]:
+        """The parameters and buffers of the module by name."""
+        module = self._model
+        found = dict(module.named_parameters(remove_duplicate=False))
+        return found | dict(module.named_buffers(remove_duplicate=False))
+
+    def isCompiled(self) -> bool:
+        """Whether the module has been compiled."""
+        return self._program is not None
+
+    def compilationTime(self) -> datetime.timedelta:
+        """Return how long tracing and compiling took."""
+        if self._compile_seconds is None:
+            raise Error("Please compile the model before obtaining compilation time.")
+        return datetime.timedelta(seconds=self._compile_seconds)
+
+    # Running
+
+    @property
+    def _offline(self) -> bool:
+        return bool(self._options.connection_type is ConnectionType.Never)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run one step: D weight updates, or D inferences."""
+        if self._offline:
+            raise AssertionError(
+                "Trying to run a model on an offline device (ConnectionType.Never): use Options.connectionType to "
+                "attach to a device"
+            )
+        if self._program is None:
+            self._compile(args, kwargs)
+        assert self._program is not None
+        assert self._arguments is not None
+        self._match_batch(args, kwargs)
+        if self._program.engine is None:
+            self._attach()
+        self._refresh()
+        tensors = self._given
+        outputs = self._program.run([cleaned(one, f"{number}") for number, one in enumerate(tensors)])
+        if self._training:
+            self._dirty = True
+            self._updates += 1
+        elif self._program.trace.changed_buffers:
+            self._host_buffers_stale = True
+        return self._returned(outputs, tensors)
+
+    def _match_batch(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        assert self._arguments is not None
+        self._given = self._arguments.matching(args, kwargs)
+
+    def _returned(self, outputs: Mapping[str, Any], tensors: Sequence[torch.Tensor]) -> Any:
+        assert self._program is not None
+        trace = self._program.trace
+        for number, id_ in trace.changed_inputs.items():
+            source = torch.from_numpy(np.asarray(outputs[id_])).reshape(-1)
+            if source.numel() == tensors[number].numel():
+                with torch.no_grad():
+                    tensors[number].copy_(source.reshape(tensors[number].shape))
+        leaves = []
+        for one in trace.outputs:
+            if isinstance(one, str):
+                leaves.append(as_output(outputs[one].copy()))
+            else:
+                if isinstance(one, torch.Tensor):
+                    warnings.warn("A tensor of the host is returned as it is, without a batch", stacklevel=3)
+                leaves.append(one)
+        for short, (long, _, _) in self._options.anchored_tensors.items():
+            if long in outputs:
+                self._anchored[short] = torch.from_numpy(outputs[long].copy())
+        return rebuilt(trace.structure, leaves)
+
+    def _refresh(self) -> None:
+        """Give the device what has changed on the host since the last step."""
+        assert self._program is not None
+        if self._training:
+            if isinstance(self._optimizer, Optimizer) and self._optimizer._uploads:
+                self._optimizer._uploads = False
+                self._program.set_states(self._optimizer._ipu_state or {})
+            return
+        other = executor_of(self._user_model)
+        if other is not None and other._updates != self._seen_updates:
+            other.copyWeightsToHostIfNeeded()
+            self._seen_updates = other._updates
+            self._program.take(self._tensors())
+            self._program.upload()
+
+    # The device
+
+    def isAttachedToDevice(self) -> bool:
+        """Whether the executable is on a device."""
+        return self._program is not None and self._program.engine is not None
+
+    def _attach(self) -> None:
+        assert self._program is not None
+        self._program.take(self._tensors())
+        try:
+            self._program.load()
+        except EmulatorError as error:
+            raise Error(str(error), "poplar_exception") from error
+
+    def attachToDevice(self) -> None:
+        """Attach to a device again, with the host's weights."""
+        if self._program is None:
+            raise Error("Model has not been compiled or has been destroyed.")
+        if self._program.engine is not None:
+            raise Error("Device is already attached")
+        self._attach()
+
+    def detachFromDevice(self) -> None:
+        """Read weights and states back, and free the device."""
+        if self._program is None:
+            raise Error("Model has not been compiled or has been destroyed.")
+        if self._program.engine is None:
+            raise Error("Device is not attached")
+        if self._training or self._host_buffers_stale:
+            self._fetch()
+        self._program.unload()
+
+    def destroy(self) -> None:
+        """Read everything back, free the device, and unwrap the module."""
+        if self._program is not None:
+            if self._program.engine is not None:
+                if self._dirty:
+                    self._fetch()
+                if isinstance(self._optimizer, Optimizer):
+                    self._optimizer._fetch()
+                    self._optimizer._state_source = None
+                self._program.unload()
+            self._program, self._arguments = None, None
+        self._dirty = False
+        if self._training:
+            unwrap(self._user_model)
+
+    def __del__(self) -> None:
+        program = self.__dict__.get("_program")
+        if program is not None and program.engine is not None:
+            program.engine.close()
+
+    # Weights
+
+    def _weights_are_read(self) -> None:
+        if self._dirty:
+            self.copyWeightsToHostIfNeeded()
+
+    def _fetch(self) -> None:
+        assert self._program is not None
+        self._dirty = False  # before tensors are read, which would fetch again
+        self._host_buffers_stale = False
+        self._program.give(self._tensors())
+
+    def _compiled_program(self) -> DeviceProgram:
+        if self._program is None:
+            raise Error("Model has not been compiled or has been destroyed.")
+        return self._program
+
+    def copyWeightsToHost(self) -> None:
+        """Copy the device's weights to the module."""
+        if self._compiled_program().engine is not None:
+            self._fetch()
+
+    def copyWeightsToHostIfNeeded(self) -> bool:
+        """Copy the device's weights to the module if they were trained since; say whether they were."""
+        if not self._dirty or self._program is None or self._program.engine is None:
+            return False
+        self._fetch()
+        return True
+
+    def copyWeightsToDevice(self) -> None:
+        """Copy the module's weights to the device, over those that are there."""
+        program = self._compiled_program()
+        if program.engine is not None:
+            program.weights.fetch(program.engine)
+        self._dirty = False
+        program.take(self._tensors())
+        program.upload()
+        if self._training:
+            self._updates += 1
+
+    def copyNamedBuffersToDevice(self) -> None:
+        """Copy the buffers that ``updatableNamedBuffers`` names to the device."""
+        names = self._options.updatable_named_buffers
+        if not names:
+            raise Error("No named buffers marked as updatable via updatableNamedBuffers option")
+        program = self._compiled_program()
+        if program.engine is not None:
+            program.weights.fetch(program.engine)
+        program.take({name: one for name, one in self._tensors().items() if name in names})
+        program.upload()
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> Any:
+        """Load parameters and buffers into the module, and onto the device if it is attached."""
+        self._weights_are_read()
+        made = self.model.load_state_dict(state_dict, strict=strict)
+        if self.isAttachedToDevice():
+            self.copyWeightsToDevice()
+        return made
+
+    # The optimiser
+
+    def setOptimizer(self, optimizer: Any) -> None:
+        """Use the values of this optimiser from the next step on."""
+        check_optimizer(optimizer)
+        if self._program is not None and form_of(optimizer) != self._form:
+            raise ValueError(
+                f"The optimizer is {form_of(optimizer)} and the one that was compiled {self._form}: type and "
+                "accumulator types cannot change, as the executable is already compiled."
+            )
+        self._form = form_of(optimizer)
+        self._warn_of_attributes(optimizer)
+        is_new = optimizer is not self._optimizer
+        self._optimizer = optimizer
+        if self._program is None:
+            return
+        self._program.set_scalars(self._rule(self._program.trace))
+        if isinstance(optimizer, Optimizer):
+            optimizer._state_source = self._optimizer_values
+            if is_new and optimizer._ipu_state is not None:
+                optimizer._uploads = True
+
+    def _warn_of_attributes(self, optimizer: Any) -> None:
+        extra = [one for one in unexpected_attributes(optimizer) if one not in self._known_attributes]
+        if not extra or self._options.relax_optimizer_checks:
+            return
+        text = f"Ignoring unexpected group 0 attribute in {type(optimizer).__name__} optimizer: {extra}"
+        if text not in self._warned:
+            self._warned.add(text)
+            warnings.warn(text, stacklevel=3)
+
+    def _optimizer_values(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        program = self._compiled_program()
+        states = {name: torch.from_numpy(np.array(value)) for name, value in program.states().items()}
+        assert program.rule is not None
+        params = {}
+        for id_, value in program.scalars(program.rule).items():
+            params[id_] = torch.tensor(value, dtype=torch.float32)
+        return states, params
+
+    # Files
+
+    def save(self, filename: str, export_model: bool = True, save_rng_state: bool = True) -> None:
+        """Write the executable; with ``export_model`` also the module and the optimiser."""
+        if self._program is None:
+            raise Error("Model has not been compiled or has been destroyed.")
+        self._weights_are_read()
+        path = os.path.join(filename, _FILE) if os.path.isdir(filename) else filename
+        os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+        content = {
+            "version": _VERSION,
+            "training": self._training,
+            "options": self._options,
+            "trace": self._program.trace,
+            "arguments": (self._arguments.positional, self._arguments.named) if self._arguments else None,
+            "random": self._program.random_state if save_rng_state else None,
+            "model": self._plain_model() if export_model else None,
+            "optimizer": self._optimizer if export_model else None,
+        }
+        with open(path, "wb") as file:
+            pickle.dump(content, file)
+
+    def _plain_model(self) -> Any:
+        """The module as its own class, with plain tensors."""
+        return copy.deepcopy(self._model)
+
+    def compileAndExport(self, filename: str, *args: Any, export_model: bool = True, **kwargs: Any) -> None:
+        """Compile, and write the executable."""
+        self._compile(args, kwargs)
+        self.save(filename, export_model)
+
+    def loadExecutable(self, filename: str) -> None:
+        """Take the compiled program from a file instead of compiling."""
+        content = _read(filename)
+        self._restore(content)
+
+    def _restore(self, content: Mapping[str, Any]) -> None:
+        arguments = content["arguments"]
+        self._arguments = Arguments(type(self._model).forward.__get__(self._model), *arguments)
+        trace = content["trace"]
+        tensors = self._tensors()
+        trace.graph.data |= {n: t.detach().cpu().numpy() for n, t in tensors.items() if n in trace.graph.tensors}
+        self._finish(trace)
+        assert self._program is not None
+        if content["random"] is not None:
+            self._program.random_state = content["random"]
+
+    # Questions
+
+    @property
+    def rng_state(self) -> list[int]:
+        """The seed and the state of the random numbers."""
+        seed, steps = self._compiled_program().random_state
+        return [seed, steps]
+
+    @rng_state.setter
+    def rng_state(self, state: Sequence[int]) -> None:
+        self._compiled_program().random_state = (int(state[0]), int(state[1]) if len(state) > 1 else 0)
+
+    def getTensorNames(self) -> list[str]:
+        """Return the ids of all tensors of a step."""
+        if self._program is None:
+            raise AssertionError("The model must be compiled before its tensor names can be listed")
+        return list(self._program.compiled.step.graph.tensors)
+
+    def getAnchoredTensor(self, short_name: str) -> torch.Tensor:
+        """Return the last value of a tensor that ``Options.anchorTensor`` named."""
+        if short_name not in self._anchored:
+            raise AssertionError(f"No tensor with name {short_name} found.")
+        return self._anchored[short_name]
+
+    def getPerfCounters(self) -> dict[str, list[list[float]]]:
+        """Return the seconds at which inputs and outputs were copied, for each tensor."""
+        if self._program is None:
+            return {name: [[]] for name in ("input", "input_complete", "output", "output_complete")}
+        before, run = ([one[k] for one in self._program.seconds] for k in (0, 1))
+        inputs = max(len(self._program.trace.inputs), 1)
+        outputs = max(len(self._program.trace.outputs), 1)
+        begin = [0.0] * len(before)
+        done = [a + b for a, b in zip(before, run, strict=True)]
+        return {
+            "input": [begin] * inputs,
+            "input_complete": [before] * inputs,
+            "output": [done] * outputs,
+            "output_complete": [done] * outputs,
+        }
+
+    def _latency(self, *parts: int) -> tuple[float, float, float]:
+        found = [] if self._program is None or self._options.enable_synthetic_data else self._program.seconds
+        values = [sum(one[k] for k in parts) for one in found]
+        return (min(values), max(values), sum(values) / len(values)) if values else (0.0, 0.0, 0.0)
+
+    def getLatency(self) -> tuple[float, float, float]:
+        """Return the least, largest and average seconds of a step, measured on the host."""
+        return self._latency(0, 1, 2)
+
+    def getHostIpuLatency(self) -> tuple[float, float, float]:
+        """As ``getLatency``, for the inputs."""
+        return self._latency(0)
+
+    def getComputeLatency(self) -> tuple[float, float, float]:
+        """As ``getLatency``, for the device."""
+        return self._latency(1)
+
+    def getIpuHostLatency(self) -> tuple[float, float, float]:
+        """As ``getLatency``, for the outputs."""
+        return self._latency(2)
+
+    def cycleCount(self) -> int:
+        """Return the modelled cycles of a step."""
+        if not self._options.log_cycle_count:
+            raise Error("Cycle count logging is disabled. Please set option logCycleCount to True to enable.")
+        return cycles_of(self._compiled_program())
+
+
+def trainingModel(model: Any, options: Options | None = None, optimizer: Any = None) -> PoplarExecutor:
+    """Return ``model``, whose forward computes a loss, as one that trains on emulated IPUs."""
+    return PoplarExecutor(model, options, training=True, optimizer=optimizer)
+
+
+def inferenceModel(model: Any, options: Options | None = None) -> PoplarExecutor:
+    """Return ``model`` as one that runs on emulated IPUs."""
+    return PoplarExecutor(model, options, training=False)
+
+
+def _read(filename: str) -> dict[str, Any]:
+    path = os.path.join(filename, _FILE) if os.path.isdir(filename) else filename
+    try:
+        with open(path, "rb") as file:
+            content = pickle.load(file)
+        if not isinstance(content, dict) or "trace" not in content:
+            raise refusal("it has no program")
+    except (OSError, pickle.UnpicklingError, EOFError, AttributeError, Error, ValueError, KeyError) as error:
+        raise Error(f"Invalid file {filename}: {error}") from None
+    if content["version"] != _VERSION:
+        raise AssertionError(
+            f"Invalid file {filename}: PopTorch version mismatch: file {content['version']}, this is {_VERSION}"
+        )
+    return content
+
+
+def load(filename: str, edit_opts_fn: Callable[[Options], None] | None = None) -> PoplarExecutor:
+    """Return the module in a file, wrapped, with its program; loaded wrappers are not linked to others."""
+    content = _read(filename)
+    if content["model"] is None:
+        raise AssertionError(
+            f"{filename} is a valid PopTorch file but was created with 'export_model=False', which means you need to "
+            "re-create the model using inferenceModel or trainingModel, and then call loadExecutable"
+        )
+    options = content["options"].clone()
+    options.connectionType(ConnectionType.Always)
+    if edit_opts_fn is not None:
+        edit_opts_fn(options)
+    made = PoplarExecutor(content["model"], options, training=content["training"], optimizer=content["optimizer"])
+    made._restore(content)
+    return made

@@ -1,0 +1,140 @@
+"""Wrapped modules: a module whose trained weights are on the device until something reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+__all__ = ["executor_of", "unwrap", "wrap"]
+
+_LINK = "_poptorch_executor"
+_READS = frozenset(("forward", "_parameters", "_buffers", "_modules"))
+
+
+def _sync(owner: Any) -> None:
+    executor = object.__getattribute__(owner, "__dict__").get(_LINK)
+    if executor is not None:
+        executor._weights_are_read()
+
+
+def executor_of(module: Any) -> Any:
+    """Return the training executor that a module was wrapped for, if any."""
+    return module.__dict__.get(_LINK)
+
+
+class _LazyTensor:
+    """Mix-in of tensors whose use fetches trained weights first."""
+
+    def __getattribute__(self, name: str) -> Any:
+        if not name.startswith("__"):
+            _sync(self)
+        return super().__getattribute__(name)
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        for one in args:
+            if isinstance(one, _LazyTensor):
+                _sync(one)
+        with torch._C.DisableTorchFunctionSubclass():
+            return func(*args, **(kwargs or {}))
+
+    def __deepcopy__(self, memory: dict[int, Any]) -> Any:
+        made = _plain(self)
+        memory[id(self)] = made
+        return made
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return _plain(self).__reduce_ex__(protocol)
+
+
+def _plain(tensor: Any) -> torch.Tensor:
+    _sync(tensor)
+    with torch._C.DisableTorchFunctionSubclass():
+        copy = tensor.detach().clone().as_subclass(torch.Tensor)
+        if isinstance(tensor, torch.nn.Parameter):
+            return torch.nn.Parameter(copy, requires_grad=tensor.requires_grad)
+        return copy
+
+
+class PoptorchParameter(_LazyTensor, torch.nn.Parameter):
+    """A parameter of a wrapped module."""
+
+
+class PoptorchBuffer(_LazyTensor, torch.Tensor):
+    """A buffer of a wrapped module."""
+
+
+def _subclass(kind: type) -> type:
+    original: Any = kind
+
+    def getattribute(self: Any, name: str) -> Any:
+        if name in _READS:
+            _sync(self)
+        return original.__getattribute__(self, name)
+
+    def needed(self: Any) -> bool:
+        executor = self.__dict__.get(_LINK)
+        return bool(executor.copyWeightsToHostIfNeeded()) if executor is not None else False
+
+    def destroy(self: Any) -> None:
+        executor = self.__dict__.get(_LINK)
+        if executor is not None:
+            executor.destroy()
+
+    def state(self: Any) -> dict[str, Any]:
+        _sync(self)
+        return {name: value for name, value in self.__dict__.items() if name != _LINK}
+
+    def reduce(self: Any, protocol: Any) -> Any:
+        made = original.__new__(original)
+        made.__dict__.update(state(self))
+        return made.__reduce_ex__(protocol)
+
+    def state_dict(self: Any, *args: Any, **kwargs: Any) -> Any:
+        found = original.state_dict(self, *args, **kwargs)
+        for name, value in found.items():
+            if isinstance(value, _LazyTensor):
+                found[name] = value.detach().as_subclass(torch.Tensor)
+        return found
+
+    members: dict[str, Callable[..., Any]] = {
+        "__getattribute__": getattribute,
+        "__reduce_ex__": reduce,
+        "copyWeightsToHostIfNeeded": needed,
+        "destroy": destroy,
+        "state_dict": state_dict,
+    }
+    return type(f"Poptorch{kind.__name__}", (kind,), dict(members) | {"_poptorch_original": kind})
+
+
+def wrap(module: Any, executor: Any) -> None:
+    """Turn ``module``, its parameters and its buffers into ones that fetch trained weights when they are read."""
+    if hasattr(type(module), "_poptorch_original"):
+        raise RuntimeError(
+            "Model has already been wrapped in 'poptorch.trainingModel'. Call model.destroy() on the model to unwrap "
+            "before wrapping again."
+        )
+    for tensor in [*module.parameters(), *module.buffers()]:
+        kind = PoptorchParameter if isinstance(tensor, torch.nn.Parameter) else PoptorchBuffer
+        if type(tensor) in (torch.nn.Parameter, torch.Tensor):
+            tensor.__class__ = kind
+        tensor.__dict__[_LINK] = executor
+    module.__class__ = _subclass(type(module))
+    module.__dict__[_LINK] = executor
+
+
+def unwrap(module: Any) -> None:
+    """Undo ``wrap``."""
+    original = getattr(type(module), "_poptorch_original", None)
+    if original is None:
+        return
+    module.__dict__.pop(_LINK, None)
+    module.__class__ = original
+    for tensor in [*module.parameters(), *module.buffers()]:
+        tensor.__dict__.pop(_LINK, None)
+        if type(tensor) is PoptorchParameter:
+            tensor.__class__ = torch.nn.Parameter
+        elif type(tensor) is PoptorchBuffer:
+            tensor.__class__ = torch.Tensor

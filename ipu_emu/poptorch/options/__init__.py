@@ -1,0 +1,1 @@
+"""options: poptorch.Options with all of its categories."""

@@ -1,0 +1,143 @@
+"""Categories of options: training, precision, tracing, and the processes of a job."""
+
+from __future__ import annotations
+
+import os
+import warnings
+
+import torch
+
+from ipu_emu.poptorch.enums import MeanReductionStrategy, ReductionType
+from ipu_emu.poptorch.options.option_group import OptionGroup, checked
+
+__all__ = ["_DistributedOptions", "_JitOptions", "_PrecisionOptions", "_TrainingOptions"]
+
+
+class _TrainingOptions(OptionGroup):
+    """``options.Training``."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            gradient_accumulation=1,
+            accumulation_and_replication_reduction_type=ReductionType.Mean,
+            meanAccumulationAndReplicationReductionStrategy=MeanReductionStrategy.Post,
+            auto_loss_scaling=False,
+            convolution_dithering=False,
+        )
+
+    def gradientAccumulation(self, gradient_accumulation: int) -> _TrainingOptions:
+        """Update the weights after this many micro-batches."""
+        _positive("gradient_accumulation", gradient_accumulation)
+        return self.set(gradient_accumulation=gradient_accumulation)
+
+    def accumulationAndReplicationReductionType(self, reduction_type: ReductionType) -> _TrainingOptions:
+        """Combine gradients by their sum or their mean."""
+        if not isinstance(reduction_type, ReductionType):
+            raise AssertionError(f"Unexpected type {type(reduction_type)}. Expected {ReductionType}")
+        if reduction_type is ReductionType.NoReduction:
+            raise ValueError("The reduction type must be ReductionType.Mean or ReductionType.Sum")
+        return self.set(accumulation_and_replication_reduction_type=reduction_type)
+
+    def setMeanAccumulationAndReplicationReductionStrategy(self, strategy: MeanReductionStrategy) -> _TrainingOptions:
+        """Divide a mean at the end, or keep a running mean."""
+        if not isinstance(strategy, MeanReductionStrategy):
+            raise AssertionError(f"Unexpected type {type(strategy)}. Expected {MeanReductionStrategy}")
+        return self.set(meanAccumulationAndReplicationReductionStrategy=strategy)
+
+    def setAutomaticLossScaling(self, enabled: bool) -> _TrainingOptions:
+        """Change the loss scaling by the sizes of the gradients."""
+        return self.set(auto_loss_scaling=bool(enabled))
+
+    def setConvolutionDithering(self, enabled: bool) -> _TrainingOptions:
+        """Accepted; it concerns the tiles of an IPU alone."""
+        return self.set(convolution_dithering=bool(enabled))
+
+
+class _PrecisionOptions(OptionGroup):
+    """``options.Precision``."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            floating_point_exceptions=False, stochastic_rounding=False, partials_type=None, norm_stable=False
+        )
+
+    def enableFloatingPointExceptions(self, enabled: bool) -> _PrecisionOptions:
+        """Raise an error where an op makes an infinity or NaN."""
+        return self.set(floating_point_exceptions=checked("floating_point_exceptions", enabled, bool))
+
+    def enableStochasticRounding(self, enabled: bool) -> _PrecisionOptions:
+        """Round half results by random numbers."""
+        return self.set(stochastic_rounding=checked("stochastic_rounding", enabled, bool))
+
+    def setPartialsType(self, dtype: torch.dtype) -> _PrecisionOptions:
+        """Accept the type of partial sums, which are computed in float32 in any case."""
+        if dtype not in (torch.float, torch.half):
+            raise ValueError("setPartialsType must be called with torch.float or torch.half")
+        self.checkIsFrozen()
+        self._values["partials_type"] = dtype
+        return self
+
+    def halfFloatCasting(self, behaviour: object) -> _PrecisionOptions:
+        """Do nothing: types are promoted as in PyTorch."""
+        warnings.warn("halfFloatCasting is deprecated and has no effect", stacklevel=2)
+        return self
+
+    def runningStatisticsAlwaysFloat(self, enabled: bool) -> _PrecisionOptions:
+        """Do nothing: running statistics have the type that the module gives them."""
+        warnings.warn("runningStatisticsAlwaysFloat is deprecated and has no effect", stacklevel=2)
+        return self
+
+
+class _JitOptions(OptionGroup):
+    """``options.Jit``: deprecated."""
+
+    def __init__(self) -> None:
+        super().__init__(trace_model=False)
+
+    def traceModel(self, enabled: bool) -> _JitOptions:
+        """Refuse the old tracing."""
+        if enabled:
+            raise ValueError("Jit.traceModel(True) is no longer supported: models are traced by the dispatcher")
+        warnings.warn("Jit.traceModel(False) is deprecated and has no effect", stacklevel=2)
+        return self
+
+
+class _DistributedOptions(OptionGroup):
+    """``options.Distributed``: this process among those of a job."""
+
+    def __init__(self) -> None:
+        super().__init__(num_distributed_processes=1, distributed_process_id=0)
+        self.setEnvVarNames("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK")
+
+    def disable(self) -> _DistributedOptions:
+        """Run as the only process, whatever the environment says."""
+        return self.set(num_distributed_processes=1, distributed_process_id=0)
+
+    def configureProcessId(self, process_id: int, num_processes: int) -> _DistributedOptions:
+        """Say which of how many processes this is."""
+        if not 0 <= process_id < num_processes:
+            raise AssertionError(
+                f"process_id {process_id} must be at least 0 and below num_processes {num_processes}"
+            )
+        return self.set(num_distributed_processes=num_processes, distributed_process_id=process_id)
+
+    def setEnvVarNames(self, var_num_processes: str, var_process_id: str) -> _DistributedOptions:
+        """Read both numbers from these environment variables, where they are set."""
+        count, number = (os.environ.get(name) for name in (var_num_processes, var_process_id))
+        if count is not None and number is not None:
+            return self.configureProcessId(int(number), int(count))
+        return self
+
+    @property
+    def processId(self) -> int:
+        return int(self._values["distributed_process_id"])
+
+    @property
+    def numProcesses(self) -> int:
+        return int(self._values["num_distributed_processes"])
+
+
+def _positive(name: str, value: int) -> None:
+    checked(name, value, int)
+    if value < 1:
+        raise ValueError(f"{name} must be at least 1, found {value}")

@@ -1,0 +1,340 @@
+"""Options: how a model is compiled and run."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+from typing import Any
+
+import torch
+
+from ipu_emu.poptorch import enums
+from ipu_emu.poptorch.enums import CommGroupType, ConnectionType, OutputMode, SyncPattern
+from ipu_emu.poptorch.errors import ConfigFileError
+from ipu_emu.poptorch.options.categories import (
+    _DistributedOptions,
+    _JitOptions,
+    _PrecisionOptions,
+    _TrainingOptions,
+)
+from ipu_emu.poptorch.options.option_group import OptionGroup, checked
+from ipu_emu.poptorch.options.popart_options import _PopartOptions
+from ipu_emu.poptorch.options.strategies import PipelinedExecution, Stage, Strategy
+from ipu_emu.poptorch.options.tensor_locations import TensorLocationSettings, _TensorLocationOptions
+
+__all__ = ["Options"]
+
+
+class Options(OptionGroup):
+    """All options; setters return the options, so that they can be chained."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            device_iterations=1,
+            replication_factor=1,
+            input_group_size=1,
+            input_cgt=CommGroupType.Consecutive,
+            output_mode=OutputMode.Default,
+            output_return_period=1,
+            anchored_tensors={},
+            auto_round_num_ipus=False,
+            available_memory_proportion={},
+            random_seed=None,
+            executable_cache=None,
+            use_model=None,
+            ipu_id=None,
+            ipu_version=2,
+            connection_type=ConnectionType.Always,
+            sync_pattern=SyncPattern.Full,
+            broadcast_buffers=True,
+            enable_synthetic_data=False,
+            log_cycle_count=False,
+            profile_dir=None,
+            stable_norm=False,
+            model_name=None,
+            log_dir=".",
+            max_repeat_logs=4,
+            module_namescope_enabled=True,
+            updatable_named_buffers=[],
+            show_compilation_progress_bar=True,
+            relax_optimizer_checks=False,
+        )
+        self._execution_strategy: Strategy = PipelinedExecution()
+        self._training, self._precision = _TrainingOptions(), _PrecisionOptions()
+        self._jit, self._distributed = _JitOptions(), _DistributedOptions()
+        self._tensor_locations, self._popart = _TensorLocationOptions(), _PopartOptions()
+        folder = os.environ.get("POPTORCH_CACHE_DIR")
+        if folder:
+            self.enableExecutableCaching(folder)
+        defaults = os.environ.get("POPTORCH_DEFAULT_OPTIONS")
+        if defaults:
+            self.from_json(defaults)
+
+    # Categories
+
+    @property
+    def Training(self) -> _TrainingOptions:
+        return self._training
+
+    @property
+    def Precision(self) -> _PrecisionOptions:
+        return self._precision
+
+    @property
+    def Jit(self) -> _JitOptions:
+        return self._jit
+
+    @property
+    def Distributed(self) -> _DistributedOptions:
+        return self._distributed
+
+    @property
+    def TensorLocations(self) -> _TensorLocationOptions:
+        return self._tensor_locations
+
+    @property
+    def _Popart(self) -> _PopartOptions:
+        return self._popart
+
+    # A step
+
+    def deviceIterations(self, device_iterations: int) -> Options:
+        """Do this many weight updates, or inferences, in one call."""
+        return self.set(device_iterations=_count("device_iterations", device_iterations))
+
+    def replicationFactor(self, replication_factor: int) -> Options:
+        """Run this many replicas in this process."""
+        return self.set(replication_factor=_count("replication_factor", replication_factor))
+
+    def inputReplicaGrouping(self, input_group_size: int, input_cgt: CommGroupType) -> Options:
+        """Give the replicas of a group the same inputs."""
+        if input_cgt is CommGroupType.NoGrouping:
+            input_group_size, input_cgt = 1, CommGroupType.Consecutive
+        if input_cgt is CommGroupType.All:
+            raise ValueError("CommGroupType.All is not supported for inputReplicaGrouping; use Consecutive")
+        if self.replication_factor % input_group_size:
+            raise ValueError(
+                f"The group size {input_group_size} does not divide the replication factor "
+                f"{self.replication_factor}; set replicationFactor first"
+            )
+        return self.set(input_group_size=input_group_size, input_cgt=input_cgt)
+
+    def outputMode(self, output_mode: OutputMode, output_return_period: int | None = None) -> Options:
+        """Choose which outputs the host receives."""
+        if not isinstance(output_mode, OutputMode):
+            raise AssertionError(f"Unexpected type {type(output_mode)} for option output_mode. Expected {OutputMode}")
+        if output_mode is OutputMode.EveryN:
+            if not output_return_period or output_return_period <= 0:
+                raise AssertionError("EveryN output mode requires the output return period to be greater than 0")
+        else:
+            output_return_period = 1
+        return self.set(output_mode=output_mode, output_return_period=output_return_period)
+
+    def defaultOutputMode(self) -> bool:
+        """Whether no output mode was chosen."""
+        return bool(self.output_mode is OutputMode.Default)
+
+    def anchorTensor(
+        self,
+        short_name: str,
+        long_name: str,
+        output_mode: OutputMode | None = None,
+        output_return_period: int = 1,
+    ) -> None:
+        """Return one more tensor, which ``getAnchoredTensor(short_name)`` gives."""
+        self.checkIsFrozen()
+        if output_mode is OutputMode.EveryN and output_return_period <= 0:
+            raise AssertionError("EveryN output mode requires the output return period to be greater than 0")
+        self._values["anchored_tensors"] = self.anchored_tensors | {
+            short_name: (long_name, output_mode, output_return_period)
+        }
+
+    # Execution
+
+    def setExecutionStrategy(self, strategy: Strategy) -> Options:
+        """Choose how blocks run on IPUs."""
+        self.checkIsFrozen()
+        if not isinstance(strategy, Strategy):
+            raise AssertionError(
+                f"Unexpected type {type(strategy)} for option execution_strategy. Expected a strategy"
+            )
+        self._execution_strategy = strategy
+        return self
+
+    def autoRoundNumIPUs(self, auto_round_num_ipus: bool = True) -> Options:
+        """Reserve a power of 2 of IPUs where the model uses fewer."""
+        return self.set(auto_round_num_ipus=checked("auto_round_num_ipus", auto_round_num_ipus, bool))
+
+    def setAvailableMemoryProportion(self, available_memory_proportion: dict[str, float]) -> Options:
+        """Accept the memory for convolutions and products, which changes no number."""
+        checked("available_memory_proportion", available_memory_proportion, dict)
+        for key in available_memory_proportion:
+            if not str(key).startswith("IPU"):
+                raise AssertionError(f"Expected a key of the form IPU0, IPU1, ..., found {key}")
+        return self.set(available_memory_proportion=dict(available_memory_proportion))
+
+    def randomSeed(self, random_seed: int) -> Options:
+        """Set the seed of the device and of PyTorch."""
+        checked("random_seed", random_seed, int)
+        torch.manual_seed(random_seed)
+        return self.set(random_seed=random_seed)
+
+    def enableExecutableCaching(self, path: str | None) -> Options:
+        """Keep executables in a folder."""
+        return self.set(executable_cache=path)
+
+    def useIpuModel(self, use_model: bool) -> Options:
+        """Accepted; every device is emulated."""
+        return self.set(use_model=checked("use_model", use_model, bool))
+
+    def useIpuId(self, ipu_id: int) -> Options:
+        """Choose a device by its id."""
+        return self.set(ipu_id=checked("ipu_id", ipu_id, int))
+
+    def useOfflineIpuTarget(self, ipu_version: int = 2) -> Options:
+        """Only compile."""
+        return self.set(connection_type=ConnectionType.Never, ipu_version=ipu_version)
+
+    def connectionType(self, connection_type: ConnectionType) -> Options:
+        """Choose when the device is attached."""
+        if not isinstance(connection_type, ConnectionType):
+            raise AssertionError(f"Unexpected type {type(connection_type)}. Expected {ConnectionType}")
+        return self.set(connection_type=connection_type)
+
+    def syncPattern(self, sync_pattern: SyncPattern) -> Options:
+        """Accept which IPUs synchronise, which changes no number."""
+        if not isinstance(sync_pattern, SyncPattern):
+            raise AssertionError(f"Unexpected type {type(sync_pattern)}. Expected {SyncPattern}")
+        return self.set(sync_pattern=sync_pattern)
+
+    def broadcastBuffers(self, broadcast_buffers: bool = True) -> Options:
+        """Keep buffers equal on all replicas, so that forward cannot change them."""
+        return self.set(broadcast_buffers=checked("broadcast_buffers", broadcast_buffers, bool))
+
+    def enableSyntheticData(self, enable_synthetic_data: bool) -> Options:
+        """Compute on random data that are made on the device."""
+        return self.set(enable_synthetic_data=checked("enable_synthetic_data", enable_synthetic_data, bool))
+
+    def logCycleCount(self, log_cycle_count: bool) -> Options:
+        """Model the cycles of a step."""
+        return self.set(log_cycle_count=checked("log_cycle_count", log_cycle_count, bool))
+
+    def enableProfiling(self, profile_dir: str | None = None) -> Options:
+        """Accept where a report goes."""
+        return self.set(profile_dir=profile_dir or ".")
+
+    def enableStableNorm(self, enabled: bool) -> Options:
+        """Accepted; normalisations are computed in the stable way."""
+        return self.set(stable_norm=checked("stable_norm", enabled, bool))
+
+    def modelName(self, name: str) -> Options:
+        """Name the model in reports."""
+        return self.set(model_name=checked("model_name", name, str))
+
+    def logDir(self, log_dir: str) -> Options:
+        """Accept where logs go."""
+        return self.set(log_dir=checked("log_dir", log_dir, str))
+
+    def maxRepeatLogs(self, max_lines: int | None) -> Options:
+        """Accept how often a line is logged."""
+        return self.set(max_repeat_logs=max_lines)
+
+    def disableModuleNamescope(self) -> Options:
+        """Leave the paths of modules out of tensor names."""
+        return self.set(module_namescope_enabled=False)
+
+    def updatableNamedBuffers(self, buffers: list[str]) -> Options:
+        """Name the buffers that ``copyNamedBuffersToDevice`` copies."""
+        return self.set(updatable_named_buffers=list(buffers))
+
+    def showCompilationProgressBar(self, show: bool = True) -> Options:
+        """Show how far the compilation is."""
+        return self.set(show_compilation_progress_bar=checked("show_compilation_progress_bar", show, bool))
+
+    def relaxOptimizerAttributesChecks(self, relax: bool = True) -> Options:
+        """Do not warn of attributes of optimisers that have no effect."""
+        return self.set(relax_optimizer_checks=checked("relax_optimizer_checks", relax, bool))
+
+    # Files and copies
+
+    def loadFromFile(self, filepath: str) -> Options:
+        """Apply the options in a file, one a line, such as ``deviceIterations(4)``."""
+        names = {name: getattr(enums, name) for name in enums.__all__}
+        names |= {"poptorch": _Names(), "torch": torch, "options": self, "Stage": Stage}
+        with open(filepath) as file:
+            lines = file.read().splitlines()
+        for number, line in enumerate(lines, 1):
+            text = line.strip()
+            if not text or text.startswith("#"):
+                continue
+            try:
+                exec(compile(f"options.{text}", filepath, "exec"), names)
+            except SyntaxError as error:
+                raise ConfigFileError(f"{filepath}, line {number}: '{text}' is not an option: {error.msg}") from error
+        return self
+
+    def from_json(self, string: str) -> Options:
+        """Apply options such as ``{"deviceIterations": 4, "Training.gradientAccumulation": 8}``."""
+        for name, value in json.loads(string).items():
+            target: Any = self
+            for part in name.split("."):
+                target = getattr(target, part)
+            arguments = value if isinstance(value, list) else [value]
+            target(*(_enum(one) for one in arguments))
+        return self
+
+    def clone(self) -> Options:
+        """Return a copy that can be changed."""
+        made = copy.deepcopy(self)
+        made._unfreeze()
+        return made
+
+    def __deepcopy__(self, memory: dict[int, Any]) -> Options:
+        made = self.__class__.__new__(self.__class__)
+        memory[id(self)] = made
+        for name, value in self.__dict__.items():
+            object.__setattr__(made, name, copy.deepcopy(value, memory))
+        made._unfreeze()
+        return made
+
+    def toDict(self) -> dict[str, Any]:
+        """Return all values; raise AssertionError before an output mode was chosen."""
+        if self.defaultOutputMode():
+            raise AssertionError("The output mode must not be OutputMode.Default; choose one with outputMode")
+        found = dict(self._values)
+        for one in self._groups().values():
+            found |= one.toDict()
+        return found
+
+    # What follows from the options
+
+    @property
+    def batches(self) -> int:
+        """The micro-batches of one call: D A R / G."""
+        replicas = int(self.replication_factor) // int(self.input_group_size)
+        return int(self.device_iterations) * int(self.Training.gradient_accumulation) * replicas
+
+
+class _Names:
+    """The names that an options file may use as ``poptorch.X``."""
+
+    def __getattr__(self, name: str) -> Any:
+        found = {"TensorLocationSettings": TensorLocationSettings, "Stage": Stage}
+        return found[name] if name in found else getattr(enums, name)
+
+
+def _count(name: str, value: int) -> int:
+    checked(name, value, int)
+    if value < 1:
+        raise ValueError(f"{name} must be at least 1, found {value}")
+    return value
+
+
+def _enum(value: Any) -> Any:
+    if isinstance(value, str) and "." in value:
+        kind, _, member = value.partition(".")
+        found = getattr(enums, kind, None)
+        if found is not None:
+            return found[member]
+    return value

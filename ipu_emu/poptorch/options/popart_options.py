@@ -1,0 +1,43 @@
+"""PopART options: session options that a program sets by name, and their effect."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ipu_emu.poptorch.options.option_group import OptionGroup
+
+__all__ = ["_PopartOptions"]
+
+
+class _PopartOptions(OptionGroup):
+    """``options._Popart``; unknown keys are noticed when a model is compiled."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._options: dict[str, Any] = {}
+        self._patterns: dict[str, bool] = {}
+        self._level = 2
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The values by key."""
+        return self._options
+
+    def set(self, key: str = "", value: Any = None, **values: Any) -> _PopartOptions:
+        """Set one session option; nested ones have dots in their keys."""
+        self.checkIsFrozen()
+        self._options[key] = value
+        return self
+
+    def setEngineOptions(self, options: dict[str, Any]) -> _PopartOptions:
+        """Set options of the engine."""
+        return self.set("engineOptions", dict(options))
+
+    def setPatterns(self, patterns: dict[str, bool], level: int = 2) -> _PopartOptions:
+        """Choose the patterns of the compiler; none changes a number."""
+        self.checkIsFrozen()
+        self._patterns, self._level = dict(patterns), level
+        return self
+
+    def __repr__(self) -> str:
+        return f"PopartOptions({self._options!r})"

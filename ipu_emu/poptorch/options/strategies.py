@@ -1,0 +1,195 @@
+"""Execution strategies: how blocks become stages, and in which way stages run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ipu_emu.poptorch.blocks import BlockUse
+from ipu_emu.poptorch.enums import AutoStage, Liveness
+
+__all__ = [
+    "ParallelPhasedExecution",
+    "Phase",
+    "PipelinedExecution",
+    "SerialPhasedExecution",
+    "ShardedExecution",
+    "Stage",
+    "Strategy",
+]
+
+
+class Stage:
+    """The blocks of one stage, and the IPU that it runs on."""
+
+    def __init__(self, *block_ids: str) -> None:
+        if not all(isinstance(one, str) for one in block_ids):
+            raise AssertionError(f"Block ids are supposed to be strings but got {block_ids}")
+        self.blocks = list(block_ids)
+        self._ipu: int | None = None
+
+    def ipu(self, ipu: int) -> Stage:
+        """Run on this IPU, whatever the blocks say."""
+        self._ipu = int(ipu)
+        return self
+
+    @property
+    def own_ipu(self) -> int | None:
+        return self._ipu
+
+
+class Strategy:
+    """Base of the strategies; ``place`` gives (stage, IPU) for each block of a trace."""
+
+    pipelined = False
+    phased = False
+
+    def place(self, uses: Sequence[BlockUse]) -> list[tuple[int, int]]:
+        """Return the stage and the IPU of each block, in the order of ``uses``."""
+        raise NotImplementedError
+
+
+class _StagedExecution(Strategy):
+    def __init__(self, *args: Any) -> None:
+        self._auto = AutoStage.SameAsIpu
+        self._stages: list[Stage] = []
+        if len(args) == 1 and isinstance(args[0], AutoStage):
+            self._auto = args[0]
+            return
+        for one in args:
+            if isinstance(one, Stage):
+                self._stages.append(one)
+            elif isinstance(one, str):
+                self._stages.append(Stage(one))
+            elif isinstance(one, list | tuple):
+                self._stages.append(Stage(*one))
+            else:
+                raise AssertionError(f"Expected stages, block ids or one AutoStage, found {one!r}")
+        seen: set[str] = set()
+        for stage in self._stages:
+            for block in stage.blocks:
+                if block in seen:
+                    raise AssertionError(f"{block} associated with more than one stage")
+                seen.add(block)
+
+    def stage(self, stage_id: int) -> Stage:
+        """Return the stage with this number."""
+        return self._stages[stage_id]
+
+    def place(self, uses: Sequence[BlockUse]) -> list[tuple[int, int]]:
+        return self._explicit(uses) if self._stages else self._automatic(uses)
+
+    def _explicit(self, uses: Sequence[BlockUse]) -> list[tuple[int, int]]:
+        numbers = {block: number for number, stage in enumerate(self._stages) for block in stage.blocks}
+        found = [(0, self._ipu_of(0, BlockUse("")))]
+        for use in uses[1:]:
+            if use.user_id not in numbers:
+                raise AssertionError(f"Unknown Block '{use.user_id}' list of expected Blocks: {list(numbers)}")
+            number = numbers[use.user_id]
+            found.append((number, self._ipu_of(number, use)))
+        return found
+
+    def _ipu_of(self, number: int, use: BlockUse) -> int:
+        own = self._stages[number].own_ipu
+        if own is not None:
+            return own
+        return number if use.ipu is None else use.ipu
+
+    def _automatic(self, uses: Sequence[BlockUse]) -> list[tuple[int, int]]:
+        if self._auto is AutoStage.SameAsIpu:
+            for use in uses[1:]:
+                if use.ipu is None:
+                    raise AssertionError(f"Block '{use.user_id}' has no ipu_id, which AutoStage.SameAsIpu needs")
+            return [(use.ipu or 0, use.ipu or 0) for use in uses]
+        numbers: dict[str, int] = {}
+        placed = [(0, 0)]
+        for use in uses[1:]:
+            number = numbers.setdefault(use.user_id, len(numbers) + 1)
+            placed.append((number, number if use.ipu is None else use.ipu))
+        return placed
+
+
+class PipelinedExecution(_StagedExecution):
+    """Stages work at the same time, on different micro-batches."""
+
+    pipelined = True
+
+
+class ShardedExecution(_StagedExecution):
+    """The IPUs of a replica work one after the other."""
+
+
+class Phase:
+    """The stages of one execution phase."""
+
+    def __init__(self, *args: Any) -> None:
+        one = args[0] if len(args) == 1 and isinstance(args[0], list | tuple) else args
+        self.stages = [item if isinstance(item, Stage) else Stage(item) for item in one]
+
+    def stage(self, number: int) -> Stage:
+        return self.stages[number]
+
+    def ipus(self, *ipus: int) -> Phase:
+        """Run the stages on these IPUs."""
+        if len(ipus) != len(self.stages):
+            raise AssertionError(f"Phase contains {len(self.stages)} stages but you provided {len(ipus)} ipus")
+        for stage, ipu in zip(self.stages, ipus, strict=True):
+            stage.ipu(ipu)
+        return self
+
+
+class _PhasedExecution(Strategy):
+    phased = True
+
+    def __init__(self, *phases: Any) -> None:
+        if len(phases) == 1 and isinstance(phases[0], list):
+            phases = tuple(phases[0])
+        self._phases = [one if isinstance(one, Phase) else Phase(one) for one in phases]
+        self._separate = False
+
+    def phase(self, phase: int) -> Phase:
+        """Return the phase with this number."""
+        return self._phases[phase]
+
+    def useSeparateBackwardPhase(self, use: bool = True) -> _PhasedExecution:
+        """Accepted; it changes no number."""
+        self._separate = bool(use)
+        return self
+
+    def place(self, uses: Sequence[BlockUse]) -> list[tuple[int, int]]:
+        places = {
+            block: (number, stage.own_ipu if stage.own_ipu is not None else self._ipu(number, index))
+            for number, phase in enumerate(self._phases)
+            for index, stage in enumerate(phase.stages)
+            for block in stage.blocks
+        }
+        found = [(0, 0)]
+        for use in uses[1:]:
+            if use.user_id not in places:
+                raise AssertionError(f"Unknown Block '{use.user_id}' list of expected Blocks: {list(places)}")
+            found.append(places[use.user_id])
+        return found
+
+    def _ipu(self, phase: int, stage: int) -> int:
+        return stage
+
+
+class SerialPhasedExecution(_PhasedExecution):
+    """Phases take turns on all IPUs."""
+
+    def setTensorsLiveness(self, liveness: Liveness) -> SerialPhasedExecution:
+        """Accepted; it changes no number."""
+        if not isinstance(liveness, Liveness):
+            raise AssertionError(f"Unexpected type {type(liveness)}. Expected {Liveness}")
+        return self
+
+
+class ParallelPhasedExecution(_PhasedExecution):
+    """Even phases run on even IPUs, odd ones on odd."""
+
+    def sendTensorsOffChipAfterFwd(self, off_chip: bool = True) -> ParallelPhasedExecution:
+        """Accepted; it changes no number."""
+        return self
+
+    def _ipu(self, phase: int, stage: int) -> int:
+        return 2 * stage + phase % 2

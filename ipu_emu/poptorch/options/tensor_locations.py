@@ -1,0 +1,110 @@
+"""Tensor locations: which tensors are in Streaming Memory or divided between replicas."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ipu_emu.compiler.memory.tensor_locations import LocationRule, StorageChoice, TensorLocations
+from ipu_emu.poptorch.options.option_group import OptionGroup, checked
+
+__all__ = ["TensorLocationSettings", "_TensorLocationOptions"]
+
+
+class TensorLocationSettings(OptionGroup):
+    """Where one kind of tensors is kept."""
+
+    def __init__(self, **values: Any) -> None:
+        super().__init__(
+            minElementsForOffChip=None,
+            minElementsForReplicatedTensorSharding=None,
+            onChip=None,
+            useReplicatedTensorSharding=None,
+            useIOTilesToLoad=None,
+            useIOTilesToStore=None,
+        )
+        self.createOrSet(**values)
+
+    def minElementsForOffChip(self, min_elements: int) -> TensorLocationSettings:
+        """Keep smaller tensors on the IPU."""
+        return self.set(minElementsForOffChip=checked("minElementsForOffChip", min_elements, int))
+
+    def minElementsForReplicatedTensorSharding(self, min_elements: int) -> TensorLocationSettings:
+        """Keep smaller tensors whole."""
+        return self.set(
+            minElementsForReplicatedTensorSharding=checked(
+                "minElementsForReplicatedTensorSharding", min_elements, int
+            )
+        )
+
+    def useOnChipStorage(self, use: bool | None = True) -> TensorLocationSettings:
+        """Keep the tensors on the IPU, or (False) in Streaming Memory."""
+        return self.set(onChip=None if use is None else checked("useOnChipStorage", use, bool))
+
+    def useReplicatedTensorSharding(self, use: bool = True) -> TensorLocationSettings:
+        """Divide the tensors between replicas."""
+        return self.set(useReplicatedTensorSharding=checked("useReplicatedTensorSharding", use, bool))
+
+    def useIOTilesToLoad(self, use: bool = True) -> TensorLocationSettings:
+        """Accepted; it concerns the tiles of an IPU alone."""
+        return self.set(useIOTilesToLoad=checked("useIOTilesToLoad", use, bool))
+
+    def useIOTilesToStore(self, use: bool = True) -> TensorLocationSettings:
+        """Accepted; it concerns the tiles of an IPU alone."""
+        return self.set(useIOTilesToStore=checked("useIOTilesToStore", use, bool))
+
+    def rule(self) -> LocationRule:
+        """Return what the compiler understands."""
+        values = self._values
+        chosen = StorageChoice(
+            off_chip=values["onChip"] is False, sharded=bool(values["useReplicatedTensorSharding"])
+        )
+        given = (values["minElementsForOffChip"], values["minElementsForReplicatedTensorSharding"])
+        off_chip, sharded = (default if one is None else one for one, default in zip(given, (2, 8192), strict=True))
+        return LocationRule(chosen, off_chip, sharded)
+
+
+class _TensorLocationOptions(OptionGroup):
+    """``options.TensorLocations``."""
+
+    def __init__(self) -> None:
+        super().__init__(num_io_tiles=0, **dict.fromkeys(_KINDS.values(), None))
+
+    def numIOTiles(self, num_tiles: int) -> _TensorLocationOptions:
+        """Reserve tiles for host I/O, which overlapped I/O needs."""
+        if not isinstance(num_tiles, int) or num_tiles % 2 or not 32 <= num_tiles <= 192:
+            raise AssertionError("numIOTiles must be an even number between 32 and 192.")
+        return self.set(num_io_tiles=num_tiles)
+
+    def _set(self, key: str, location: TensorLocationSettings) -> _TensorLocationOptions:
+        if not isinstance(location, TensorLocationSettings):
+            raise AssertionError(f"Unexpected type {type(location)}. Expected {TensorLocationSettings}")
+        return self.set(**{key: location})
+
+    def setActivationLocation(self, location: TensorLocationSettings) -> _TensorLocationOptions:
+        """Place activations."""
+        return self._set("location_activation", location)
+
+    def setWeightLocation(self, location: TensorLocationSettings) -> _TensorLocationOptions:
+        """Place weights."""
+        return self._set("location_weight", location)
+
+    def setOptimizerLocation(self, location: TensorLocationSettings) -> _TensorLocationOptions:
+        """Place the states of the optimiser."""
+        return self._set("location_optimizer", location)
+
+    def setAccumulatorLocation(self, location: TensorLocationSettings) -> _TensorLocationOptions:
+        """Place the accumulators of gradients."""
+        return self._set("location_accumulator", location)
+
+    def locations(self) -> TensorLocations:
+        """Return what the compiler understands."""
+        given = {name: self._values[key] for name, key in _KINDS.items()}
+        return TensorLocations(**{name: one.rule() for name, one in given.items() if one is not None})
+
+
+_KINDS = {
+    "weights": "location_weight",
+    "states": "location_optimizer",
+    "accumulators": "location_accumulator",
+    "activations": "location_activation",
+}

@@ -1,0 +1,49 @@
+"""Current trace: the trace that runs in this thread, for the functions that a program calls in forward."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import torch
+
+from ipu_emu.poptorch.graph_writer import GraphWriter
+
+__all__ = ["CURRENT", "RunningTrace", "current_trace", "intercepted"]
+
+
+class RunningTrace(Protocol):
+    """What functions in forward need of a trace."""
+
+    writer: GraphWriter
+    training: bool
+    multi_conv: bool
+    overlaps: list[str]
+
+    def mark(self, tensor: torch.Tensor) -> None:
+        """Remember a loss."""
+
+    def convolutions(self) -> int:
+        """The number of convolutions so far."""
+
+    def composite(self, name: str, arguments: dict[str, Any], aside: Callable[[], Any]) -> Any:
+        """Record an op as a whole, whose results on the host ``aside`` gives."""
+
+
+class _Current(threading.local):
+    trace: RunningTrace | None = None
+
+
+CURRENT = _Current()
+
+
+def current_trace() -> RunningTrace | None:
+    """Return the trace that runs in this thread."""
+    return CURRENT.trace
+
+
+def intercepted(name: str, arguments: dict[str, Any], aside: Callable[[], Any]) -> Any:
+    """Record an op of PopTorch's own while a trace runs; else return what ``aside`` does on the host."""
+    trace = CURRENT.trace
+    return aside() if trace is None else trace.composite(name, arguments, aside)

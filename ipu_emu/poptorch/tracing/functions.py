@@ -1,0 +1,159 @@
+"""Functions: what a trace sees of PyTorch's functions before they become ATen ops: losses, dropout, detach."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch.overrides import TorchFunctionMode
+
+from ipu_emu.poptorch.errors import Error
+from ipu_emu.poptorch.tracing.recorder import Recorder
+
+__all__ = ["LOSSES", "Functions"]
+
+#: The functions whose results are losses.
+LOSSES: frozenset[Any] = frozenset(
+    getattr(F, name)
+    for name in [
+        "l1_loss",
+        "mse_loss",
+        "smooth_l1_loss",
+        "cross_entropy",
+        "nll_loss",
+        "binary_cross_entropy",
+        "binary_cross_entropy_with_logits",
+        "kl_div",
+        "poisson_nll_loss",
+        "hinge_embedding_loss",
+        "soft_margin_loss",
+        "multilabel_soft_margin_loss",
+        "cosine_embedding_loss",
+        "margin_ranking_loss",
+        "triplet_margin_loss",
+        "ctc_loss",
+    ]
+)
+
+_RECURRENT = {torch.lstm: "lstm", torch.gru: "gru", torch.rnn_tanh: "rnn_tanh", torch.rnn_relu: "rnn_relu"}
+_NAMES = ("input", "states", "params", "has_biases", "num_layers", "dropout", "train", "bidirectional", "batch_first")
+_DROPOUTS = {F.dropout: False, F.dropout1d: True, F.dropout2d: True, F.dropout3d: True}
+_UNBATCHED = {F.dropout1d: 2, F.dropout2d: 3, F.dropout3d: 4}
+
+
+class Functions(TorchFunctionMode):
+    """``mark`` is called with every result that is a loss."""
+
+    def __init__(self, recorder: Recorder, mark: Callable[[torch.Tensor], None]) -> None:
+        super().__init__()
+        self._recorder, self._mark = recorder, mark
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = dict(kwargs or {})
+        if "device" in kwargs and str(kwargs["device"]).startswith("ipu"):
+            kwargs["device"] = torch.device("cpu")
+        if func in LOSSES:
+            out = func(*args, **kwargs)
+            self._mark(out)
+            return out
+        special = _SPECIAL.get(func)
+        if special is not None:
+            return special(self, func, args, kwargs)
+        return func(*args, **kwargs)
+
+    def _run_aside(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Run a function on the host without recording its ops."""
+        self._recorder.paused = True
+        try:
+            return func(*args, **kwargs)
+        finally:
+            self._recorder.paused = False
+
+    def _knows(self, *tensors: Any) -> bool:
+        return any(isinstance(one, torch.Tensor) and self._recorder.storages.knows(one) for one in tensors)
+
+    def _detach(self, func: Any, args: Any, kwargs: Any) -> Any:
+        tensor = args[0]
+        if not self._knows(tensor) or not tensor.requires_grad or isinstance(tensor, torch.nn.Parameter):
+            return func(*args, **kwargs)
+        out = self._run_aside(lambda: tensor.detach().clone(), (), {})
+        self._recorder.storages.set(out, self._recorder.storages.read(tensor).op("Detach"))
+        return out
+
+    def _recurrent(self, func: Any, args: Any, kwargs: Any) -> Any:
+        if len(args) == 9 and isinstance(args[2], list | tuple):  # of padded sequences, not of packed ones
+            arguments = dict(zip(_NAMES, args, strict=True))
+            if isinstance(arguments["states"], torch.Tensor):
+                arguments["states"] = [arguments["states"]]
+            tensors = [arguments["input"], *arguments["states"], *arguments["params"]]
+            same = arguments["input"].dim() == 3
+            # Projected layers have a third matrix.
+            plain = len(arguments["params"]) % (4 if arguments["has_biases"] else 2) == 0
+            if self._knows(*tensors) and same and plain:
+                out = self._run_aside(func, args, kwargs)
+                return self._recorder.composite(_RECURRENT[func], arguments, out)
+        return func(*args, **kwargs)
+
+    def _dropout(self, func: Any, args: Any, kwargs: Any) -> Any:
+        bound = inspect.signature(func).bind(*args, **kwargs)
+        bound.apply_defaults()
+        arguments = dict(bound.arguments)
+        x = arguments["input"]
+        if not self._knows(x) or not arguments["training"] or arguments.get("inplace"):
+            return func(*args, **kwargs)
+        arguments["channels"] = _DROPOUTS[func]
+        arguments["unbatched"] = x.dim() == _UNBATCHED.get(func, -1)
+        out = self._run_aside(lambda: x * 1.0, (), {})
+        return self._recorder.composite("fused_dropout", arguments, out)
+
+    def _cosine(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """PyTorch computes it with a change in place that its gradient does not see."""
+        bound = inspect.signature(lambda x1, x2, dim=1, eps=1e-8: None).bind(*args, **kwargs)
+        bound.apply_defaults()
+        arguments = dict(bound.arguments)
+        if not self._knows(arguments["x1"], arguments["x2"]):
+            return func(*args, **kwargs)
+        return self._recorder.composite("cosine_similarity", arguments, self._run_aside(func, args, kwargs))
+
+    def _one_hot(self, func: Any, args: Any, kwargs: Any) -> Any:
+        bound = inspect.signature(lambda tensor, num_classes=-1: None).bind(*args, **kwargs)
+        bound.apply_defaults()
+        arguments = dict(bound.arguments)
+        if not self._knows(arguments["tensor"]):
+            return func(*args, **kwargs)
+        if arguments["num_classes"] < 0:
+            raise Error("OneHot num classes must be specified and must be constant.")
+        out = self._run_aside(func, args, kwargs)
+        return self._recorder.composite("one_hot", arguments, out)
+
+    def _to(self, func: Any, args: Any, kwargs: Any) -> Any:
+        tensor, *rest = args
+        if self._knows(tensor):
+            named = [one for one in [*rest, kwargs.get("device")] if isinstance(one, str | torch.device)]
+            if any(str(one) == "cpu" for one in named):
+                raise Error(
+                    'Illegal move to CPU (via `.to("cpu")`) when using the dispatcher. Remove it from forward'
+                )
+        rest = [one for one in rest if not str(one).startswith("ipu")]
+        kwargs = {name: one for name, one in kwargs.items() if not str(one).startswith("ipu")}
+        return func(tensor, *rest, **kwargs) if rest or kwargs else tensor
+
+    def _cpu(self, func: Any, args: Any, kwargs: Any) -> Any:
+        if self._knows(args[0]):
+            raise Error("Illegal move to CPU (via `.cpu()`) when using the dispatcher. Remove it from forward")
+        return func(*args, **kwargs)
+
+
+_SPECIAL: dict[Any, Any] = {
+    torch.Tensor.detach: Functions._detach,
+    torch.Tensor.to: Functions._to,
+    torch.Tensor.cpu: Functions._cpu,
+    torch.detach: Functions._detach,
+    F.one_hot: Functions._one_hot,
+    F.cosine_similarity: Functions._cosine,
+    **dict.fromkeys(_RECURRENT, Functions._recurrent),
+    **dict.fromkeys(_DROPOUTS, Functions._dropout),
+}

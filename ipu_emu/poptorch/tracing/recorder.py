@@ -1,0 +1,224 @@
+"""Recorder: runs every ATen op of a module on the host, and appends what it means to the graph."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from ipu_emu.errors import EmulatorError
+from ipu_emu.ops import Value
+from ipu_emu.poptorch.aten.call import Call, cast
+from ipu_emu.poptorch.aten.random import RANDOM
+from ipu_emu.poptorch.aten.table import RULES
+from ipu_emu.poptorch.blocks import BlockLog
+from ipu_emu.poptorch.dtypes import device_dtype
+from ipu_emu.poptorch.errors import Error
+from ipu_emu.poptorch.graph_writer import GraphWriter
+from ipu_emu.poptorch.tracing.storages import Storages
+
+__all__ = ["Recorder"]
+
+#: In-place ops that draw numbers have rules of their own, as they ignore what was there.
+_IN_PLACE = {"normal": "normal_in"}
+#: Ops that give a value to the host.
+_TO_HOST = {"_local_scalar_dense": "item", "is_nonzero": "is_nonzero", "equal": "equal"}
+#: Ops whose later operands are cast to the type of the first.
+_CAST_TO_FIRST = frozenset(
+    [
+        "convolution",
+        "addmm",
+        "mm",
+        "bmm",
+        "baddbmm",
+        "native_layer_norm",
+        "native_batch_norm",
+        "native_group_norm",
+        "linear",
+    ]
+)
+_PACKAGE = str(Path(__file__).parents[1])
+_FACTORIES = frozenset(["empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "empty_permuted"])
+
+
+class Recorder(TorchDispatchMode):
+    """``unknown`` collects the ops without a rule, with the places that call them."""
+
+    def __init__(self, writer: GraphWriter, storages: Storages, log: BlockLog) -> None:
+        super().__init__()
+        self.writer, self.storages, self.log = writer, storages, log
+        self.unknown: dict[str, list[str]] = {}
+        self.paused = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = dict(kwargs or {})
+        if self.paused:
+            return func(*args, **kwargs)
+        if str(kwargs.get("device", "cpu")).startswith("ipu"):
+            kwargs["device"] = torch.device("cpu")
+        name = func._schema.name.partition("::")[2]
+        base = name[:-1] if name.endswith("_") and not name.endswith("__") else name
+        arguments = _bound(func, args, kwargs)
+        tensors = list(_tensors(arguments.values()))
+        mutated = [a.name for a in func._schema.arguments if a.alias_info is not None and a.alias_info.is_write]
+        if not any(self.storages.knows(one) for one in tensors) and (base not in RANDOM or not self._draws(func)):
+            return func(*args, **kwargs)
+        if base in _TO_HOST:
+            raise Error(
+                f"aten::{_TO_HOST[base]} is only supported in eager mode, but was intercepted in a static graph. "
+                f"This means an operation in {self._where()} needs a value of the device while the model is compiled"
+            )
+        if base in _FACTORIES:
+            return func(*args, **kwargs)
+        if base in _CAST_TO_FIRST:
+            args = _alike(args)
+            arguments = _bound(func, args, kwargs)
+            tensors = list(_tensors(arguments.values()))
+        return self._record(func, base, args, kwargs, arguments, tensors, mutated)
+
+    @staticmethod
+    def _draws(func: Any) -> bool:
+        return not func._schema.name.endswith("dropout")
+
+    def _record(
+        self,
+        func: Any,
+        base: str,
+        args: Any,
+        kwargs: Any,
+        arguments: dict[str, Any],
+        tensors: list[Any],
+        mutated: Any,
+    ) -> Any:
+        if self.log.current is None:
+            raise Error("No active Block, all the ops must belong to a Block")
+        self.writer.block = self.log.current
+        for name in mutated:
+            if isinstance(arguments.get(name), torch.Tensor):
+                self.storages.prepare(arguments[name])
+        values = {id(one): self._operand(one) for one in tensors}
+        out = func(*args, **kwargs)
+        results = _flat(out)
+        rule_name = _IN_PLACE.get(base, base) if mutated and base in _IN_PLACE else base
+        call = Call(rule_name, arguments, values, self.writer, self.storages.write)
+        call.outputs = results
+        made = self._applied(rule_name, call, results)
+        if any(one.alias_info is not None and one.alias_info.is_write for one in func._schema.returns):
+            for name, value in zip(mutated, made, strict=False):
+                if value is not None and isinstance(arguments[name], torch.Tensor):
+                    self.storages.write(arguments[name], value)
+            return out
+        is_view = any(r.alias_info is not None for r in func._schema.returns)
+        for number, (result, value) in enumerate(zip(results, made, strict=True)):
+            if value is None or not result.numel():
+                continue
+            if is_view and self.storages.knows(tensors[0]):
+                self._remember_view(rule_name, call, tensors[0], result, value, number)
+            elif not self.storages.knows(result) or not is_view:
+                self.storages.set(result, value)
+        return out
+
+    def _operand(self, tensor: torch.Tensor) -> Value:
+        value = self.storages.read(tensor)
+        if not torch.is_grad_enabled() and value.tensor.dtype.is_float and value.tensor.role.name != "CONSTANT":
+            return value.op("Detach")
+        return value
+
+    def _remember_view(self, name: str, call: Call, base: Any, result: Any, value: Value, number: int) -> None:
+        def replay(other: Value) -> Value:
+            made = self._applied(name, call.replacing(base, other), call.outputs)[number]
+            assert made is not None
+            return made
+
+        self.storages.view(base, result, value, replay)
+
+    def _applied(self, name: str, call: Call, results: Sequence[torch.Tensor]) -> list[Value | None]:
+        rule = RULES.get(name)
+        if rule is None:
+            self.unknown.setdefault(f"aten::{name}", []).append(self._where())
+            return [self.writer.constant(call.array(one)) if one.numel() else None for one in results]
+        try:
+            made = rule(call)
+        except EmulatorError as error:
+            raise Error(f"aten::{name} in {self._where()}: {error}") from error
+        listed = list(made) if isinstance(made, list | tuple) else [made]
+        listed += [None] * (len(results) - len(listed))
+        return [
+            None if value is None else _conformed(value, result)
+            for value, result in zip(listed, results, strict=False)
+        ]
+
+    # Ops that are recorded as one
+
+    def composite(self, name: str, arguments: dict[str, Any], out: Any) -> Any:
+        """Append an op whose results on the host are known already."""
+        if self.log.current is None:
+            raise Error("No active Block, all the ops must belong to a Block")
+        self.writer.block = self.log.current
+        values = {id(one): self._operand(one) for one in _tensors(arguments.values())}
+        call = Call(name, arguments, values, self.writer, self.storages.write)
+        call.outputs = _flat(out)
+        for result, value in zip(call.outputs, self._applied(name, call, call.outputs), strict=True):
+            if value is not None:
+                self.storages.set(result, value)
+        return out
+
+    def _where(self) -> str:
+        """The module and the line of the program that run now."""
+        frame: Any = sys._getframe()
+        while frame is not None:
+            file = frame.f_code.co_filename
+            if "/torch/" not in file and not file.startswith(_PACKAGE):
+                return f"module '{self.writer.scope or 'the model'}' ({file}:{frame.f_lineno})"
+            frame = frame.f_back
+        return f"module '{self.writer.scope or 'the model'}'"
+
+
+def _conformed(value: Value, result: torch.Tensor) -> Value:
+    """``value`` with the type and shape that the host's result has."""
+    value = cast(value, device_dtype(result.dtype))
+    shape = tuple(result.shape)
+    if value.tensor.shape == shape:
+        return value
+    return value.shaped(shape) if value.tensor.nelms == result.numel() else value.spread_to(shape)
+
+
+def _bound(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of an ATen op by name, with its defaults."""
+    found = {}
+    for number, argument in enumerate(func._schema.arguments):
+        if number < len(args):
+            found[argument.name] = args[number]
+        elif argument.name in kwargs:
+            found[argument.name] = kwargs[argument.name]
+        else:
+            found[argument.name] = argument.default_value if argument.has_default_value() else None
+    return found
+
+
+def _tensors(values: Any) -> Any:
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, list | tuple):
+            yield from _tensors(value)
+
+
+def _flat(out: Any) -> list[torch.Tensor]:
+    return list(_tensors([out]))
+
+
+def _alike(args: Sequence[Any]) -> tuple[Any, ...]:
+    """The floating-point operands in the type of the data: half data with float weights are legal."""
+    floats = [one for one in args if isinstance(one, torch.Tensor) and one.is_floating_point()]
+    if len({one.dtype for one in floats}) < 2:
+        return tuple(args)
+    kind = floats[1 if len(floats) > 2 and floats[0].dim() == 1 else 0].dtype
+    return tuple(
+        one.to(kind) if isinstance(one, torch.Tensor) and one.is_floating_point() and one.dtype != kind else one
+        for one in args
+    )

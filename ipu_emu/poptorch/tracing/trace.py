@@ -1,0 +1,353 @@
+"""Trace: a module as a graph: its inputs, parameters, buffers, outputs and loss."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from ipu_emu.graph import Graph, Role, Tensor
+from ipu_emu.graph.op import GRAPHCORE, Op
+from ipu_emu.ops import Value, append
+from ipu_emu.poptorch.blocks import ACTIVE, BlockLog, BlockUse
+from ipu_emu.poptorch.dtypes import as_numpy, device_dtype
+from ipu_emu.poptorch.errors import Error
+from ipu_emu.poptorch.graph_writer import BLOCK, GraphWriter
+from ipu_emu.poptorch.tracing.current import CURRENT
+from ipu_emu.poptorch.tracing.functions import Functions
+from ipu_emu.poptorch.tracing.recorder import Recorder
+from ipu_emu.poptorch.tracing.storages import Storages
+
+__all__ = ["Trace", "trace_module"]
+
+
+@dataclass
+class Trace:
+    """``outputs`` are tensor ids in order, or the host's tensors that are returned as they are.
+
+    ``changed_inputs`` maps an input to the id of what it has become; ``tied`` maps other names of a parameter or
+    buffer to the one in the graph.
+    """
+
+    graph: Graph
+    inputs: list[str]
+    outputs: list[Any]
+    structure: Any
+    loss: str | None
+    parameters: dict[str, bool]
+    buffers: list[str]
+    changed_inputs: dict[int, str] = field(default_factory=dict)
+    blocks: list[BlockUse] = field(default_factory=list)
+    tied: dict[str, str] = field(default_factory=dict)
+    tensors: dict[str, str] = field(default_factory=dict)
+    changed_buffers: list[str] = field(default_factory=list)
+
+
+class _Tracer:
+    def __init__(self, module: torch.nn.Module) -> None:
+        self.module = module
+        self.writer = GraphWriter()
+        self.storages = Storages(self.writer)
+        self.log = BlockLog()
+        self.recorder = Recorder(self.writer, self.storages, self.log)
+        self.losses: list[str] = []
+        self.variables: dict[str, Any] = {}
+        self.tied: dict[str, str] = {}
+        self.training, self.multi_conv = False, False
+        self.overlaps: list[str] = []
+
+    def run(
+        self, inputs: Sequence[torch.Tensor], call: Callable[[Sequence[torch.Tensor]], Any], training: bool
+    ) -> Trace:
+        self.training = training
+        shadows = [self._shadow(number, one) for number, one in enumerate(inputs)]
+        self._add_variables()
+        ids = [f"input/{number}" for number in range(len(inputs))]
+        with self._host_state(), self._modes():
+            out = call(shadows)
+        self._refuse_unknown()
+        self.writer.scope, self.writer.block = "", self._last_block()
+        self.recorder.paused = True
+        leaves: list[Any] = []
+        structure = _described(out, leaves)
+        outputs = [self._output(leaf) for leaf in leaves]
+        loss = self._loss() if training else None
+        changed = {
+            number: self._own(self.storages.read(one)).tensor.id
+            for number, one in enumerate(shadows)
+            if self.storages.changes(one)
+        }
+        changed_buffers = self._write_buffers()
+        parameters = {
+            name: bool(one.requires_grad)
+            for name, one in self.variables.items()
+            if isinstance(one, torch.nn.Parameter) and name in self.writer.graph.tensors
+        }
+        buffers = [n for n, one in self.variables.items() if not isinstance(one, torch.nn.Parameter)]
+        return Trace(
+            self.writer.graph, ids, outputs, structure, loss, parameters, buffers, changed, self.log.uses, self.tied,
+            changed_buffers=changed_buffers,
+        )  # fmt: skip
+
+    # Before
+
+    def _shadow(self, number: int, tensor: torch.Tensor) -> torch.Tensor:
+        if not tensor.numel():
+            raise Error(f"Zero-sized tensors are unsupported (Got shape {list(tensor.shape)})")
+        shadow = tensor.detach().clone(memory_format=torch.contiguous_format)
+        if shadow.dtype in (torch.float64, torch.bfloat16):
+            shadow = shadow.float()
+        made = Tensor(f"input/{number}", device_dtype(shadow.dtype), tuple(shadow.shape), Role.INPUT)
+        self.storages.set(shadow, self.writer.value(self.writer.graph.add(made)))
+        return shadow
+
+    def _add_variables(self) -> None:
+        seen: dict[int, str] = {}
+        named = [
+            *self.module.named_parameters(remove_duplicate=False),
+            *self.module.named_buffers(remove_duplicate=False),
+        ]
+        for name, tensor in named:
+            if id(tensor) in seen:
+                self.tied[name] = seen[id(tensor)]
+                continue
+            seen[id(tensor)] = name
+            if not tensor.is_floating_point() or not tensor.numel():
+                continue  # integers are constants
+            made = Tensor(name, device_dtype(tensor.dtype), tuple(tensor.shape), Role.WEIGHT)
+            self.writer.graph.add(made, as_numpy(tensor, copy=True))
+            self.storages.set(tensor, self.writer.value(made))
+            self.variables[name] = tensor
+
+    @contextmanager
+    def _host_state(self) -> Iterator[None]:
+        """Leave buffers, parameters and the random state of the host as they are."""
+        state = torch.get_rng_state()
+        buffers = [(one, one.detach().clone()) for one in self.module.buffers()]
+        tables = [(one, dict(one._buffers), dict(one._parameters)) for one in self.module.modules()]
+        try:
+            yield
+            self._check_tables(tables)
+        finally:
+            for owner, old_buffers, old_parameters in tables:
+                owner._buffers.update(old_buffers)
+                owner._parameters.update(old_parameters)
+            with torch.no_grad():
+                for one, old in buffers:
+                    one.detach().copy_(old)
+            torch.set_rng_state(state)
+
+    def _check_tables(self, tables: Sequence[Any]) -> None:
+        names = {id(one): name for name, one in self.module.named_modules()}
+        for owner, buffers, parameters in tables:
+            if isinstance(owner, torch.nn.modules.batchnorm._NormBase):
+                continue
+            for kind, old, new in (
+                ("Buffer", buffers, owner._buffers),
+                ("Parameter", parameters, owner._parameters),
+            ):
+                for name, tensor in old.items():
+                    path = f"{names[id(owner)]}.{name}".lstrip(".")
+                    if name not in new:
+                        raise Error(f"{kind} {path} is removed from the model when calling the forward method.")
+                    if new[name] is not tensor:
+                        raise Error(
+                            f"{kind} {path} is reassigned within the model when calling the forward method. This is "
+                            f"not supported. Consider using self.{name}.copy_(src) to copy data from a source "
+                            "tensor, where `src` is the name of the source tensor."
+                        )
+
+    @contextmanager
+    def _modes(self) -> Iterator[None]:
+        mha = torch.backends.mha.get_fastpath_enabled()
+        checks = torch.distributions.Distribution._validate_args
+        scopes = {id(one): name for name, one in self.module.named_modules()}
+        outer: list[str] = []
+
+        def enter(module: torch.nn.Module, inputs: Any) -> None:
+            outer.append(self.writer.scope)
+            self.writer.scope = scopes.get(id(module), self.writer.scope).replace(".", "/")
+
+        def leave(module: torch.nn.Module, inputs: Any, result: Any) -> None:
+            self.writer.scope = outer.pop() if outer else ""
+
+        hooks = torch.nn.modules.module
+        before, ACTIVE.log = ACTIVE.log, self.log
+        outside, CURRENT.trace = CURRENT.trace, self
+        torch.backends.mha.set_fastpath_enabled(False)
+        torch.distributions.Distribution.set_default_validate_args(False)
+        try:
+            with ExitStack() as stack:
+                for handle in (
+                    hooks.register_module_forward_pre_hook(enter),
+                    hooks.register_module_forward_hook(leave),
+                ):
+                    stack.callback(handle.remove)
+                stack.callback(torch._C._set_mkldnn_enabled, torch._C._get_mkldnn_enabled())
+                torch._C._set_mkldnn_enabled(False)
+                stack.enter_context(sdpa_kernel(SDPBackend.MATH))
+                stack.enter_context(torch.enable_grad())
+                stack.enter_context(self.recorder)
+                stack.enter_context(Functions(self.recorder, self.mark))
+                yield
+        finally:
+            ACTIVE.log, CURRENT.trace = before, outside
+            torch.backends.mha.set_fastpath_enabled(mha)
+            torch.distributions.Distribution.set_default_validate_args(checks)
+
+    # What functions in forward need
+
+    def convolutions(self) -> int:
+        """The number of convolutions so far."""
+        return sum(op.type in ("Conv", "ConvTranspose") for op in self.writer.graph.ops)
+
+    def composite(self, name: str, arguments: dict[str, Any], aside: Callable[[], Any]) -> Any:
+        """Record an op as a whole; ``aside`` gives its results on the host."""
+        self.recorder.paused = True
+        try:
+            out = aside()
+        finally:
+            self.recorder.paused = False
+        return self.recorder.composite(name, arguments, out)
+
+    # Losses
+
+    def mark(self, tensor: torch.Tensor) -> None:
+        """Remember a result that is a loss."""
+        if isinstance(tensor, torch.Tensor) and self.storages.knows(tensor):
+            self.losses.append(self.storages.read(tensor).tensor.id)
+
+    def _loss(self) -> str:
+        marked = list(dict.fromkeys(self.losses))
+        if not marked:
+            raise Error("Couldn't find a loss in graph!")
+        makers = self.writer.graph.producers()
+        reached: set[str] = set()
+        for id_ in marked:
+            waiting = list(makers[id_].inputs) if id_ in makers else []
+            found: set[str] = set()
+            while waiting:
+                one = waiting.pop()
+                if one and one not in found:
+                    found.add(one)
+                    waiting += makers[one].inputs if one in makers else ()
+            reached |= found
+        final = [one for one in marked if one not in reached]
+        if len(final) != 1:
+            raise Error(
+                "Multiple independent losses found in graph. Graph must have one final loss. Wrap final graph loss "
+                "in poptorch.identity_loss."
+            )
+        value = self.writer.value(self.writer.graph.tensor(final[0]))
+        if value.tensor.rank and value.tensor.nelms > 1:
+            value = value.op("ReduceSum", axes=list(range(value.tensor.rank)), keepdims=0)
+        return value.tensor.id
+
+    # After
+
+    def _last_block(self) -> int:
+        return self.log.current if self.log.current is not None else len(self.log.uses) - 1
+
+    def _output(self, leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        if not self.storages.knows(leaf):
+            return leaf.detach()
+        return self._own(self.storages.read(leaf)).tensor.id
+
+    def _own(self, value: Value) -> Value:
+        """``value`` if an op made it, else a copy that an anchor can return."""
+        if value.tensor.role is Role.COMPUTED:
+            return value
+        graph, name = self.writer.graph, self.writer.name(f"{value.tensor.id}/output")
+        made = Tensor(name, value.tensor.dtype, value.tensor.shape)
+        op = Op(
+            "Sum" if value.tensor.dtype.is_float else "Identity",
+            (value.tensor.id,),
+            (name,),
+            {BLOCK: self.writer.block},
+            "",
+            13,
+        )
+        graph.append(op, [made])
+        return self.writer.value(made)
+
+    def _write_buffers(self) -> list[str]:
+        """Append the changes of variables at the end of the forward pass."""
+        changed = [(n, one) for n, one in self.variables.items() if self.storages.changes(one)]
+        graph, values = self.writer.graph, {}
+        for name, one in changed:
+            if isinstance(one, torch.nn.Parameter) and one.requires_grad:
+                raise Error(f"The parameter {name} is changed in forward; only buffers can be")
+            values[name] = self._own(self.storages.read(one))
+        for name, _ in changed:
+            users = [op for op in graph.ops if name in op.inputs]
+            if users:  # they, and their gradients, read what the buffer was
+                copy = f"{name}/before"
+                tensor = graph.tensors[name]
+                graph.tensors[copy] = Tensor(copy, tensor.dtype, tensor.shape)
+                first = graph.ops.index(users[0])
+                graph.ops = [_with_input(op, name, copy) for op in graph.ops]
+                graph.ops.insert(first, Op("Sum", (name,), (copy,), {BLOCK: users[0].attributes[BLOCK]}, "", 13))
+                self.writer.block = users[0].attributes[BLOCK]
+            op = Op(
+                "CopyVarUpdate",
+                (name, values[name].tensor.id),
+                (f"{name}/after",),
+                {BLOCK: self.writer.block},
+                GRAPHCORE,
+                1,
+            )
+            append(graph, op)
+        return [name for name, _ in changed]
+
+    def _refuse_unknown(self) -> None:
+        if not self.recorder.unknown:
+            return
+        lines = [
+            f"{name} ({', '.join(dict.fromkeys(places))})" for name, places in sorted(self.recorder.unknown.items())
+        ]
+        raise Error(
+            f"Unsupported ops found in compiled model: [{', '.join(lines)}]. Not all operations are supported by the "
+            "emulated IPU: replace them by others, or compute them on the host"
+        )
+
+
+def _with_input(op: Op, old: str, new: str) -> Op:
+    if old not in op.inputs:
+        return op
+    return Op(
+        op.type, tuple(new if one == old else one for one in op.inputs), op.outputs, op.attributes, op.domain,
+        op.version, op.name, op.phase, op.place, op.guard,
+    )  # fmt: skip
+
+
+def _described(out: Any, leaves: list[Any]) -> Any:
+    """The structure of a result, in which numbers stand for ``leaves``."""
+    if isinstance(out, torch.Tensor) or out is None:
+        leaves.append(out)
+        return len(leaves) - 1
+    if isinstance(out, Mapping):
+        return (type(out), [(key, _described(value, leaves)) for key, value in out.items()])
+    if isinstance(out, tuple | list):
+        return (type(out), [_described(value, leaves) for value in out])
+    leaves.append(out)
+    return len(leaves) - 1
+
+
+def trace_module(
+    module: torch.nn.Module,
+    inputs: Sequence[torch.Tensor],
+    call: Callable[[Sequence[torch.Tensor]], Any],
+    *,
+    training: bool,
+) -> Trace:
+    """Run ``call`` on copies of ``inputs`` once; return what it did as a graph.
+
+    Raise poptorch.Error for a model that cannot be a graph, and name all ops that have no rule at once.
+    """
+    return _Tracer(module).run(inputs, call, training)
