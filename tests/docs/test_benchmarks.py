@@ -9,10 +9,11 @@ import pytest
 from tests.helpers.mpi_jobs import ROOT
 
 FOLDER = ROOT / "benchmarks"
-EXTRAS = {"torch": "bench", "matplotlib": "plots"}
+EXTRAS = {"torch": "bench", "matplotlib": "plots", "tensorflow": "tensorflow"}
 NEEDED = {
     "checkpoint": "torch",
     "hostio": "torch",
+    "tensorflow_training": "tensorflow",
     "torch_backend": "torch",
     "trace": "torch",
     "training": "torch",
@@ -44,3 +45,8 @@ def test_a_missing_extra_is_named(program: str, monkeypatch: pytest.MonkeyPatch)
         assert ended.value.code == said
     else:
         assert ended.value.code in (0, None)
+
+
+def test_no_program_hides_a_package() -> None:
+    """Python looks for packages first in the folder of the program, so that a program of that name would be imported."""
+    assert EXTRAS.keys() & {file.stem for file in FOLDER.glob("*.py")} == set()

@@ -1,6 +1,6 @@
 """Training steps per second of TensorFlow programs on the emulator against plain TensorFlow on the CPU.
 
-    python benchmarks/tensorflow.py [--quick] [--json FILE]
+    python benchmarks/tensorflow_training.py [--quick] [--json FILE]
 
 Both run in one process with one thread: the loop of a program is compared with `session.run` in a loop, on data that
 lie in memory. The two-stage pipeline has a thread for each of its IPUs. The import and the passes of ResNet-50's
@@ -12,16 +12,18 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 os.environ |= {"TF_USE_LEGACY_KERAS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
-sys.path = [path for path in sys.path if path != str(Path(__file__).parent)]  # its name is that of the package
 
 import numpy as np
+from extras import need
+
+need("tensorflow", extra="tensorflow")
+
 import tensorflow.compat.v1 as tf
 from tensorflow.python import ipu
 
