@@ -24,10 +24,11 @@ from extras import need
 
 need("tensorflow", extra="tensorflow")
 
+import ipu_emu.tensorflow.install  # noqa: F401
+
+# isort: split
 import tensorflow.compat.v1 as tf
 from tensorflow.python import ipu
-
-import ipu_emu.tensorflow.install  # noqa: F401
 
 Loss = Callable[[Any, Any], Any]
 

@@ -48,5 +48,5 @@ def test_a_missing_extra_is_named(program: str, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_no_program_hides_a_package() -> None:
-    """Python looks for packages first in the folder of the program, so that a program of that name would be imported."""
+    """Python looks for packages first in the folder of the program, and would import a program of that name."""
     assert EXTRAS.keys() & {file.stem for file in FOLDER.glob("*.py")} == set()
