@@ -34,9 +34,8 @@ from gcl.transport.paths.path_state import PathState
 from gcl.transport.rendezvous import rank_table, rendezvous
 from gcl.transport.rendezvous.rank_table import Meeting, Table
 
-__all__ = ["KEPT_BYTES", "MemoryPath", "spins_of_waits"]
+__all__ = ["KEPT_BYTES", "MemoryPath"]
 
-_SPINS, _SLEEP_AT_ONCE = 2000, -1
 #: From this size on, too large for any cache, the kernel's copies between processes are faster than chunks, which are
 #: written twice. Below it, copies within a cache are 3 times as fast as the kernel's.
 _PROCESS_VM_BYTES = 32 << 20
@@ -46,13 +45,6 @@ KEPT_BYTES = 1 << 18
 _DIRECT = (CollectiveCode.ALL_REDUCE, CollectiveCode.SHARED_ALL_GATHER)
 #: Arguments of a kernel that reduces: the table, the call, the recipe, and scratch memory for sums.
 _Arguments = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
-
-
-def spins_of_waits(ranks: int, cores: int, *, shares_cores: bool) -> int:
-    """``Table.SPINS`` where ``ranks`` share memory: see ``rendezvous``."""
-    if ranks > cores:
-        return 0
-    return _SLEEP_AT_ONCE if shares_cores else _SPINS
 
 
 class MemoryPath:
@@ -71,7 +63,7 @@ class MemoryPath:
             arenas=domain.arenas,
             owners=world.owners,
             groups=group.all_members(),
-            spins=spins_of_waits(domain.ranks, domain.cores, shares_cores=shares_cores),
+            spins=rendezvous.spins_of_waits(domain.ranks, domain.cores, shares_cores=shares_cores),
             chunk=staging.chunk,
             sets=staging.sets,
         )

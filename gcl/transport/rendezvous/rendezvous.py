@@ -46,11 +46,22 @@ __all__ = [
     "post_of",
     "reached",
     "refusals",
+    "spins_of_waits",
     "wait_for_all",
 ]
 
 LINE = 128  # bytes: two cache lines, because processors prefetch lines in pairs
-_YIELDS, _SLEEPS = 200, 5
+_SPINS, _SLEEP_AT_ONCE, _YIELDS, _SLEEPS = 2000, -1, 200, 5
+
+
+def spins_of_waits(ranks: int, cores: int, *, shares_cores: bool) -> int:
+    """How often ``ranks`` on this machine look before they yield; -1: they sleep at once.
+
+    ``shares_cores``: the machine has more ranks than cores, among them ranks of other hosts.
+    """
+    if ranks > cores:
+        return 0
+    return _SLEEP_AT_ONCE if shares_cores else _SPINS
 
 
 class Line(IntEnum):

@@ -7,9 +7,9 @@ import os
 import pytest
 
 from gcl.core.world import World
-from gcl.transport.paths.memory_path import spins_of_waits
 from gcl.transport.paths.path_selection import HostPlacement
 from gcl.transport.rendezvous.process_liveness import Process
+from gcl.transport.rendezvous.rendezvous import spins_of_waits
 
 
 @pytest.mark.parametrize(("cores", "crowded"), [(1, True), (3, True), (4, False)])
