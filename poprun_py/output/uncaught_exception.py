@@ -6,12 +6,9 @@ import os
 import re
 from dataclasses import dataclass
 
-__all__ = ["Uncaught", "find_uncaught", "has_raised"]
+__all__ = ["Uncaught", "find_uncaught"]
 
 _HEADER = b"Traceback (most recent call last):"
-
-#: A traceback with nothing after it: indented lines, then the exception and its message.
-_AT_THE_END = re.compile(re.escape(_HEADER) + rb"\n(?:[ \t].*\n)+\w[\w.]*(?::.*)?\n?$")
 
 _FRAME = re.compile(rb'^ +File "(?P<file>[^"\n]+)", line (?P<line>\d+)(?:, in (?P<function>.+))?$', re.MULTILINE)
 
@@ -34,12 +31,6 @@ class Uncaught:
 
     def __str__(self) -> str:
         return f"{self.error} ({self.place})" if self.place else self.error
-
-
-def has_raised(stderr: bytes) -> bool:
-    """Does the output of a program end with an uncaught exception?"""
-    start = stderr.rfind(_HEADER)
-    return start >= 0 and _AT_THE_END.match(stderr, start) is not None
 
 
 def find_uncaught(stderr: bytes) -> Uncaught | None:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ipu_emu.ops.codegen.row_passes import Instruction, Operand, RowPass, bound_rows
 from ipu_emu.ops.core.op_definition import Call
 
-__all__ = ["RowKernel", "column_sums", "norm", "norm_grad", "row_sums", "softmax", "softmax_grad"]
+__all__ = ["RowKernel", "column_sums", "norm", "norm_grad", "softmax", "softmax_grad"]
 
 _Array = NDArray[Any]
 
@@ -166,12 +166,6 @@ def norm_grad(
         "d = sub x mean; h = mul d inverse; u = mul g scale; q = mul h k; r = sub u j; s = sub r q; "
         "t = mul s inverse; store dx t"
     ).bound()
-
-
-def row_sums(x: _Array, y: _Array, rows: int, columns: int, factor: float = 1.0) -> Call:
-    """y = the sum of each row, times ``factor``."""
-    kernel = RowKernel(rows, columns, x=("full", x), y=("row", y)).scalars(factor=_number(factor))
-    return kernel.add("sum s x", "p = mul s factor; put y p").bound()
 
 
 def column_sums(x: _Array, y: _Array, rows: int, columns: int) -> Call:
