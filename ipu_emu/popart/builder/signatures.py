@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from keyword import iskeyword
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,28 @@ _UNBOUNDED = 2**31 - 1
 _REAL = frozenset({"clip", "height_scale", "lambda", "scale", "scales", "seed", "width_scale"})
 #: Attributes that are lists without a default that shows this.
 _LISTS = frozenset({"axes"})
+#: Attributes that are lists of integers, except for multi-convolutions, which have a list of such lists.
+_INTEGERS = frozenset(
+    {
+        "axes",
+        "dilations",
+        "dimensions",
+        "ends",
+        "kernel_shape",
+        "output_padding",
+        "output_shape",
+        "pads",
+        "perm",
+        "scan_input_axes",
+        "scan_input_directions",
+        "scan_output_axes",
+        "scan_output_directions",
+        "sizes",
+        "split",
+        "starts",
+        "strides",
+    }
+)
 #: Attributes that are integers without a default that shows this.
 _WHOLE = frozenset(
     {"axis", "axis_size", "blocksize", "group_size", "num_groups", "num_outputs", "num_scan_inputs", "k"}
@@ -139,6 +162,8 @@ class Signature:
             raise self._unfit(f"{', '.join(missing)} must be given")
         try:
             typed = {name: _typed(name, self.defaults[name], value) for name, value in bound.items()}
+            if self.type != "MultiConv":
+                typed = {name: _integers(name, value) for name, value in typed.items()}
         except ArgumentTypeError as error:
             raise self._unfit(error.args[0]) from None
         return typed, str(context or "")
@@ -185,6 +210,16 @@ def _typed(name: str, default: Any, value: Any) -> Any:
         if kind and not isinstance(value, takes):
             raise ArgumentTypeError(f"{name} is {value!r}; it must be {what}")
     return float(value) if real else value
+
+
+def _integers(name: str, value: Any) -> Any:
+    """A list of integers as Python numbers; any other attribute as it is."""
+    if name not in _INTEGERS or value is None:
+        return value
+    try:
+        return [index(one) for one in value]
+    except TypeError:
+        raise ArgumentTypeError(f"{name} is {value!r}; it must be a list of integers") from None
 
 
 def check_inputs(type: str, opset: int, count: int) -> None:

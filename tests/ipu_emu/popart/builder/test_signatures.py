@@ -289,6 +289,12 @@ def test_numbers_of_any_kind_get_the_type_of_the_attribute() -> None:
         ("softmax", [1.5], "axis is 1.5; it must be an integer"),
         ("leakyrelu", ["much"], "alpha is 'much'; it must be a number"),
         ("transpose", [1], "perm is 1; it must be a list"),
+        ("transpose", [[0, 1.0]], "perm is [0, 1.0]; it must be a list of integers"),
+        ("reducesum", ["ab"], "axes is 'ab'; it must be a list"),
+        ("reducesum", [["a"]], "axes is ['a']; it must be a list of integers"),
+        ("reducesum", [np.array([[0]])], "axes is [[0]]; it must be a list of integers"),
+        ("unsqueeze", [2], "axes is 2; it must be a list"),
+        ("maxpool", [1, 2.5], "kernel_shape is 2.5; it must be a list of integers"),
     ],
 )
 def test_values_of_another_type_are_refused(name: str, values: list[Any], text: str) -> None:
