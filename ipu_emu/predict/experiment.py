@@ -5,8 +5,11 @@
 Every configuration keeps its least time: other processes only ever add time. The machine must be idle at the start,
 or the result is marked. t and c come from the accumulations of the smallest number of instances:
 
-    step = t GA + c                             and for other numbers of instances
-    step = t GA max(1, instances / cores) + c   because instances may have to share cores
+    step = t GA + c                             and for N instances
+    step = t GA s(N) + c                        if they were alone; s(N): how much separate runs slow each other
+
+Instances on one machine share caches, memory and cores, even if they never communicate. s(N) is measured with N
+separate runs of the smallest number of instances at the same time, so that the prediction needs no run of N.
 
 The program gets ``--accumulation GA``, unless its arguments have {accumulation}, {instances} or {replicas}. It prints
 ``step_seconds 0.0123``, or ``throughput 4,567`` samples per second; the last such line counts.
@@ -19,7 +22,8 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import product
 
@@ -78,14 +82,34 @@ class Experiment:
     def run(self, execute: Callable[[list[str], float], str], *, idle: bool = True) -> Measurements:
         """Measure all rounds."""
         least: dict[tuple[int, int], float] = {}
+        together: dict[int, float] = {}
         for _ in range(self.rounds):
             for configuration in self.configurations:
                 command = self.command(*configuration)
                 samples = self.batch * configuration[0] * configuration[1]
                 seconds = measured_seconds(execute(command, self.timeout), samples, command)
                 least[configuration] = min(seconds, least.get(configuration, seconds))
+            for copies in self._copies:
+                seconds = self._slowest(execute, copies)
+                together[copies] = min(seconds, together.get(copies, seconds))
         points = tuple(Measurement(*configuration, seconds) for configuration, seconds in least.items())
-        return Measurements(self, points, idle)
+        alone = least[min(self.instances), max(self.accumulations)]
+        slowdowns = {min(self.instances) * copies: max(1.0, time / alone) for copies, time in together.items()}
+        return Measurements(self, points, idle, slowdowns)
+
+    @property
+    def _copies(self) -> list[int]:
+        """How many separate runs of the fewest instances make each other number; none on other machines."""
+        fewest = min(self.instances)
+        return [] if self.launcher else [n // fewest for n in sorted(set(self.instances)) if n > fewest]
+
+    def _slowest(self, execute: Callable[[list[str], float], str], copies: int) -> float:
+        """Seconds of a step of the slowest of separate runs at the same time."""
+        fewest, most = min(self.instances), max(self.accumulations)
+        command, samples = self.command(fewest, most), self.batch * fewest * most
+        with ThreadPoolExecutor(copies) as pool:
+            outputs = list(pool.map(execute, [command] * copies, [self.timeout] * copies))
+        return max(measured_seconds(output, samples, command) for output in outputs)
 
 
 @dataclass(frozen=True)
@@ -99,11 +123,12 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Measurements:
-    """``idle``: the machine was so at the start. ``cores``: those that instances may share."""
+    """``idle``: the machine was so at the start. ``slowdowns``: of so many instances that do not communicate."""
 
     experiment: Experiment
     points: tuple[Measurement, ...]
     idle: bool
+    slowdowns: Mapping[int, float] = field(default_factory=dict)
     cores: int = field(default_factory=lambda: len(os.sched_getaffinity(0)))
 
     def fit(self, instances: int) -> AccumulationFit:
@@ -117,8 +142,7 @@ class Measurements:
     def predicted(self, instances: int, accumulation: int) -> float:
         """Seconds of a step, from the measurements with the fewest instances."""
         fit = self.fit(self.fewest)
-        crowded = 1.0 if self.experiment.launcher else max(1.0, instances / max(self.cores, self.fewest))
-        return fit.micro_batch * accumulation * crowded + fit.constant
+        return fit.micro_batch * accumulation * self.slowdowns.get(instances, 1.0) + fit.constant
 
     def throughput(self, instances: int, accumulation: int, seconds: float) -> float:
         return instances * accumulation * self.experiment.batch / seconds

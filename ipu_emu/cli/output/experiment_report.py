@@ -33,6 +33,7 @@ def experiment_facts(found: Measurements, kinds: tuple[str, ...]) -> dict[str, A
         "constant_seconds": fit.constant,
         "degrees_of_freedom": fit.freedom,
         "residuals": list(fit.residuals),
+        "slowdowns": {str(count): slowdown for count, slowdown in found.slowdowns.items()},
         "measurements": [_point(found, point) for point in found.points],
         "curves": {kind: _curve(found, kind) for kind in kinds},
         "warnings": [] if found.idle else ["the machine was busy at the start (--force): times may be too long"],
@@ -85,6 +86,10 @@ def experiment_text(facts: dict[str, Any]) -> str:
         f"{facts['program']}: {facts['rounds']} rounds on {facts['cores']} cores, least times",
         f"t = {unit.text(facts['micro_batch_seconds'])} per micro-batch, "
         f"c = {unit.text(facts['constant_seconds'])} per step, from {facts['instances_of_fit']} instance(s); {said}",
+        *(
+            f"{count} separate runs at a time slow each other by {slowdown:.2f}"
+            for count, slowdown in facts["slowdowns"].items()
+        ),
         "",
         "instances  accumulation      measured     predicted   error     samples/s",
     ]

@@ -29,7 +29,7 @@ class Machine:
         self.commands.append(" ".join(command))
         instances = int(command[command.index("--num-instances") + 1])
         accumulation = int(command[command.index("--accumulation") + 1])
-        noise = 1.5 if len(self.commands) <= 9 else 1.0
+        noise = 1.5 if len(self.commands) <= 15 else 1.0
         seconds = (T * accumulation + C * (1 + 0.1 * (instances - 1))) * noise
         return f"[1,0]<stdout>:step_seconds 99\n[1,0]<stdout>:step_seconds {seconds:.9f}\n"
 
@@ -42,9 +42,10 @@ def found() -> Measurements:
 def test_rounds_are_interleaved_and_the_least_time_counts() -> None:
     machine = Machine()
     found = asked().run(machine)
-    assert len(machine.commands) == 18
-    assert machine.commands[:9] == machine.commands[9:]
+    assert len(machine.commands) == 2 * (9 + 2 + 4)  # two and four separate runs of one instance at a time
+    assert machine.commands[:15] == machine.commands[15:]
     assert len(set(machine.commands[:9])) == 9
+    assert set(machine.commands[9:15]) == {machine.commands[2]}
     assert found.points[0].seconds == pytest.approx(T + C)
 
 
@@ -56,11 +57,11 @@ def test_t_and_c(found: Measurements) -> None:
 
 
 def test_more_instances_are_predicted_from_one(found: Measurements) -> None:
-    many = Measurements(found.experiment, found.points, True, cores=4)
-    two = next(point for point in many.points if (point.instances, point.accumulation) == (2, 4))
-    assert many.predicted(2, 4) == pytest.approx(two.seconds, rel=0.1)
-    few = Measurements(found.experiment, found.points, True, cores=2)
-    assert few.predicted(4, 4) == pytest.approx(2 * 4 * T + C)
+    two = next(point for point in found.points if (point.instances, point.accumulation) == (2, 4))
+    assert found.slowdowns == {2: 1.0, 4: 1.0}
+    assert found.predicted(2, 4) == pytest.approx(two.seconds, rel=0.1)
+    crowded = Measurements(found.experiment, found.points, True, {4: 2.0})
+    assert crowded.predicted(4, 4) == pytest.approx(2 * 4 * T + C)
 
 
 def test_curves_and_serial_fractions(found: Measurements) -> None:
