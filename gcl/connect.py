@@ -37,7 +37,7 @@ from gcl.transport.paths.path_selection import HostPlacement, select_path
 from gcl.transport.rendezvous.process_liveness import Process
 from popdist_py.suggestion import did_you_mean
 
-__all__ = ["TRANSPORT_VARIABLE", "connect", "connect_threads", "host_name"]
+__all__ = ["TRANSPORT_VARIABLE", "connect", "connect_threads", "host_name", "process_namespace"]
 
 #: The transport, if the program passes none.
 TRANSPORT_VARIABLE = "GCL_TRANSPORT"
@@ -99,7 +99,7 @@ def connect(
         path = MemoryPath(inprocess.domains(segment_bytes=segment_bytes)[0], world, group, timeout)
         return _open(path, world, group, way)
     choice = f"transport {wanted!r}, groups of {group.size} with stride {group.stride}, and {_described(way)}"
-    claim = local_replicas, global_offset, total, choice, host or host_name(), _machine(), Process.own()
+    claim = local_replicas, global_offset, total, choice, host or host_name(), process_namespace(), Process.own()
     _meet(popdist_py.host_backend().size, local_replicas, total, timeout)
     placement = _placement(claim, wanted)
     return _open(select_path(wanted, placement, group, timeout, segment_bytes), placement.world, group, way)
@@ -294,7 +294,7 @@ def host_name() -> str:
     return f"{socket.gethostname()} {_boot()}"
 
 
-def _machine() -> str:
+def process_namespace() -> str:
     """Identity of the process-id namespace: boot id of the kernel, and inode of the namespace."""
     try:
         return f"{_boot()} {os.stat('/proc/self/ns/pid').st_ino}"

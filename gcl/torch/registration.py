@@ -9,7 +9,7 @@ from typing import Any
 from torch.distributed import Backend, PrefixStore, Store
 from torch.distributed.distributed_c10d import ProcessGroupGloo
 
-from gcl.connect import host_name
+from gcl.connect import host_name, process_namespace
 from gcl.core.argument_checks import check_whole
 from gcl.errors import ArgumentError
 from gcl.torch.host_group import HostGroup
@@ -49,7 +49,8 @@ def _make(asked: Any, options: Any) -> GclProcessGroup:
     rank, store = asked.group_rank, asked.store
     members = asked.global_ranks_in_group or range(asked.group_size)
     exchange = StoreExchange(store, rank, asked.group_size, timeout)
-    hosts = _hosts(exchange.all_gather((options.host or host_name()).encode()))
+    host = options.host or f"{host_name()} {process_namespace()}"  # containers of one host cannot reach each other
+    hosts = _hosts(exchange.all_gather(host.encode()))
     here = next(ranks for ranks in hosts if rank in ranks)
 
     def all_gather_here(data: bytes) -> list[bytes]:

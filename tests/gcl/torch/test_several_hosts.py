@@ -1,5 +1,7 @@
 """Ranks of several hosts, simulated by names: gcl within a host, gloo between them, and the same bits."""
 
+import os
+
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed; scripts/test --with-torch adds it")
@@ -50,3 +52,17 @@ def test_sums_have_the_bits_of_one_host(hosts):
 def test_copies_and_messages_arrive():
     assert run_ranks(3, moves, hosts=("a", "a", "b")) == [[]] * 3
     assert run_ranks(3, messages, hosts=("a", "b", "b"))[0] == ([1, 2], 9.0)
+
+
+def joined():
+    """The class of this rank's group, and a sum."""
+    x = torch.ones(3)
+    dist.all_reduce(x)
+    return type(dist.group.WORLD._group).__name__, x.tolist()
+
+
+def test_containers_of_one_host_do_not_share_memory(monkeypatch):
+    """A process id of one is that of another process in the other."""
+    assert run_ranks(2, joined) == [("HostGroup", [2.0] * 3)] * 2
+    monkeypatch.setattr("gcl.torch.registration.process_namespace", lambda: str(os.getpid()))
+    assert run_ranks(2, joined) == [("SeveralHosts", [2.0] * 3)] * 2
