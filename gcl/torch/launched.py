@@ -1,0 +1,50 @@
+"""Launched: process groups in jobs of poprun-py and mpirun, whose ranks meet over MPI, then through a Store."""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import Any
+
+import torch.distributed as dist
+
+import popdist_py
+from popdist_py.environment import Environment, is_set
+from popdist_py.layout import Layout
+
+__all__ = ["init_process_group"]
+
+#: Where MPICH and Open MPI write the rank of a process, and the number of processes.
+_MPIRUN = (("PMI_RANK", "PMI_SIZE"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"))
+
+
+def init_process_group(backend: str = "gcl", **options: Any) -> None:
+    """As ``torch.distributed.init_process_group``, in a job of ``poprun-py`` or ``mpirun``.
+
+    ``torchrun`` and ``torch.multiprocessing.spawn`` tell a program its rank in PyTorch's own way, and need nothing.
+    """
+    _take_mpirun_rank()
+    popdist_py.init()
+    job = popdist_py.host_backend()
+    store: dist.Store | None = None
+    if job.rank == 0:
+        store = dist.TCPStore(socket.gethostname(), 0, is_master=True, wait_for_workers=False)
+    text = f"{socket.gethostname()} {store.port if store else 0}"
+    host, port = job.all_gather(text.encode(), "init_process_group")[0].decode().split()
+    if store is None:
+        store = dist.TCPStore(host, int(port), is_master=False)
+    dist.init_process_group(backend, store=store, rank=job.rank, world_size=job.size, **options)
+
+
+def _take_mpirun_rank() -> None:
+    """In a job of a plain mpirun, set the variables that ``poprun-py`` sets: an instance of one replica each."""
+    if is_set(os.environ):
+        return
+    for rank, size in _MPIRUN:
+        if rank in os.environ and size in os.environ:
+            layout = Layout.of([1] * int(os.environ[size]))
+            instance = Environment.of_instance(
+                layout, int(os.environ[rank]), local_instance_index=int(os.environ[rank])
+            )
+            os.environ.update(instance.to_environ())
+            return
