@@ -25,7 +25,7 @@ REPLACED = [
     ('BACKEND != "mpi", "Only MPI supports', 'BACKEND not in ("mpi", "gcl"), "Only MPI supports'),
     ("in [dist.Backend.NCCL, dist.Backend.GLOO]", 'in [dist.Backend.NCCL, dist.Backend.GLOO, "gcl"]'),
 ]
-FEATURES = ("ddp", "subgroup", "plugin")
+FEATURES = ("ddp", "gpu", "subgroup", "plugin")
 
 
 def distributed_test() -> ModuleType:
