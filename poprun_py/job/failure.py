@@ -10,7 +10,10 @@ from poprun_py.output.last_words import LastWords
 from poprun_py.plan.launch_plan import Instance
 from poprun_py.wire.messages import OWN
 
-__all__ = ["InstanceEnd", "ended_badly", "first_failure", "signal_name"]
+__all__ = ["InstanceEnd", "aborted", "ended_badly", "first_failure", "signal_name"]
+
+
+_CRASHES = (signal.SIGSEGV, signal.SIGABRT)
 
 
 @dataclass(frozen=True)
@@ -64,13 +67,28 @@ def first_failure(ends: Sequence[InstanceEnd]) -> InstanceEnd | None:
 
     It is the first that was reported, or one that happened earlier on the same host and was reported later. An
     instance that ended because a peer had is not blamed, but the peer: one that raised an exception, even if it was
-    stopped before it had ended, or else one that left while it was still needed.
+    stopped before it had ended, or else one that left while it was still needed. MPICH may crash in the others when
+    one has called MPI_Abort.
     """
-    failures = [end for end in ends if ended_badly(end)]
+    failures = _without_crashes_by_an_abort(ends, [end for end in ends if ended_badly(end)])
     causes = [end for end in failures if not end.words.follows]
     if failures and not causes:
         causes = _stopped_while_raising(ends) or _left_too_early(ends, failures[0]) or failures
     return _earliest(causes) if causes else None
+
+
+def _without_crashes_by_an_abort(ends: Sequence[InstanceEnd], failures: list[InstanceEnd]) -> list[InstanceEnd]:
+    callers = [end for end in ends if end.words.aborted is not None and not end.words.raised]
+    others = [end for end in failures if end.words.aborted is None]
+    if not failures or not callers or any(-end.status not in _CRASHES for end in others):
+        return failures
+    return [aborted(end) for end in callers]
+
+
+def aborted(end: InstanceEnd) -> InstanceEnd:
+    """The end of an instance that called MPI_Abort; the MPI ended it before it could end itself."""
+    code = end.words.aborted or 1
+    return replace(end, status=code, cause=OWN, reason=f"called MPI_Abort with code {code}")
 
 
 def _stopped_while_raising(ends: Sequence[InstanceEnd]) -> list[InstanceEnd]:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from popdist_py.environment import EXECUTABLE_CACHE_PATH, JOB, RESTART_COUNT
-from poprun_py.job.failure import InstanceEnd, ended_badly, first_failure, signal_name
+from poprun_py.job.failure import InstanceEnd, aborted, ended_badly, first_failure, signal_name
 from poprun_py.output.last_words import LastWords
 from poprun_py.plan.launch_plan import Instance, LaunchPlan
 from poprun_py.wire import messages
@@ -107,14 +107,14 @@ class JobState:
         """Record how a program ended, and what it wrote last."""
         state, words = self._states[rank], words or LastWords()
         end = InstanceEnd(state.instance, state.pid, message.status, message.cause, message.at, words=words)
-        self._add(rank, _aborted(end) if words.aborted and message.cause in (MPI, UNMANAGED) else end)
+        self._add(rank, aborted(end) if words.aborted and message.cause in (MPI, UNMANAGED) else end)
 
     def heard(self, rank: int, words: LastWords) -> None:
         """Record what an instance had written when everything was over, if nobody but mpirun could be blamed."""
         state = self._states[rank]
         if words.aborted and self._blames_mpirun:
             end = state.end or InstanceEnd(state.instance, state.pid, -signal.SIGKILL, MPI)
-            self._add(rank, _aborted(replace(end, words=words)))
+            self._add(rank, aborted(replace(end, words=words)))
 
     def hung(self, rank: int, words: LastWords | None = None) -> None:
         """Record a failure: an exception ended the program, but its process waits in MPI_Finalize for the others."""
@@ -319,9 +319,3 @@ class JobState:
         for state in self._states:
             if state.present:
                 self._send(state.instance.index, message)
-
-
-def _aborted(end: InstanceEnd) -> InstanceEnd:
-    """The end of an instance that called MPI_Abort; the MPI ended it before it could end itself."""
-    code = end.words.aborted or 1
-    return replace(end, status=code, cause=OWN, reason=f"called MPI_Abort with code {code}")

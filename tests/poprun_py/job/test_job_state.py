@@ -294,6 +294,26 @@ def test_mpi_abort_names_the_instance_that_called_it(mpirun_first, status):
     assert stage.job.exit_code == 7
 
 
+@pytest.mark.parametrize(("status", "cause"), [(-signal.SIGKILL, MPI), (-signal.SIGTERM, LAUNCHER), (7, OWN)])
+def test_an_instance_that_crashes_because_another_called_mpi_abort_is_not_blamed(status, cause):
+    stage = Stage(2).start()
+    stage.end(0, -signal.SIGSEGV, at=1.0)
+    stage.end(1, status, cause, at=1.1, words=ABORTED)
+    assert str(stage.job.failure).endswith("called MPI_Abort with code 7")
+    assert stage.job.failure.instance.index == 1
+    assert stage.job.exit_code == 7
+
+
+@pytest.mark.parametrize(
+    ("status", "words"), [(-signal.SIGKILL, ABORTED), (-signal.SIGSEGV, replace(RAISED, aborted=1))]
+)
+def test_an_instance_that_another_called_mpi_abort_for_is_blamed(status, words):
+    stage = Stage(2).start()
+    stage.end(0, status, at=1.0)
+    stage.end(1, 1, at=1.1, words=words)
+    assert stage.job.failure.instance.index == 0
+
+
 def test_mpi_abort_is_known_from_what_an_instance_wrote_even_if_its_end_was_not_reported():
     stage = Stage(2).start()
     stage.job.mpirun_ended(99, 7)
