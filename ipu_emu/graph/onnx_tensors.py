@@ -1,13 +1,14 @@
-"""ONNX tensors: initializers in the form that PopART writes: typed fields, never ``raw_data``.
+"""ONNX tensors: initializers in typed fields, as PopART writes them, never in ``raw_data``.
 
     FLOAT                                          float_data
     DOUBLE                                         double_data
     INT8 INT16 INT32 UINT8 UINT16 BOOL             int32_data
-    FLOAT16                                        int32_data, two values packed in one entry
+    FLOAT16                                        int32_data, the bits of one value in each entry
     INT64                                          int64_data
     UINT32 UINT64                                  uint64_data
 
-Any form that ONNX allows can be read.
+Any form that ONNX allows can be read, and PopART's own form of FLOAT16, which ONNX's tools refuse: two values packed
+in one entry.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ def proto_of(id: str, array: NDArray[Any]) -> onnx.TensorProto:
         proto.ParseFromString(b"".join(pieces_of(id, array)))
         return proto
     proto = onnx.TensorProto(name=id, data_type=dtype.onnx, dims=array.shape)
-    values = pack_halves(array) if dtype is FLOAT16 else array.reshape(-1)
+    values = np.ascontiguousarray(array).reshape(-1)
+    values = values.view(np.uint16) if dtype is FLOAT16 else values
     values = values.astype(np.int32) if dtype is BOOL else values
     field = getattr(proto, _FIELDS.get(dtype.name, "int32_data"))
     for start in range(0, values.size, _PIECE_VALUES):
@@ -86,13 +88,6 @@ def _floats(proto: onnx.TensorProto) -> NDArray[np.float32]:
     count, data = len(proto.float_data), proto.SerializeToString()
     announced = field_header(_FLOAT_DATA, 4 * count)
     return np.frombuffer(data, "<f4", count, data.index(announced) + len(announced)).astype(np.float32)
-
-
-def pack_halves(array: NDArray[Any]) -> NDArray[np.int32]:
-    """Return two FLOAT16 values per int32, little-endian; an odd last one is padded with zeros."""
-    bits = np.zeros(array.size + array.size % 2, np.uint16)
-    bits[: array.size] = np.ascontiguousarray(array).reshape(-1).view(np.uint16)
-    return bits.view(np.int32)
 
 
 def _halves(proto: onnx.TensorProto, dtype: DType) -> NDArray[Any]:

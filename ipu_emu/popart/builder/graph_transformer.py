@@ -106,7 +106,7 @@ class GraphTransformer:
         """Turn these initializers into constants, which are never trained."""
         graph, chosen = self._model.graph, self._initializers(ids)
         nodes = [
-            helper.make_node("Constant", [], [id], value=_proto("", _array(proto))) for id, proto in chosen.items()
+            helper.make_node("Constant", [], [id], value=proto_of("", _array(proto))) for id, proto in chosen.items()
         ]
         _replace(graph.node, [*nodes, *graph.node])
         _replace(graph.initializer, [proto for proto in graph.initializer if proto.name not in chosen])
@@ -192,17 +192,12 @@ def _array(proto: onnx.TensorProto) -> NDArray[Any]:
     return array_of(proto)
 
 
-def _proto(id: str, array: NDArray[Any]) -> onnx.TensorProto:
-    """FLOAT16 data in the form that ONNX's tools read; they refuse PopART's packed form."""
-    return numpy_helper.from_array(array, id) if array.dtype == FLOAT16.numpy else proto_of(id, array)
-
-
 def _converted(proto: onnx.TensorProto, new: DType, clip: bool) -> onnx.TensorProto:
     array = _array(proto)
     if new.is_integer:
         array = _in_range(proto.name, array, new, clip)
     with np.errstate(over="ignore"):  # too large for a half is infinite, as on the device
-        return _proto(proto.name, array.astype(new.numpy))
+        return proto_of(proto.name, array.astype(new.numpy))
 
 
 def _in_range(id: str, array: NDArray[Any], new: DType, clip: bool) -> NDArray[Any]:

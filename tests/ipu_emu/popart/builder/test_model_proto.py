@@ -73,11 +73,7 @@ class TestModelProto:
         assert [proto.name for proto in model.graph.initializer] == list(values)
         for proto, value in zip(model.graph.initializer, values.values(), strict=True):
             assert not proto.raw_data
-            if proto.name == "float16":
-                packed = np.array(proto.int32_data, np.int32).view(np.float16)
-                np.testing.assert_array_equal(packed.reshape(value.shape), value)
-            else:
-                np.testing.assert_array_equal(numpy_helper.to_array(proto), value)
+            np.testing.assert_array_equal(numpy_helper.to_array(proto), value)
         assert list(model.graph.initializer[0].float_data) == [1, 0, 3, 0, 1, 1]
 
     def test_every_type_survives_the_way_out_and_in(self) -> None:
@@ -103,9 +99,26 @@ class TestModelProto:
         builder = popart.Builder()
         builder.addInitializedInputTensor(value, "w")
         model = onnx.load_model_from_string(builder.getModelProto())
-        for proto in (model.graph.initializer[0], numpy_helper.from_array(value, "w"), unpacked(value)):
+        for proto in (model.graph.initializer[0], numpy_helper.from_array(value, "w"), packed(value)):
             model.graph.initializer[0].CopyFrom(proto)
             np.testing.assert_array_equal(popart.Builder(model.SerializeToString())._graph.data["w"], value)
+
+    @pytest.mark.parametrize("count", [1, 5])
+    def test_onnx_and_onnx_runtime_read_halves(self, count: int) -> None:
+        """Weights and constants alike, of every sign."""
+        runtime = pytest.importorskip("onnxruntime")
+        values = np.linspace(-2, 3, 4 * count).astype(np.float16).reshape(4, count)
+        builder = popart.Builder(opsets={"ai.onnx": 10})
+        weight = builder.addInitializedInputTensor(values[:, ::-1].T, "w")
+        total = builder.aiOnnx.add([weight, builder.aiOnnx.constant(values.T)])
+        builder.addOutputTensor(total)
+        model = onnx.load_model_from_string(builder.getModelProto())
+        onnx.checker.check_model(model, full_check=True)
+        np.testing.assert_array_equal(numpy_helper.to_array(model.graph.initializer[0]), values[:, ::-1].T)
+        settings = runtime.SessionOptions()
+        settings.log_severity_level = 3
+        (found,) = runtime.InferenceSession(builder.getModelProto(), settings).run([total], {})
+        np.testing.assert_array_equal(found, values[:, ::-1].T + values.T)
 
     def test_versions_and_domains(self) -> None:
         for opset, version in ((6, 3), (8, 3), (9, 4), (11, 4)):
@@ -149,8 +162,9 @@ class TestModelProto:
             )
 
 
-def unpacked(value: np.ndarray) -> onnx.TensorProto:
-    """ONNX's own form: one half in each int32."""
+def packed(value: np.ndarray) -> onnx.TensorProto:
+    """PopART's own form: two halves in each int32, the last one alone if their number is odd."""
     proto = onnx.TensorProto(name="w", data_type=onnx.TensorProto.FLOAT16, dims=value.shape)
-    proto.int32_data.extend(value.view(np.uint16).astype(int).tolist())
+    halves = np.concatenate([value, np.zeros(value.size % 2, np.float16)])
+    proto.int32_data.extend(halves.view(np.int32).tolist())
     return proto

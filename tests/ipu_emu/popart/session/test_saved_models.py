@@ -92,6 +92,34 @@ def test_ten_steps_and_ten_more_are_twenty(name: str, tmp_path: Path) -> None:
     assert first["w1"] != want["w1"]
 
 
+def test_trained_halves_are_read_by_onnx_onnx_runtime_and_again(tmp_path: Path) -> None:
+    runtime, path = pytest.importorskip("onnxruntime"), tmp_path / "halves.onnx"
+    builder = popart.Builder(opsets={"ai.onnx": 10})
+    weight = builder.addInitializedInputTensor(np.linspace(-1, 1, 7).astype(np.float16), "w")
+    y = builder.aiOnnx.mul([weight, weight])
+    builder.addOutputTensor(y)
+    loss = builder.aiGraphcore.l1loss([y], 0.5, popart.ReductionType.Sum)
+    flow, cpu = popart.DataFlow(1, []), popart.DeviceManager().createCpuDevice()
+    session = popart.TrainingSession(builder.getModelProto(), flow, loss, popart.ConstSGD(0.25), cpu)
+    session.prepareDevice()
+    session.weightsFromHost()
+    session.run(popart.PyStepIO({}, session.initAnchorArrays()))
+    trained = np.frombuffer(saved(session, path)["w"], np.float16)
+    onnx.checker.check_model(onnx.load(path), full_check=True)
+    assert trained[0] > -1
+    model = onnx.load(path)
+    del model.graph.node[1:]  # the loss, which is of PopART's own domain
+    settings = runtime.SessionOptions()
+    settings.log_severity_level = 3
+    (found,) = runtime.InferenceSession(model.SerializeToString(), settings).run([y], {})
+    np.testing.assert_array_equal(found, trained * trained)
+    again = popart.InferenceSession(str(path), popart.DataFlow(1, [y]), cpu)
+    again.prepareDevice()
+    anchors = again.initAnchorArrays()
+    again.run(popart.PyStepIO({}, anchors))
+    np.testing.assert_array_equal(anchors[y], found)
+
+
 def test_onnx_runtime_says_the_same(tmp_path: Path) -> None:
     runtime = pytest.importorskip("onnxruntime")
     net, path = Convolution(), tmp_path / "trained.onnx"
