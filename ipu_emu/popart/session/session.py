@@ -314,8 +314,14 @@ class Session:
         Every instance of the job must call it, whatever its options say; with one instance nothing changes.
         """
         popdist_py.init()
+        instances = popdist_py.getNumInstances()
+        if not isinstance(rootRank, (int, np.integer)) or not 0 <= rootRank < instances:
+            raise EmulatorError(
+                f"broadcastWeights: rootRank is {rootRank!r}, which is no instance of this job; "
+                f"give a number from 0 to {instances - 1}"
+            )
         for id, value in self._weights.values.items():
-            self._weights.values[id] = np.array(popdist_py.broadcast(value, rootRank)).reshape(value.shape)
+            self._weights.values[id] = np.array(popdist_py.broadcast(value, int(rootRank))).reshape(value.shape)
 
     @trace.span("save the model", trace.Category.CHECKPOINT)
     def modelToHost(self, filename: str) -> None:

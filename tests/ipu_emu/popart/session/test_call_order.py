@@ -51,6 +51,14 @@ def test_a_second_prepare_device_keeps_the_weights_of_the_host() -> None:
     assert np.abs(session._loaded.read("w") - first).max() > 0
 
 
+@pytest.mark.parametrize("root", [3, 1, -1, 0.5])
+def test_weights_are_broadcast_by_an_instance_of_the_job(root: int) -> None:
+    session = unprepared()
+    session.broadcastWeights(0)
+    with pytest.raises(popart.popart_exception, match=rf"rootRank is {root}, .* from 0 to 0$"):
+        session.broadcastWeights(root)
+
+
 def test_tensors_by_name() -> None:
     session = Regression().training()
     assert session.getTensorIds() == session.getAllTensorIds()
