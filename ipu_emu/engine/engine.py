@@ -23,7 +23,7 @@ from ipu_emu.engine.calls.instruction_calls import Binder, HostPosition, StepFee
 from ipu_emu.engine.calls.wall_time import Wall, WallCategory
 from ipu_emu.engine.overlap.io_loop import BoundOverlappedLoop
 from ipu_emu.engine.overlap.preload_thread import WORTH_PRELOADING, BoundPreload
-from ipu_emu.engine.parts import CallLists, Loop, Part, StepContext
+from ipu_emu.engine.parts import CallLists, Loop, Part, PartList, StepContext
 from ipu_emu.engine.pipeline.bound_pipeline import BoundPipeline
 from ipu_emu.engine.replicas.buffers import Buffers
 from ipu_emu.engine.replicas.local_replicas import Replicas
@@ -233,7 +233,7 @@ class Engine:
             if overlapped:
                 yield BoundOverlappedLoop(overlapped, self._binder)
             else:
-                yield Loop(loop.times, loop.counter, list(self._bind(loop.body)))
+                yield Loop(loop.times, loop.counter, PartList(list(self._bind(loop.body))))
 
     def _pipelines(self, group: Sequence[Pipeline]) -> Iterator[Part]:
         for pipeline in group:
@@ -247,7 +247,7 @@ class Engine:
             large = nbytes * self.replicas.local >= WORTH_PRELOADING
             if large and self._preloader is None:
                 self._preloader = Workers(1, background=True)
-            yield BoundPreload(loads, list(self._bind(preload.body)), self._preloader if large else None)
+            yield BoundPreload(loads, PartList(list(self._bind(preload.body))), self._preloader if large else None)
 
 
 #: The method that binds consecutive instructions of a class to memory.

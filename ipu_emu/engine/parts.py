@@ -1,6 +1,7 @@
 """Parts: a program bound to memory; a step runs its parts in order.
 
-Segment               calls of one category, for all replicas at once or a list per replica
+CallLists             calls of one category, for all replicas at once or a list per replica
+PartList              parts that run one after the other
 Loop                  parts that are repeated
 BoundPreload          loads from Streaming Memory during other parts    (overlap)
 BoundOverlappedLoop   loops with host I/O during compute                (overlap)
@@ -20,7 +21,7 @@ from ipu_emu.engine.threads.worker_threads import Workers
 from ipu_emu.ops import Call
 from ipu_emu.program.instructions import Counter
 
-__all__ = ["CallLists", "Loop", "Part", "StepContext"]
+__all__ = ["CallLists", "Loop", "Part", "PartList", "StepContext"]
 
 
 @dataclass
@@ -62,26 +63,42 @@ class CallLists:
         return [(self.category, call) for call in self.lists]
 
     def close(self) -> None:
-        """A segment has no threads of its own."""
+        """Calls have no threads of their own."""
+
+
+@dataclass(frozen=True)
+class PartList:
+    """Parts that run one after the other."""
+
+    parts: Sequence[Part]
+
+    def run(self, context: StepContext) -> None:
+        for part in self.parts:
+            part.run(context)
+
+    def calls(self) -> Sequence[tuple[WallCategory, Call]]:
+        return [call for part in self.parts for call in part.calls()]
+
+    def close(self) -> None:
+        for part in self.parts:
+            part.close()
 
 
 @dataclass(frozen=True)
 class Loop:
-    """Runs ``body`` ``count`` times."""
+    """Runs ``body`` ``times`` times, with ``counter`` set to the number of the repetition."""
 
     times: int
     counter: Counter
-    body: Sequence[Part]
+    body: PartList
 
     def run(self, context: StepContext) -> None:
         for index in range(self.times):
             context.host.counters.set(self.counter, index)
-            for part in self.body:
-                part.run(context)
+            self.body.run(context)
 
     def calls(self) -> Sequence[tuple[WallCategory, Call]]:
-        return [call for part in self.body for call in part.calls()]
+        return self.body.calls()
 
     def close(self) -> None:
-        for part in self.body:
-            part.close()
+        self.body.close()

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ipu_emu.engine.calls.wall_time import WallCategory
-from ipu_emu.engine.parts import Part, StepContext
+from ipu_emu.engine.parts import PartList, StepContext
 from ipu_emu.engine.threads.worker_threads import Workers
 from ipu_emu.ops import Call
 
@@ -27,27 +27,22 @@ class BoundPreload:
     """``thread`` runs ``loads`` during ``body``; without a thread the loads run first."""
 
     loads: Call
-    body: Sequence[Part]
+    body: PartList
     thread: Workers | None
 
     def run(self, context: StepContext) -> None:
         if self.thread is None:
             context.wall.timed(WallCategory.COMPUTE, self.loads)
-            self._run_body(context)
+            self.body.run(context)
             return
         self.thread.start([self.loads])
         try:
-            self._run_body(context)
+            self.body.run(context)
         finally:
             context.wall.timed(WallCategory.COMPUTE, self.thread.wait)
 
-    def _run_body(self, context: StepContext) -> None:
-        for part in self.body:
-            part.run(context)
-
     def calls(self) -> Sequence[tuple[WallCategory, Call]]:
-        return [call for part in self.body for call in part.calls()]
+        return self.body.calls()
 
     def close(self) -> None:
-        for part in self.body:
-            part.close()
+        self.body.close()
