@@ -195,7 +195,7 @@ class EventLoop:
             case messages.NotStarted(reason):
                 self._job.not_started(rank, reason)
             case messages.Exited():
-                self._job.exited(rank, message, self._delivery.last_words(rank))
+                self._job.exited(rank, message, self._delivery.read_stderr_end(rank))
                 self._trace.ended(rank, self._job.state(rank))
             case messages.Gone():
                 self._delivery.finish(rank)
@@ -205,7 +205,7 @@ class EventLoop:
             case messages.Report():
                 self._display.rows[rank].update_report(message, time.monotonic())
             case messages.Hung():
-                self._job.hung(rank, self._delivery.last_words(rank))
+                self._job.hung(rank, self._delivery.read_stderr_end(rank))
             case messages.Waiting():
                 self._job.is_in_finalize(rank)
                 self._timers.call_later(_WAIT_NOTICE, self._report_wait)
@@ -294,7 +294,7 @@ class EventLoop:
         if self._mpirun_status is not None:
             self._job.mpirun_ended(self._mpirun, self._mpirun_status)
         for rank in range(len(self._plan.instances)):
-            self._job.heard(rank, self._delivery.last_words(rank))
+            self._job.heard(rank, self._delivery.read_stderr_end(rank))
         code = self._job.exit_code
         if self._record and (code or self._teardown.has_killed):
             for path in self._record.remove_listed():

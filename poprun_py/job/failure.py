@@ -6,7 +6,7 @@ import signal
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from poprun_py.output.last_words import LastWords
+from poprun_py.output.stderr_end import StderrEnd
 from poprun_py.plan.launch_plan import Instance
 from poprun_py.wire.messages import OWN
 
@@ -30,7 +30,7 @@ class InstanceEnd:
     at: float = 0.0
     reason: str = ""
     lost: bool = False
-    words: LastWords = field(default_factory=LastWords)
+    stderr: StderrEnd = field(default_factory=StderrEnd)
 
     @property
     def exit_code(self) -> int:
@@ -71,15 +71,15 @@ def first_failure(ends: Sequence[InstanceEnd]) -> InstanceEnd | None:
     one has called MPI_Abort.
     """
     failures = _without_crashes_by_an_abort(ends, [end for end in ends if ended_badly(end)])
-    causes = [end for end in failures if not end.words.follows]
+    causes = [end for end in failures if not end.stderr.follows]
     if failures and not causes:
         causes = _stopped_while_raising(ends) or _left_too_early(ends, failures[0]) or failures
     return _earliest(causes) if causes else None
 
 
 def _without_crashes_by_an_abort(ends: Sequence[InstanceEnd], failures: list[InstanceEnd]) -> list[InstanceEnd]:
-    callers = [end for end in ends if end.words.aborted is not None and not end.words.raised]
-    others = [end for end in failures if end.words.aborted is None]
+    callers = [end for end in ends if end.stderr.aborted is not None and not end.stderr.raised]
+    others = [end for end in failures if end.stderr.aborted is None]
     if not failures or not callers or any(-end.status not in _CRASHES for end in others):
         return failures
     return [aborted(end) for end in callers]
@@ -87,19 +87,19 @@ def _without_crashes_by_an_abort(ends: Sequence[InstanceEnd], failures: list[Ins
 
 def aborted(end: InstanceEnd) -> InstanceEnd:
     """The end of an instance that called MPI_Abort; the MPI ended it before it could end itself."""
-    code = end.words.aborted or 1
+    code = end.stderr.aborted or 1
     return replace(end, status=code, cause=OWN, reason=f"called MPI_Abort with code {code}")
 
 
 def _stopped_while_raising(ends: Sequence[InstanceEnd]) -> list[InstanceEnd]:
-    raised = [end for end in ends if end.words.raised and not end.words.follows]
+    raised = [end for end in ends if end.stderr.raised and not end.stderr.follows]
     return [replace(end, status=1, cause=OWN) for end in raised]
 
 
 def _left_too_early(ends: Sequence[InstanceEnd], follower: InstanceEnd) -> list[InstanceEnd]:
     """The instance that ``follower`` has missed, or the first that ended well."""
-    peers = [end for end in ends if not end.words.follows]
-    named = [end for end in peers if end.instance.index == follower.words.peer]
+    peers = [end for end in ends if not end.stderr.follows]
+    named = [end for end in peers if end.instance.index == follower.stderr.peer]
     left = named or [end for end in peers if end.cause == OWN]
     how = "exited with code 0" if left and left[0].cause == OWN else "ended"
     reason = f"{how} while instance {follower.instance.index} still waited for it"

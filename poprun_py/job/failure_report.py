@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from poprun_py.job.failure import InstanceEnd
 from poprun_py.job.job_state import JobState
 from poprun_py.job.output_delivery import OutputDelivery
-from poprun_py.output.last_words import last_line
 from poprun_py.output.screen import Screen
+from poprun_py.output.stderr_end import last_line
 from poprun_py.output.tagged_output import LAST_LINES
 from poprun_py.output.uncaught_exception import find_uncaught
 
@@ -75,7 +75,7 @@ def _words(failure: InstanceEnd, stderr: bytes, said_by_mpi: bytes) -> str:
     """What an instance that ended itself said last: its exception, else the last line of its stderr."""
     if failure.status == -signal.SIGBUS or _MPI_LACKS_MEMORY.search(said_by_mpi):
         return _about_shared_memory()
-    if failure.status <= 0 or (failure.reason and not failure.words.raised):
+    if failure.status <= 0 or (failure.reason and not failure.stderr.raised):
         return ""
     raised = find_uncaught(stderr) if failure.exit_code == 1 else None
     return str(raised) if raised else last_line(stderr)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from popdist_py.environment import EXECUTABLE_CACHE_PATH, JOB, RESTART_COUNT
 from poprun_py.job.failure import InstanceEnd, aborted, ended_badly, first_failure, signal_name
-from poprun_py.output.last_words import LastWords
+from poprun_py.output.stderr_end import StderrEnd
 from poprun_py.plan.launch_plan import Instance, LaunchPlan
 from poprun_py.wire import messages
 from poprun_py.wire.messages import MPI, OWN, UNMANAGED, Message
@@ -103,24 +103,24 @@ class JobState:
         self._final = True
         self._add(rank, InstanceEnd(self._states[rank].instance, 0, 126, reason=f"could not be started: {reason}"))
 
-    def exited(self, rank: int, message: messages.Exited, words: LastWords | None = None) -> None:
+    def exited(self, rank: int, message: messages.Exited, stderr: StderrEnd | None = None) -> None:
         """Record how a program ended, and what it wrote last."""
-        state, words = self._states[rank], words or LastWords()
-        end = InstanceEnd(state.instance, state.pid, message.status, message.cause, message.at, words=words)
-        self._add(rank, aborted(end) if words.aborted and message.cause in (MPI, UNMANAGED) else end)
+        state, stderr = self._states[rank], stderr or StderrEnd()
+        end = InstanceEnd(state.instance, state.pid, message.status, message.cause, message.at, stderr=stderr)
+        self._add(rank, aborted(end) if stderr.aborted and message.cause in (MPI, UNMANAGED) else end)
 
-    def heard(self, rank: int, words: LastWords) -> None:
+    def heard(self, rank: int, stderr: StderrEnd) -> None:
         """Record what an instance had written when everything was over, if nobody but mpirun could be blamed."""
         state = self._states[rank]
-        if words.aborted and self._blames_mpirun:
+        if stderr.aborted and self._blames_mpirun:
             end = state.end or InstanceEnd(state.instance, state.pid, -signal.SIGKILL, MPI)
-            self._add(rank, aborted(replace(end, words=words)))
+            self._add(rank, aborted(replace(end, stderr=stderr)))
 
-    def hung(self, rank: int, words: LastWords | None = None) -> None:
+    def hung(self, rank: int, stderr: StderrEnd | None = None) -> None:
         """Record a failure: an exception ended the program, but its process waits in MPI_Finalize for the others."""
         state = self._states[rank]
         if state.end is None:
-            self._add(rank, InstanceEnd(state.instance, state.pid, 1, reason=_HUNG, words=words or LastWords(True)))
+            self._add(rank, InstanceEnd(state.instance, state.pid, 1, reason=_HUNG, stderr=stderr or StderrEnd(True)))
 
     def is_in_finalize(self, rank: int) -> None:
         """Record that the program has ended, but its process waits in MPI_Finalize for the others."""
@@ -308,7 +308,7 @@ class JobState:
         if self._blames_mpirun and ended_badly(end):  # that is why mpirun has ended
             self._blames_mpirun, self.why, self.code = False, "", 0
         if (ended_badly(end) or self._ended_by_mpi) and not self.is_stopping:
-            self._stop(signal.SIGTERM, KILL_AFTER, settle=_PEER_SETTLE if end.words.follows else 0.0)
+            self._stop(signal.SIGTERM, KILL_AFTER, settle=_PEER_SETTLE if end.stderr.follows else 0.0)
 
     def _stop(self, number: int, grace: float, *, settle: float = 0.0) -> None:
         self._order = messages.Stop(number, grace, settle)

@@ -10,7 +10,7 @@ import pytest
 from poprun_py.job.failure import InstanceEnd, first_failure, signal_name
 from poprun_py.job.job_state import JobState
 from poprun_py.options.parser import parse
-from poprun_py.output.last_words import LastWords
+from poprun_py.output.stderr_end import StderrEnd
 from poprun_py.plan.launch_plan import plan
 from poprun_py.site.machine import Machine
 from poprun_py.site.mpi_installation import MpiInstallation
@@ -36,8 +36,8 @@ class Stage:
         self.sent.clear()
         return self
 
-    def end(self, rank: int, status: int, cause: str = OWN, at: float = 0.0, words: LastWords | None = None) -> None:
-        self.job.exited(rank, messages.Exited(status, cause, at), words)
+    def end(self, rank: int, status: int, cause: str = OWN, at: float = 0.0, stderr: StderrEnd | None = None) -> None:
+        self.job.exited(rank, messages.Exited(status, cause, at), stderr)
         self.job.gone(rank)
 
     def orders(self, kind: type) -> list[tuple[int, messages.Message]]:
@@ -241,24 +241,24 @@ def test_who_waits_in_mpi_finalize_is_reported_while_others_run():
 
 
 #: Of an instance that raised, of one that only misses instance 2, and of one that called MPI_Abort(7).
-RAISED, FOLLOWS, ABORTED = LastWords(raised=True), LastWords(raised=True, follows=True, peer=2), LastWords(aborted=7)
+RAISED, FOLLOWS, ABORTED = StderrEnd(raised=True), StderrEnd(raised=True, follows=True, peer=2), StderrEnd(aborted=7)
 
 
 def test_an_instance_that_ended_because_a_peer_had_is_not_blamed():
     stage = Stage(3).start()
-    stage.end(0, 1, at=1.0, words=FOLLOWS)
+    stage.end(0, 1, at=1.0, stderr=FOLLOWS)
     assert stage.orders(messages.Stop)[0][1].settle > 0  # so that the cause can end by itself
-    stage.end(2, 1, at=1.5, words=RAISED)
-    stage.end(1, 1, at=1.2, words=FOLLOWS)
+    stage.end(2, 1, at=1.5, stderr=RAISED)
+    stage.end(1, 1, at=1.2, stderr=FOLLOWS)
     assert stage.job.failure.instance.index == 2
 
 
 @pytest.mark.parametrize("status", [-signal.SIGTERM, -signal.SIGKILL])
 def test_an_instance_that_was_stopped_before_its_exception_had_ended_it_is_blamed(status):
     stage = Stage(3).start()
-    stage.end(0, 1, words=FOLLOWS)
+    stage.end(0, 1, stderr=FOLLOWS)
     stage.end(1, -signal.SIGTERM, LAUNCHER)
-    stage.end(2, status, LAUNCHER, words=RAISED)
+    stage.end(2, status, LAUNCHER, stderr=RAISED)
     assert str(stage.job.failure).startswith("instance 2 (")
     assert stage.job.failure.status == stage.job.exit_code == 1
 
@@ -267,7 +267,7 @@ def test_an_instance_that_was_stopped_before_its_exception_had_ended_it_is_blame
 def test_an_instance_that_left_while_it_was_needed_is_blamed(status, cause, how):
     stage = Stage(3).start()
     stage.end(1, -signal.SIGTERM, LAUNCHER)
-    stage.end(0, 1, words=FOLLOWS)
+    stage.end(0, 1, stderr=FOLLOWS)
     stage.end(2, status, cause)
     assert str(stage.job.failure).startswith("instance 2 (")
     assert str(stage.job.failure).endswith(f"{how} while instance 0 still waited for it")
@@ -276,7 +276,7 @@ def test_an_instance_that_left_while_it_was_needed_is_blamed(status, cause, how)
 
 def test_peers_that_only_miss_each_other_are_blamed_if_there_is_nobody_else():
     stage = Stage(1).start()
-    stage.end(0, 1, words=FOLLOWS)
+    stage.end(0, 1, stderr=FOLLOWS)
     assert stage.job.failure.instance.index == 0
 
 
@@ -287,7 +287,7 @@ def test_mpi_abort_names_the_instance_that_called_it(mpirun_first, status):
     if mpirun_first:
         stage.job.mpirun_ended(99, 7)
     stage.end(0, -signal.SIGTERM, MPI)
-    stage.end(1, status, MPI, words=ABORTED)
+    stage.end(1, status, MPI, stderr=ABORTED)
     stage.job.mpirun_ended(99, 7)
     assert stage.job.why == ""
     assert "instance 1 " in str(stage.job.failure)
@@ -298,7 +298,7 @@ def test_mpi_abort_names_the_instance_that_called_it(mpirun_first, status):
 def test_an_instance_that_crashes_because_another_called_mpi_abort_is_not_blamed(status, cause):
     stage = Stage(2).start()
     stage.end(0, -signal.SIGSEGV, at=1.0)
-    stage.end(1, status, cause, at=1.1, words=ABORTED)
+    stage.end(1, status, cause, at=1.1, stderr=ABORTED)
     assert str(stage.job.failure).endswith("called MPI_Abort with code 7")
     assert stage.job.failure.instance.index == 1
     assert stage.job.exit_code == 7
@@ -318,7 +318,7 @@ def test_mpi_abort_is_known_from_what_an_instance_wrote_even_if_its_end_was_not_
     stage = Stage(2).start()
     stage.job.mpirun_ended(99, 7)
     assert stage.job.why.startswith("mpirun")
-    stage.job.heard(0, LastWords())
+    stage.job.heard(0, StderrEnd())
     stage.job.heard(1, ABORTED)
     assert stage.job.why == ""
     assert "instance 1 (pid 201 on localhost, replicas 2-3) called MPI_Abort with code 7" in str(stage.job.failure)

@@ -1,4 +1,4 @@
-"""Last words: what the end of an instance's stderr says about why the instance ended."""
+"""StderrEnd: what the end of an instance's stderr says about why the instance ended."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from poprun_py.output.uncaught_exception import find_uncaught
 
-__all__ = ["LastWords", "last_line", "last_words"]
+__all__ = ["StderrEnd", "last_line", "read_stderr_end"]
 
 #: What MPICH writes to the stderr of the process that calls MPI_Abort.
 _ABORT = re.compile(rb"application called MPI_Abort\([^\n]*, (-?\d+)\)")
@@ -20,7 +20,7 @@ _LONGEST = 200
 
 
 @dataclass(frozen=True)
-class LastWords:
+class StderrEnd:
     """``raised``: an exception that nobody caught; ``follows``: it only says that a peer has ended or left.
 
     ``peer`` is the rank of that peer, if it is named. ``aborted`` is the code given to MPI_Abort.
@@ -32,16 +32,16 @@ class LastWords:
     aborted: int | None = None
 
 
-def last_words(stderr: bytes) -> LastWords:
+def read_stderr_end(stderr: bytes) -> StderrEnd:
     """Read the end of an instance's stderr."""
     uncaught = find_uncaught(stderr)
     aborts = _ABORT.findall(stderr)
     code = int(aborts[-1]) & 0xFF if aborts else None
     if uncaught is None:
-        return LastWords(aborted=code)
+        return StderrEnd(aborted=code)
     lost = _PEER_LOST.match(uncaught.error)
     peer = _RANK.search(uncaught.error) if lost else None
-    return LastWords(True, lost is not None, int(peer[1]) if peer else None, code)
+    return StderrEnd(True, lost is not None, int(peer[1]) if peer else None, code)
 
 
 def last_line(stderr: bytes) -> str:

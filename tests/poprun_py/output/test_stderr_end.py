@@ -1,11 +1,11 @@
-"""Last words: exceptions, those that only tell of another rank, and MPI_Abort, at the end of a program's stderr."""
+"""StderrEnd: exceptions, those that only tell of another rank, and MPI_Abort, at the end of a program's stderr."""
 
 from __future__ import annotations
 
 import pytest
 
 from gcl.errors import PeerLost
-from poprun_py.output.last_words import LastWords, last_line, last_words
+from poprun_py.output.stderr_end import StderrEnd, last_line, read_stderr_end
 
 TRACEBACK = b"""Traceback (most recent call last):
   File "train.py", line 7, in <module>
@@ -15,28 +15,28 @@ ABORT = b"Abort(7) on node 1 (rank 1 in comm 0): application called MPI_Abort(MP
 
 
 def test_an_exception_is_the_cause_of_an_end():
-    assert last_words(TRACEBACK + b"ValueError: bad batch\n") == LastWords(raised=True)
+    assert read_stderr_end(TRACEBACK + b"ValueError: bad batch\n") == StderrEnd(raised=True)
 
 
 def test_the_exception_of_gcl_for_a_lost_peer_is_not():
     error = PeerLost.left("all_reduce(add, 4 x float32)", "replica 6 (rank 3)", "it raised")
     text = f"{PeerLost.__module__}.{PeerLost.__name__}: {error}\n"
-    assert last_words(TRACEBACK + text.encode()) == LastWords(raised=True, follows=True, peer=3)
+    assert read_stderr_end(TRACEBACK + text.encode()) == StderrEnd(raised=True, follows=True, peer=3)
 
 
 @pytest.mark.parametrize(("given", "code"), [(b"7", 7), (b"-1", 255), (b"256", 0)])
 def test_mpi_abort_is_known_by_the_words_of_mpich(given, code):
-    assert last_words(ABORT.replace(b" 7)", b" " + given + b")")).aborted == code
+    assert read_stderr_end(ABORT.replace(b" 7)", b" " + given + b")")).aborted == code
 
 
 def test_errors_of_mpi_itself_are_no_abort_of_the_program():
     failed = b"Abort(807528207): Fatal error in internal_Finalize: Other MPI error, error stack:\n"
-    assert last_words(ABORT + failed).aborted == 7
-    assert last_words(failed).aborted is None
+    assert read_stderr_end(ABORT + failed).aborted == 7
+    assert read_stderr_end(failed).aborted is None
 
 
 def test_nothing_is_known_of_other_words():
-    assert last_words(b"") == last_words(b"Warning: slow\n") == LastWords()
+    assert read_stderr_end(b"") == read_stderr_end(b"Warning: slow\n") == StderrEnd()
 
 
 def test_the_last_line_is_the_last_that_says_anything():
