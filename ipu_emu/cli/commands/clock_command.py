@@ -10,7 +10,7 @@ import click
 from gcl.drawing.units import TimeUnit, memory
 from ipu_emu.cli.commands.model_options import ModelCommand, compile_request, model_options, system_named
 from ipu_emu.cli.output.printing import console, print_json, write
-from ipu_emu.compiler.patience import Patience
+from ipu_emu.compiler.delayed_reports import DelayedReports
 
 if TYPE_CHECKING:
     from ipu_emu.clock import TimelineSegment
@@ -86,8 +86,8 @@ def clock(
     asked = compile_request(**options)
     order = chosen_order(SelectionOrder[selection_order.upper()], range(asked.ipus) if asked.schedule else None)
     machine = ModelledMachine(where, asked.replicas, asked.ipus, efficiency, sync=PATTERNS[sync], order=order)
-    with Patience() as says:
-        says(f"compiling {asked.title}")
+    with DelayedReports() as report:
+        report(f"compiling {asked.title}")
         compiled = asked.compiled(where)
     made, predicted = timeline(compiled.executable, machine), asked.predicted(where)
     if output is not None:

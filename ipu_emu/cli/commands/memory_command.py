@@ -10,7 +10,7 @@ import click
 from gcl.drawing.units import memory as amount
 from ipu_emu.cli.commands.model_options import ModelCommand, compile_request, model_options, system_named
 from ipu_emu.cli.output.printing import console, print_json, write
-from ipu_emu.compiler.patience import Patience
+from ipu_emu.compiler.delayed_reports import DelayedReports
 
 if TYPE_CHECKING:
     from ipu_emu.cli.commands.compile_model import Compiled, CompileRequest
@@ -57,8 +57,8 @@ def memory(system: str | None, output: Path | None, form: str, **options: Any) -
 
     asked = compile_request(**options)
     ModelledMachine(where, asked.replicas, asked.ipus)  # refuses what does not fit
-    with Patience() as says:
-        says(f"compiling {asked.title}")
+    with DelayedReports() as report:
+        report(f"compiling {asked.title}")
         compiled = asked.compiled(where)
     memories = ipu_memories(compiled.executable, where.tiles_per_ipu)
     sram = where.generation.sram
@@ -112,6 +112,6 @@ def _advice(asked: CompileRequest, where: System, compiled: Compiled) -> str:
     from ipu_emu.compiler.out_of_memory import too_large_for_an_ipu
 
     note = too_large_for_an_ipu(compiled.executable, compiled.need.limit)
-    with Patience() as says:
-        found = remedies(asked, where, compiled.need, lambda flags: says(f"trying {flags}"))
+    with DelayedReports() as report:
+        found = remedies(asked, where, compiled.need, lambda flags: report(f"trying {flags}"))
     return f"{note}\n\n{found}" if note else str(found)

@@ -1,8 +1,8 @@
-"""Trained weights: which initializers training changes, and what of an imported model is probably not meant so.
+"""Trained weights: which initializers training changes, and which of an imported model were probably not meant.
 
 An ONNX file does not say which of its initializers are parameters. Without a list every floating-point initializer is
 trained, as PopART does it: also scalars, masks and frequencies that were buffers, parameters that were frozen, and as
-one those that the exporter merged because they were equal. What can be seen of this is told, never changed.
+one those that the exporter merged because they were equal. Signs of this in a model are reported; nothing is changed.
 """
 
 from __future__ import annotations

@@ -12,12 +12,12 @@ import onnx
 from numpy.typing import NDArray
 
 from ipu_emu.compiler.cache.executable_cache import cache_key, compiled_once
+from ipu_emu.compiler.delayed_reports import DelayedReports
 from ipu_emu.compiler.gradients.gradient import Gradient
 from ipu_emu.compiler.memory_remedies import MemoryNeed, Remedies, find_remedies
 from ipu_emu.compiler.model_properties import check_leading_axes, grouped_variables, io_inputs
 from ipu_emu.compiler.options import CompileOptions, TrainingOptions
 from ipu_emu.compiler.out_of_memory import check_memory, memory_need, streaming_memory_of
-from ipu_emu.compiler.patience import Patience
 from ipu_emu.compiler.pipeline import STEP_GRAPH, CompileState, run_passes, start
 from ipu_emu.compiler.placement.autoshard import TooFewOpsError
 from ipu_emu.compiler.rewriting.read_model import read_model
@@ -135,8 +135,8 @@ class Compilation:
             batches=tuple(tensor.shape[0] for tensor in self.model.with_role(Role.INPUT) if tensor.shape),
         )
         log = getLogger("session").warn
-        with Patience(lambda text: log(f"the model does not fit; trying {text}")) as says:
-            return find_remedies(MemoryRequest(options), list(changes), self._need, now=now, progress=says)
+        with DelayedReports(lambda text: log(f"the model does not fit; trying {text}")) as report:
+            return find_remedies(MemoryRequest(options), list(changes), self._need, now=now, progress=report)
 
     def _need(self, request: MemoryRequest) -> MemoryNeed:
         """Compile the requested program, and return the memory that it needs."""

@@ -1,8 +1,8 @@
-"""Patience: reports what a slow command or session is doing, once it has taken two seconds.
+"""DelayedReports: reports of what a slow command or session is doing, once it has taken two seconds.
 
-with Patience() as says:
-    says("compiling")           printed after two seconds, if it still runs
-    says("trying --recompute")  printed at once, if two seconds have passed
+with DelayedReports() as report:
+    report("compiling")           printed after two seconds, if it still runs
+    report("trying --recompute")  printed at once, if two seconds have passed
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from threading import Timer
 from time import monotonic
 from types import TracebackType
 
-__all__ = ["Patience"]
+__all__ = ["DelayedReports"]
 
 _SECONDS = 2.0
 
@@ -22,7 +22,7 @@ def _to_stderr(text: str) -> None:
     print(f"... {text}", file=sys.stderr, flush=True)
 
 
-class Patience:
+class DelayedReports:
     """Calls ``write`` with the current activity, starting ``seconds`` after the object was created."""
 
     def __init__(self, write: Callable[[str], None] = _to_stderr, *, seconds: float = _SECONDS) -> None:
@@ -40,7 +40,7 @@ class Patience:
         self._timer.daemon = True
         self._timer.start()
 
-    def __enter__(self) -> Patience:
+    def __enter__(self) -> DelayedReports:
         return self
 
     def __exit__(
