@@ -260,7 +260,7 @@ def _sizes(min_bytes: str, max_bytes: str, factor: float, local: int) -> Iterato
     """The sizes of the rows; ArgumentError if input and result of ``local`` replicas exceed the segment."""
     least, most = parse_bytes(min_bytes, "--min-bytes"), parse_bytes(max_bytes, "--max-bytes")
     if most < least:
-        raise ArgumentError(f"sizes from {min_bytes} to {max_bytes} are none; -b must be at most -e")
+        raise ArgumentError(f"there is no size from {min_bytes} up to {max_bytes}; -b must be at most -e")
     if most < 1:
         raise ArgumentError(f"-e {max_bytes} leaves nothing to time; use at least 1 byte")
     if 2 * local * most > DEFAULT_BYTES:

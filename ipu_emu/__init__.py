@@ -1,4 +1,5 @@
 """ipu_emu: emulated IPUs, the compiler that targets them, and the faces that users program.
 
-``import ipu_emu.popart as popart`` is the PopART face.
+ipu_emu.popart              the interface of PopART: ``import ipu_emu.popart as popart``
+ipu_emu.tensorflow.install  imported before TensorFlow, makes ``tensorflow.python.ipu`` importable
 """

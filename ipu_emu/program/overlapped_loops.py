@@ -114,7 +114,7 @@ def overlapped_io(instruction: Instruction) -> Iterator[HostLoad | HostStore]:
 
 
 def _just_in_time(leaf: Leaf, plan: MemoryPlan) -> Leaf:
-    """``leaf``, made just in time if its tensor has only one buffer."""
+    """``leaf``; without overlap if its tensor has only one buffer, which compute uses."""
     for transfer in host_transfers([leaf]):
         if plan.placements[transfer.tensor].places == 1:
             return replace(transfer, overlap=Overlap.NONE)

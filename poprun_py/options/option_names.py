@@ -82,7 +82,7 @@ def _unknown(name: str, rest: str) -> UnknownOption:
 
 
 def _foreign_advice(word: str, value: str) -> str:
-    """What to write instead, with the user's own number."""
+    """What to write in place of another launcher's option; a number in the advice is the one that the user gave."""
     row = find_foreign(word)
     assert row
     equivalent, _, number = row.ours.rpartition(" ")

@@ -4,11 +4,11 @@
     rank 1   B.all_reduce (waits for rank 0)    A.all_reduce
 
 A rank that has waited for a second, in a process whose other threads are all idle, counts a heartbeat in its line of
-the control block at every look, and reads the heartbeats and arrivals of the other ranks in the other communicators.
-Two ranks that both have heartbeats, and of which each has not arrived where the other waits, can never go on. Rank 0
-reports it, because a rank that waits for rank 0 and is waited for by it is found as soon as rank 0 waits too: all
-ranks then get the same error. Where a process has another thread at work, that thread may still make the missing
-call: nothing is reported, and the time-out decides.
+the control block each time it checks, and reads the heartbeats and arrivals of the other ranks in the other
+communicators. Two ranks that both have heartbeats, and of which each has not arrived where the other waits, can never
+go on. Rank 0 reports it, because a rank that waits for rank 0 and is waited for by it is found as soon as rank 0
+waits too: all ranks then get the same error. Where a process has another thread at work, that thread may still make
+the missing call: nothing is reported, and the time-out decides.
 """
 
 from __future__ import annotations
