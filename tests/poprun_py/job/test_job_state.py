@@ -305,12 +305,12 @@ def test_an_instance_that_crashes_because_another_called_mpi_abort_is_not_blamed
 
 
 @pytest.mark.parametrize(
-    ("status", "words"), [(-signal.SIGKILL, ABORTED), (-signal.SIGSEGV, replace(RAISED, aborted=1))]
+    ("status", "stderr"), [(-signal.SIGKILL, ABORTED), (-signal.SIGSEGV, replace(RAISED, aborted=1))]
 )
-def test_an_instance_that_another_called_mpi_abort_for_is_blamed(status, words):
+def test_an_instance_that_another_called_mpi_abort_for_is_blamed(status, stderr):
     stage = Stage(2).start()
     stage.end(0, status, at=1.0)
-    stage.end(1, 1, at=1.1, words=words)
+    stage.end(1, 1, at=1.1, stderr=stderr)
     assert stage.job.failure.instance.index == 0
 
 
