@@ -11,6 +11,7 @@ import numpy as np
 
 from gcl.drawing.units import memory
 from ipu_emu.trace.collective_calls import CollectiveCalls, collective_calls
+from ipu_emu.trace.deaths import deaths
 from ipu_emu.trace.run import Run
 from ipu_emu.trace.stages import StageTimes, stage_times
 from ipu_emu.trace.time_use import OTHER, TimeUse, time_uses
@@ -82,12 +83,8 @@ def analyse(run: Run) -> RunAnalysis:
 
 
 def _death(found: RunAnalysis) -> Iterator[Finding]:
-    for process in found.run.instances:
-        if process.open:
-            where = " > ".join(name for name, _ in process.open)
-            yield Finding(
-                Cause.DEATH, 1.0, f"{process.label} ended in the middle of: {where}", "look at its last output"
-            )
+    for death in deaths(found.run):
+        yield Finding(Cause.DEATH, 1.0, death.sentence, "look at its last output")
 
 
 def _data(found: RunAnalysis) -> Iterator[Finding]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ipu_emu.errors import ArgumentError
 from popdist_py.bounded_read import open_regular
-from popdist_py.environment import NAMES
+from popdist_py.environment import NAMES, RESTART_COUNT
 from popdist_py.trace.records import (
     BEGIN,
     CHUNK,
@@ -156,12 +156,13 @@ def _check_facts(path: str, process: Mapping[str, Any], facts: Mapping[str, Any]
     """Raise ArgumentError if a fact that places the process among others is not of its type."""
     clock, environment = process.get("clock", {}), process.get("environment", {})
     offsets = facts.get("clock_offsets", [])
-    offset = environment.get(NAMES["replica_index_offset"], "0") if isinstance(environment, dict) else None
+    keys = (NAMES["replica_index_offset"], RESTART_COUNT)
+    numbers = [environment.get(key, "0") for key in keys] if isinstance(environment, dict) else [None]
     right = {
         **{key: type(process.get(key, 0)) is int for key in ("pid", "parent")},
         **{key: isinstance(process.get(key, ""), str) for key in ("host", "boot", "role")},
         "clock": isinstance(clock, dict) and all(_is_time(value) for value in clock.values()),
-        "environment": isinstance(offset, str) and offset.isdecimal() and len(offset) < 10,
+        "environment": all(isinstance(each, str) and each.isdecimal() and len(each) < 10 for each in numbers),
         "clock_offsets": isinstance(offsets, list)
         and all(isinstance(each, dict) and all(map(_is_time, map(each.get, _OFFSET))) for each in offsets),
     }

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ipu_emu.errors import ArgumentError
 from ipu_emu.trace.process_trace import ProcessTrace, read_process
-from popdist_py.environment import NAMES
+from popdist_py.environment import NAMES, RESTART_COUNT
 from popdist_py.trace.records import SUFFIX, Kind
 
 __all__ = ["STEP", "Process", "Run", "read_run"]
@@ -29,12 +29,14 @@ class Process:
 
     ``offset`` is what was added to the times of its host's clock, ``error`` how far that may be off, in nanoseconds.
     ``open`` are the spans in which the process was when its trace ended: (name, begin), the innermost last.
+    ``start`` counts the starts of the job before: restarts of one run are in one folder.
     """
 
     trace: ProcessTrace
     label: str
     host: str
     instance: int | None
+    start: int
     offset: int
     error: int
     records: NDArray[Any]
@@ -76,10 +78,16 @@ class Run:
         return max((int(each.records["end"].max()) for each in self.processes if len(each.records)), default=0) / 1e9
 
     @property
-    def instances(self) -> Sequence[Process]:
+    def every_start(self) -> Sequence[Process]:
         """The processes that ran the program, without those that they started; without a launcher, all."""
         found = [each for each in self.processes if each.instance is not None]
         return found or [each for each in self.processes if not each.trace.process.get("role")]
+
+    @property
+    def instances(self) -> Sequence[Process]:
+        """The processes that ran the program in the last start of the job."""
+        last = max((each.start for each in self.every_start), default=0)
+        return [each for each in self.every_start if each.start == last]
 
 
 def read_run(folder: str | os.PathLike[str]) -> Run:
@@ -104,9 +112,10 @@ def read_run(folder: str | os.PathLike[str]) -> Run:
     return Run(os.fspath(path), sorted(processes, key=_place))
 
 
-def _place(process: Process) -> tuple[int, int, str]:
+def _place(process: Process) -> tuple[int, int, int, str]:
     launcher = process.trace.process.get("role") == "launcher"
-    return 0 if launcher else 1 if process.instance is not None else 2, process.instance or 0, process.label
+    kind = 0 if launcher else 1 if process.instance is not None else 2
+    return kind, process.start, process.instance or 0, process.label
 
 
 def _offsets(traces: Sequence[ProcessTrace]) -> list[tuple[int, int]]:
@@ -150,10 +159,17 @@ def _process(trace: ProcessTrace, instance: int | None, worker: bool, offset: in
     records["end"] = np.where(still, last, records["end"])
     records["begin"] += offset
     records["end"] += offset
-    who = [str(about["role"])] if about.get("role") else [] if instance is None else [f"instance {instance}"]
+    starts = _start(trace)
+    again = f", start {starts + 1}" if starts else ""
+    who = [str(about["role"])] if about.get("role") else [] if instance is None else [f"instance {instance}{again}"]
     label = ", ".join([*who, *([f"process {about.get('pid')}"] if worker or not who else [])])
     own = None if worker else instance
-    return Process(trace, label, str(about.get("host", "")), own, offset, error, records, unfinished)
+    return Process(trace, label, str(about.get("host", "")), own, starts, offset, error, records, unfinished)
+
+
+def _start(trace: ProcessTrace) -> int:
+    """How often the job had been started before; 0 for the launcher, which outlives restarts."""
+    return 0 if trace.process.get("role") else int(trace.process.get("environment", {}).get(RESTART_COUNT, 0))
 
 
 def _instances(traces: Sequence[ProcessTrace]) -> list[tuple[int | None, bool]]:

@@ -36,7 +36,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "pid": 100 + instance,
             "host": "h",
             "boot": "b",
-            "environment": {"POPDIST_REPLICA_INDEX_OFFSET": instance},
+            "environment": {"POPDIST_REPLICA_INDEX_OFFSET": str(instance)},
         }
         recorder = Recorder(str(path), limit=64 << 20, about=about)
         step = recorder.name("step", Category.COMPUTE)

@@ -1,4 +1,7 @@
-"""Train a small network with one deliberate fault: ``fine``, ``straggler``, ``data``, ``small`` or ``pipeline``."""
+"""Train a small network with a deliberate fault: ``straggler``, ``data``, ``small`` or ``pipeline``.
+
+``fine`` has none; ``workers`` neither, and its data are prepared by two forked processes.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +58,8 @@ def prepare(sample: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 small = gcl.connect() if FAULT == "small" else None
 little = np.ones((1, 16), np.float32)
 source = {"x": np.random.default_rng(1).standard_normal((1024, WIDTH)).astype(np.float32)}
-how = {"prepare": prepare} if FAULT == "data" else {"workers": 0}
+forked = FAULT == "workers"
+how = {"prepare": prepare} if FAULT == "data" else {"workers": 2 * forked, "processes": forked}
 with Feed(source, micro_batch=BATCH, accumulation=ACCUMULATION, epochs=None, steps=STEPS, **how) as feed:
     for values in feed:
         session.run(popart.PyStepIO(values, anchors))

@@ -1,0 +1,86 @@
+"""Death: an instance that ended before its program was done: which one was first, when, how, in which span."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from ipu_emu.trace.run import Process, Run
+from popdist_py.trace.records import Kind
+
+__all__ = ["Death", "deaths"]
+
+#: How the launcher says that an instance ended as it should, and that it was ended because another one had failed.
+_DONE, _ENDED = "done", "ended"
+
+
+@dataclass(frozen=True)
+class Death:
+    """The first instance of a start of the job that ended too early; ``after`` are those that ended because of it.
+
+    ``how`` is what the launcher saw, such as SIGKILL or "exit 1"; empty without one. ``nanoseconds`` count from the
+    begin of the run.
+    """
+
+    process: Process
+    nanoseconds: int
+    how: str
+    after: Sequence[Process]
+
+    @property
+    def where(self) -> str:
+        """The spans in which it ended, or the last one that it completed."""
+        return _where(self.process)
+
+    @property
+    def sentence(self) -> str:
+        """What happened."""
+        how = f" ({self.how})" if self.how else ""
+        others = "".join(f"; then {each.label} ended {_where(each)}" for each in self.after)
+        when = f"{self.nanoseconds / 1e9:.2f} s after the begin of the run"
+        return f"{self.process.label} on {self.process.host} ended{how} {when}, {self.where}{others}"
+
+
+def _where(process: Process) -> str:
+    if process.open:
+        return "in the middle of: " + " > ".join(name for name, _ in process.open)
+    spans = process.spans[process.spans["thread"] == process.main_thread]
+    if not len(spans):
+        return "before its first span"
+    return f"after its last span: {process.trace.names[int(spans[spans['end'].argmax()]['name'])].name}"
+
+
+def deaths(run: Run) -> Sequence[Death]:
+    """The first death of each start of the job, in the order of the starts."""
+    ends = _ends(run)
+    found: dict[int, list[tuple[int, str, Process]]] = {}
+    for process in run.every_start:
+        last = int(process.records["end"].max()) if len(process.records) else 0
+        at, how = ends.get((process.start, process.instance), (last, ""))
+        if process.open or how not in ("", _DONE):
+            found.setdefault(process.start, []).append((at, how, process))
+    return [_death(found[start]) for start in sorted(found)]
+
+
+def _death(ended: Sequence[tuple[int, str, Process]]) -> Death:
+    order = sorted(ended, key=lambda one: (one[1] == _ENDED, one[0]))
+    at, how, process = order[0]
+    return Death(process, at, how, [other for *_, other in order[1:]])
+
+
+def _ends(run: Run) -> Mapping[tuple[int, int | None], tuple[int, str]]:
+    """When and how the launcher saw each instance end, by start and instance."""
+    return dict(_seen(run))
+
+
+def _seen(run: Run) -> Iterator[tuple[tuple[int, int | None], tuple[int, str]]]:
+    for process in run.processes:
+        if process.trace.process.get("role") != "launcher":
+            continue
+        start = 0
+        for each in process.records[process.records["kind"] == Kind.INSTANT]:
+            name = process.trace.names[int(each["name"])]
+            if name.name == "restart":
+                start += 1
+            elif name.name == "end of the instance":
+                yield (start, name.args.get("rank")), (int(each["begin"]), str(name.args.get("how", "")))
