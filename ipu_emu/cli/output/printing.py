@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 from io import TextIOWrapper
@@ -24,7 +25,8 @@ def console() -> Console:
         sys.stdout.reconfigure(errors="replace")  # an old terminal may lack characters of a drawing
     terminal = sys.stdout.isatty()
     width = shutil.get_terminal_size((100, 24)).columns if terminal else 160
-    return Console(width=width, highlight=False, soft_wrap=False, no_color=not terminal)
+    plain = not terminal or bool(os.environ.get("NO_COLOR"))
+    return Console(width=width, highlight=False, soft_wrap=False, no_color=plain)
 
 
 def print_json(value: Any) -> None:
