@@ -1,16 +1,18 @@
-"""compat: run a program for PopART, TensorFlow on the IPU or PopDist unchanged: ``python -m ipu_emu.compat x.py``.
+"""compat: run a program for PopART, PopTorch, TensorFlow or PopDist unchanged: ``python -m ipu_emu.compat x.py``.
 
 Only imports are redirected:
 
     popart                  ipu_emu.popart
+    poptorch                ipu_emu.poptorch (needs PyTorch)
     popdist                 popdist_py
     popdist.popart          popdist_py.popart
+    popdist.poptorch        ipu_emu.poptorch.popdist_options
     popdist.tensorflow      ipu_emu.tensorflow.popdist_tensorflow
     tensorflow.python.ipu   ipu_emu.tensorflow.api
     libpvti                 ipu_emu.trace.libpvti
 
 The redirection takes precedence over installed packages of these names. Importing other parts of Graphcore's SDK
-(popxl, poptorch, poplar) fails with a message that says so. With ``--tf1`` before the program, ``import tensorflow``
+(popxl, poplar) fails with a message that says so. With ``--tf1`` before the program, ``import tensorflow``
 gives the API of TensorFlow 1.
 
 Python processes that the program starts, such as the workers of a data loader, find the folder ``aliases`` in their
@@ -35,10 +37,18 @@ from ipu_emu.tensorflow.versions import first_version
 __all__ = ["ALIASES", "install", "main", "take_over"]
 
 #: The names that a program imports, and the modules that it gets.
-ALIASES = {"popart": "ipu_emu.popart", "popdist": "popdist_py", "libpvti": "ipu_emu.trace.libpvti"}
+ALIASES = {
+    "popart": "ipu_emu.popart",
+    "popdist": "popdist_py",
+    "poptorch": "ipu_emu.poptorch",
+    "libpvti": "ipu_emu.trace.libpvti",
+}
 #: Single modules that are elsewhere than their package.
-_MOVED = {"popdist.tensorflow": "ipu_emu.tensorflow.popdist_tensorflow"}
-_ABSENT = ("popxl", "poptorch", "poplar")
+_MOVED = {
+    "popdist.poptorch": "ipu_emu.poptorch.popdist_options",
+    "popdist.tensorflow": "ipu_emu.tensorflow.popdist_tensorflow",
+}
+_ABSENT = ("popxl", "poplar")
 
 
 class _Alias(Loader):

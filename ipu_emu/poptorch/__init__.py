@@ -1,7 +1,8 @@
 """The PopTorch face: ``import ipu_emu.poptorch as poptorch``."""
 
-from ipu_emu.poptorch import enums, optim
+from ipu_emu.poptorch import enums, optim, profiling
 from ipu_emu.poptorch.blocks import BeginBlock, Block, BlockFunction, removeBlocks
+from ipu_emu.poptorch.data import AsynchronousDataAccessor, DataLoader
 from ipu_emu.poptorch.enums import (
     AutoStage,
     CommGroupType,
@@ -60,9 +61,11 @@ from ipu_emu.poptorch.options.strategies import (
     Stage,
 )
 from ipu_emu.poptorch.options.tensor_locations import TensorLocationSettings
+from ipu_emu.poptorch.system import ipuHardwareIsAvailable, ipuHardwareVersion, setLogLevel
 
 __all__ = [
     "CPU",
+    "AsynchronousDataAccessor",
     "Attribute",
     "AutoStage",
     "BeginBlock",
@@ -71,6 +74,7 @@ __all__ = [
     "CommGroupType",
     "ConfigFileError",
     "ConnectionType",
+    "DataLoader",
     "DataLoaderMode",
     "Error",
     "HalfFloatCastingBehavior",
@@ -107,17 +111,21 @@ __all__ = [
     "for_loop",
     "identity_loss",
     "inferenceModel",
+    "ipuHardwareIsAvailable",
+    "ipuHardwareVersion",
     "ipu_print_tensor",
     "isRunningOnIpu",
     "load",
     "nop",
     "optim",
+    "profiling",
     "recomputationCheckpoint",
     "registerCustomArgParser",
     "registerPostCompileHook",
     "registerPreCompileHook",
     "removeBlocks",
     "serializedMatMul",
+    "setLogLevel",
     "set_available_memory",
     "set_overlap_for_input",
     "set_overlap_for_output",

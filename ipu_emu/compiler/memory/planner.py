@@ -147,7 +147,10 @@ class _Planner:
 
     def find_view(self, source: str, output: str) -> None:
         """Whether the output of an op is a view, for which storage orders must agree."""
-        if len({id in self.batch_innermost for id in (source, output)}) == 1 or self.graph.tensor(source).nelms <= 1:
+        shapes = [self.graph.tensor(id).shape[:1] for id in (source, output)]
+        innermost = {id in self.batch_innermost for id in (source, output)}
+        alike = innermost == {False} or (innermost == {True} and shapes[0] == shapes[1])
+        if alike or self.graph.tensor(source).nelms <= 1:
             self.owners[output] = source
             self.views.add(output)
 

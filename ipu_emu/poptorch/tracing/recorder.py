@@ -11,6 +11,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ipu_emu.errors import EmulatorError
+from ipu_emu.graph import Role
 from ipu_emu.ops import Value
 from ipu_emu.poptorch.aten.call import Call, cast
 from ipu_emu.poptorch.aten.random import RANDOM
@@ -53,6 +54,7 @@ class Recorder(TorchDispatchMode):
         self.writer, self.storages, self.log = writer, storages, log
         self.unknown: dict[str, list[str]] = {}
         self.paused = False
+        self.buffers: set[str] = set()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
@@ -66,6 +68,8 @@ class Recorder(TorchDispatchMode):
         tensors = list(_tensors(arguments.values()))
         mutated = [a.name for a in func._schema.arguments if a.alias_info is not None and a.alias_info.is_write]
         if not any(self.storages.knows(one) for one in tensors) and (base not in RANDOM or not self._draws(func)):
+            return func(*args, **kwargs)
+        if base in _TO_HOST and all(self._is_known(one) for one in tensors):
             return func(*args, **kwargs)
         if base in _TO_HOST:
             raise Error(
@@ -166,6 +170,27 @@ class Recorder(TorchDispatchMode):
             if value is not None:
                 self.storages.set(result, value)
         return out
+
+    def _is_known(self, tensor: torch.Tensor) -> bool:
+        """Whether a value depends on buffers and constants alone, as a check of a mask does."""
+        if not self.storages.knows(tensor):
+            return True
+        graph = self.writer.graph
+        makers, waiting = graph.producers(), [self.storages.read(tensor).tensor.id]
+        seen: set[str] = set()
+        while waiting:
+            id_ = waiting.pop()
+            if id_ in seen:
+                continue
+            seen.add(id_)
+            role = graph.tensors[id_].role
+            if role is Role.INPUT or (role is Role.WEIGHT and id_ not in self.buffers):
+                return False
+            if id_ in makers:
+                if makers[id_].type.startswith("Random"):
+                    return False
+                waiting += [one for one in makers[id_].inputs if one]
+        return True
 
     def _where(self) -> str:
         """The module and the line of the program that run now."""

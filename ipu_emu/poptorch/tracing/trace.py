@@ -122,6 +122,8 @@ class _Tracer:
             self.writer.graph.add(made, as_numpy(tensor, copy=True))
             self.storages.set(tensor, self.writer.value(made))
             self.variables[name] = tensor
+            if not isinstance(tensor, torch.nn.Parameter):
+                self.recorder.buffers.add(name)
 
     @contextmanager
     def _host_state(self) -> Iterator[None]:

@@ -212,6 +212,7 @@ case("instance_norm", F.instance_norm, r(2, 4, 3, 3))
 case("batch_norm", lambda x: F.batch_norm(x, None, None, training=True), r(4, 3, 2, 2))
 case("batch_norm 1d", lambda x: F.batch_norm(x, torch.zeros(4), torch.ones(4)), r(5, 4))
 case("rms_norm", lambda x: F.rms_norm(x, (4,), SCALE))
+case("reshaped convolution", lambda x: F.instance_norm(F.conv2d(x, torch.ones(4, 2, 1, 1))), r(3, 2, 3, 4))
 case("normalize", lambda x: F.normalize(x, dim=1))
 case("local_response_norm", lambda x: F.local_response_norm(x, 2), r(2, 4, 3, 3))
 

@@ -1,0 +1,197 @@
+"""AsynchronousDataAccessor: a process of its own that loads a data set into a ring of shared buffers."""
+
+from __future__ import annotations
+
+import atexit
+import multiprocessing
+import queue
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+import torch.multiprocessing
+
+from ipu_emu.poptorch.enums import SharingStrategy
+from ipu_emu.poptorch.errors import refusal
+
+__all__ = ["AsynchronousDataAccessor"]
+
+_METHODS = {
+    SharingStrategy.SharedMemory: "spawn",
+    SharingStrategy.FileSystem: "spawn",
+    SharingStrategy.Fork: "fork",
+    SharingStrategy.ForkServer: "forkserver",
+}
+_END, _FAILED = "end", "failed"
+
+
+def _leaves(item: Any) -> list[torch.Tensor]:
+    if isinstance(item, torch.Tensor):
+        return [item]
+    if isinstance(item, Mapping):
+        return [item[key] for key in item]
+    return list(item)
+
+
+def _shape_of(item: Any) -> Any:
+    """How tensors are put together again: tuples and lists both become lists."""
+    if isinstance(item, torch.Tensor):
+        return None
+    return list(item) if isinstance(item, Mapping) else len(item)
+
+
+def _rebuilt(shape: Any, tensors: list[torch.Tensor]) -> Any:
+    if shape is None:
+        return tensors[0]
+    return dict(zip(shape, tensors, strict=True)) if isinstance(shape, list) else list(tensors)
+
+
+def _batches(dataset: Any, rebatched: int | None) -> Iterator[Any]:
+    """The items of one pass, joined to ``rebatched`` rows each if that is given."""
+    if rebatched is None:
+        yield from dataset
+        return
+    waiting: list[list[torch.Tensor]] = []
+    shape, count = None, 0
+    for item in dataset:
+        shape = _shape_of(item)
+        waiting.append(_leaves(item))
+        count += waiting[-1][0].shape[0]
+        while count >= rebatched:
+            joined = [torch.cat(parts) for parts in zip(*waiting, strict=True)]
+            yield _rebuilt(shape, [one[:rebatched] for one in joined])
+            waiting, count = [[one[rebatched:] for one in joined]], count - rebatched
+
+
+def _fill(dataset: Any, rebatched: int | None, forever: bool, buffers: int, channels: Any, begin: bool) -> None:
+    """Load the data set pass by pass; a message on ``commands`` starts the next one."""
+    free, ready, commands = channels
+    slots: list[list[torch.Tensor]] = []
+    try:
+        preloaded = begin
+        while True:
+            if not preloaded and commands.get() is None:
+                return
+            preloaded, number = False, 0
+            for item in _batches(dataset, rebatched):
+                tensors = [one.contiguous() for one in _leaves(item)]
+                slot = free.get()
+                if slot is None:
+                    return
+                number += 1
+                if len(slots) < buffers:
+                    slots.append([one.clone().share_memory_() for one in tensors])
+                    ready.put((slot, _shape_of(item), slots[-1]))
+                    continue
+                held = slots[slot]
+                if [one.shape for one in held] != [one.shape for one in tensors]:
+                    slots[slot] = [one.clone().share_memory_() for one in tensors]
+                    ready.put((slot, _shape_of(item), slots[slot]))
+                    continue
+                for mine, other in zip(held, tensors, strict=True):
+                    mine.copy_(other)
+                ready.put((slot, _shape_of(item), None))
+            if not number:
+                ready.put((_FAILED, "the data set is empty", None))
+                return
+            ready.put((_END, None, None))
+            if not forever:
+                continue
+    except BaseException as error:
+        ready.put((_FAILED, f"{type(error).__name__}: {error}", None))
+
+
+class AsynchronousDataAccessor:
+    """Iterates over a data set that one worker process loads ahead.
+
+    A tensor that it gives is overwritten after the next item has been asked for: clone what is to be kept.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        buffer_size: int = 3,
+        miss_sleep_time_in_ms: float = 0.1,
+        load_indefinitely: bool = True,
+        early_preload: bool = False,
+        sharing_strategy: SharingStrategy = SharingStrategy.ForkServer,
+        rebatched_size: int | None = None,
+    ) -> None:
+        if getattr(dataset, "_accessor", None) is not None:
+            raise refusal(
+                "The DataLoader already uses an AsynchronousDataAccessor internally. Either use that one, or use "
+                "DataLoaderMode.Sync"
+            )
+        self._dataset, self._rebatched = dataset, rebatched_size
+        context: Any = torch.multiprocessing.get_context(_METHODS[SharingStrategy(sharing_strategy)])
+        self._free, self._ready, self._commands = context.Queue(), context.Queue(), context.Queue()
+        count = max(int(buffer_size), 2)
+        for number in range(count):
+            self._free.put(number)
+        self._slots: dict[int, list[torch.Tensor]] = {}
+        self._begun = bool(early_preload)
+        self._used: int | None = None
+        self._in_pass = self._begun
+        channels = (self._free, self._ready, self._commands)
+        arguments = (dataset, rebatched_size, load_indefinitely, count, channels, self._begun)
+        self._process = context.Process(target=_fill, args=arguments, daemon=True)
+        self._process.start()
+        self._stop: Callable[[], Any] = weakref.finalize(self, _stop, self._process, channels)
+        atexit.register(self._stop)
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    def terminate(self) -> None:
+        """End the worker process."""
+        self._stop()
+
+    def __iter__(self) -> Iterator[Any]:
+        if self._in_pass and not self._begun:
+            while self._take()[0] is not _END:  # a loop that was broken off starts again
+                pass
+        if not self._begun:
+            self._commands.put(True)
+        self._begun, self._in_pass = False, True
+        while True:
+            kind, item = self._take()
+            if kind is _END:
+                return
+            yield item
+
+    def _take(self) -> tuple[Any, Any]:
+        if self._used is not None:
+            self._free.put(self._used)
+            self._used = None
+        while True:
+            try:
+                slot, shape, tensors = self._ready.get(timeout=1.0)
+                break
+            except queue.Empty:
+                if not self._process.is_alive():
+                    raise refusal(
+                        f"AsynchronousDataAccessor worker thread failed: process {self._process.pid} ended with exit "
+                        f"code {self._process.exitcode}"
+                    ) from None
+        if slot == _END:
+            self._in_pass = False
+            return _END, None
+        if slot == _FAILED:
+            raise refusal(
+                f"AsynchronousDataAccessor worker thread failed to start (Check above for details): {shape}"
+            )
+        if tensors is not None:
+            self._slots[slot] = tensors
+        self._used = slot
+        return None, _rebuilt(shape, self._slots[slot])
+
+
+def _stop(process: multiprocessing.Process, channels: Any) -> None:
+    free, _, commands = channels
+    if process.is_alive():
+        free.put(None)
+        commands.put(None)
+        process.join(0.5)
+        if process.is_alive():
+            process.terminate()

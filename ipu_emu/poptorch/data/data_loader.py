@@ -1,0 +1,170 @@
+"""DataLoader: PyTorch's, with batches of a whole step: batch_size x D x A x R / G samples."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch.utils.data import IterableDataset
+
+from ipu_emu.poptorch.data.asynchronous import AsynchronousDataAccessor
+from ipu_emu.poptorch.data.partition import PartSampler
+from ipu_emu.poptorch.enums import DataLoaderMode
+from ipu_emu.poptorch.errors import refusal
+from ipu_emu.poptorch.options.options import Options
+
+__all__ = ["DataLoader"]
+
+
+class _Joined:
+    """Joins the indices of several batches of the program's own sampler."""
+
+    def __init__(self, sampler: Any, count: int) -> None:
+        self._sampler, self._count = sampler, count
+
+    def __len__(self) -> int:
+        return len(self._sampler) // self._count
+
+    def __iter__(self) -> Iterator[list[int]]:
+        waiting: list[list[int]] = []
+        for batch in self._sampler:
+            waiting.append(list(batch))
+            if len(waiting) == self._count:
+                yield [index for one in waiting for index in one]
+                waiting = []
+
+
+class DataLoader(torch.utils.data.DataLoader):
+    """The batches of ``dataset`` for models with these options; with several processes, this one's part."""
+
+    def __init__(
+        self,
+        options: Options,
+        dataset: Any,
+        batch_size: int | None = 1,
+        shuffle: bool | None = None,
+        num_workers: int = 0,
+        drop_last: bool = True,
+        persistent_workers: bool | None = None,
+        auto_distributed_partitioning: bool = True,
+        mode: DataLoaderMode = DataLoaderMode.Sync,
+        async_options: Mapping[str, Any] | None = None,
+        rebatched_worker_size: int | None = None,
+        batch_sampler: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        if not isinstance(options, Options):
+            raise AssertionError(f"Unexpected type {type(options)}. Expected poptorch.Options")
+        if not isinstance(mode, DataLoaderMode):
+            raise AssertionError(f"Unexpected type {type(mode)}. Expected {DataLoaderMode}")
+        options._freeze()
+        self._options, self._accessor = options, None
+        self._combined_batch_size: int | None = None if batch_size is None else batch_size * options.batches
+        processes, number = options.Distributed.numProcesses, options.Distributed.processId
+        iterable = isinstance(dataset, IterableDataset)
+        if num_workers:
+            kwargs["persistent_workers"] = True if persistent_workers is None else persistent_workers
+        if batch_sampler is not None:
+            if batch_size != 1 or shuffle or (processes > 1 and auto_distributed_partitioning):
+                raise refusal(
+                    "batch_sampler excludes batch_size, shuffle and auto_distributed_partitioning: give it alone"
+                )
+            kwargs["batch_sampler"] = _Joined(batch_sampler, options.batches)
+            self._combined_batch_size = None
+            super().__init__(dataset, num_workers=num_workers, **kwargs)
+        else:
+            worker_size = self._worker_size(mode, drop_last, rebatched_worker_size)
+            if processes > 1 and batch_size is not None:
+                if iterable and auto_distributed_partitioning:
+                    raise AssertionError(
+                        "auto_distributed_partitioning cannot divide an IterableDataset: give it "
+                        "auto_distributed_partitioning=False and divide the data in the data set"
+                    )
+                if not iterable and auto_distributed_partitioning:
+                    kwargs["sampler"] = self._part(dataset, number, processes, shuffle=shuffle, drop_last=drop_last)
+                    shuffle = None
+            self._warn_of_remainder(dataset, iterable=iterable, drop_last=drop_last, mode=mode)
+            if batch_size is not None:
+                kwargs["drop_last"] = drop_last and worker_size == self._combined_batch_size
+            super().__init__(dataset, batch_size=worker_size, shuffle=shuffle, num_workers=num_workers, **kwargs)
+        if mode is not DataLoaderMode.Sync:
+            given = dict(async_options or {})
+            if self._rebatches(mode, drop_last):
+                given["rebatched_size"] = self._combined_batch_size
+            self._accessor = AsynchronousDataAccessor(_Plain(self), **given)
+
+    def _rebatches(self, mode: DataLoaderMode, drop_last: bool) -> bool:
+        return mode is DataLoaderMode.AsyncRebatched or (mode is DataLoaderMode.Async and not drop_last)
+
+    def _worker_size(self, mode: DataLoaderMode, drop_last: bool, asked: int | None) -> int | None:
+        combined = self._combined_batch_size
+        if asked is None or combined is None:
+            return combined
+        if not self._rebatches(mode, drop_last):
+            raise AssertionError("rebatched_worker_size needs DataLoaderMode.AsyncRebatched")
+        if asked > combined:
+            raise AssertionError(f"rebatched_worker_size {asked} must be at most the combined batch size {combined}")
+        return asked
+
+    def _part(self, dataset: Any, number: int, processes: int, *, shuffle: bool | None, drop_last: bool) -> Any:
+        seed = self._options.random_seed
+        if shuffle and seed is None:
+            raise AssertionError(
+                "When using auto_distributed_partitioning you must set poptorch.Options.randomSeed() to ensure "
+                "tensors are in the same order in all processes."
+            )
+        assert self._combined_batch_size is not None
+        return PartSampler(
+            len(dataset), self._combined_batch_size, number, processes, drop_last=drop_last,
+            seed=seed if shuffle else None,
+        )  # fmt: skip
+
+    def _warn_of_remainder(self, dataset: Any, *, iterable: bool, drop_last: bool, mode: DataLoaderMode) -> None:
+        combined = self._combined_batch_size
+        if iterable or drop_last or combined is None or mode is not DataLoaderMode.Sync:
+            return
+        if len(dataset) % combined:
+            warnings.warn(
+                f"The number of elements in the dataset ({len(dataset)}) is not divisible by the number of elements "
+                f"processed per step ({combined}) and drop_last=False. Switch to drop_last=True.",
+                stacklevel=3,
+            )
+
+    @property
+    def combinedBatchSize(self) -> int | None:
+        """The samples of one step of this process."""
+        return self._combined_batch_size
+
+    @property
+    def options(self) -> Options:
+        """The options that the batches are for."""
+        return self._options
+
+    def terminate(self) -> None:
+        """End the process that loads ahead, if there is one."""
+        if self._accessor is not None:
+            self._accessor.terminate()
+
+    def __iter__(self) -> Any:
+        return super().__iter__() if self._accessor is None else iter(self._accessor)
+
+    def __enter__(self) -> DataLoader:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.terminate()
+
+
+class _Plain:
+    """A DataLoader without its accessor, as the process that loads sees it."""
+
+    def __init__(self, loader: DataLoader) -> None:
+        self._loader = loader
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    def __iter__(self) -> Any:
+        return torch.utils.data.DataLoader.__iter__(self._loader)

@@ -1,0 +1,58 @@
+"""Log level, devices and profiling: what programs ask and set beside a model."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+__all__ = ["Channel", "ipuHardwareIsAvailable", "ipuHardwareVersion", "setLogLevel"]
+
+_LEVELS = {"TRACE": 0, "DEBUG": 1, "INFO": 2, "WARN": 3, "ERR": 4, "OFF": 6}
+_MODEL = ("POPTORCH_IPU_MODEL", "POPTORCH_SMALL_IPU_MODEL")
+
+
+def setLogLevel(level: str | int) -> None:
+    """Set which messages are written, for this process and those that it starts."""
+    if isinstance(level, int):
+        if level not in _LEVELS.values():
+            raise ValueError(f"Invalid log level integer {level}")
+        level = next(name for name, number in _LEVELS.items() if number == level)
+    if level not in _LEVELS:
+        raise ValueError(f"Unknown log level: {level}. Valid values are DEBUG, ERR, INFO, OFF, TRACE and WARN")
+    os.environ["POPTORCH_LOG_LEVEL"] = level
+
+
+def _models() -> bool:
+    return any(os.environ.get(name, "0") not in ("", "0") for name in _MODEL)
+
+
+def ipuHardwareIsAvailable(num_ipus: int = 1) -> bool:
+    """Whether the emulated system has this many IPUs; False with an IPU model."""
+    return not _models() and 0 < num_ipus <= 64
+
+
+def ipuHardwareVersion() -> int:
+    """Return the version of the IPUs."""
+    if _models():
+        raise AssertionError("No IPU hardware available on this system")
+    return 2
+
+
+class Channel:
+    """A channel of trace points, which are not kept."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def tracepoint(self, name: str) -> Channel:
+        """Return a context for one trace point."""
+        return self
+
+    def instrument(self, obj: Any, *methods: str) -> None:
+        """Do nothing."""
+
+    def __enter__(self) -> Channel:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        return None

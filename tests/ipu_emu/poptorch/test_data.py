@@ -1,0 +1,83 @@
+"""DataLoader and AsynchronousDataAccessor."""
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed; scripts/test --with-torch adds it")
+
+import ipu_emu.poptorch as poptorch  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+
+class Numbers(torch.utils.data.Dataset):
+    def __init__(self, size):
+        self.size = size
+
+    def __len__(self):
+        return self.size
+
+    def __getitem__(self, index):
+        return torch.tensor([float(index)]), index
+
+
+def options(iterations=1, accumulation=1, replicas=1, process=0, processes=1):
+    made = poptorch.Options().deviceIterations(iterations).replicationFactor(replicas).randomSeed(7)
+    made.Training.gradientAccumulation(accumulation)
+    made.Distributed.configureProcessId(process, processes)
+    return made
+
+
+def test_the_batch_is_that_of_a_step():
+    loader = poptorch.DataLoader(options(5, 10), Numbers(2000), batch_size=5)
+    assert (loader.combinedBatchSize, len(loader)) == (250, 8)
+
+
+def test_processes_own_equal_shares():
+    parts = []
+    for process in range(3):
+        loader = poptorch.DataLoader(options(process=process, processes=3), Numbers(100), batch_size=4)
+        assert (loader.combinedBatchSize, len(loader)) == (4, 8)
+        parts.append([int(i) for _, ids in loader for i in ids])
+    assert parts == [list(range(32 * p, 32 * p + 32)) for p in range(3)]
+
+
+def test_a_shuffled_epoch_has_every_sample_once_over_all_processes():
+    loaders = [
+        poptorch.DataLoader(options(2, process=p, processes=2), Numbers(48), batch_size=4, shuffle=True)
+        for p in range(2)
+    ]
+    for _ in range(2):
+        seen = [int(i) for loader in loaders for _, ids in loader for i in ids]
+        assert sorted(seen) == list(range(48))
+        assert seen != list(range(48))
+
+
+def test_asynchronous_batches_are_those_of_the_loader():
+    sync = [(x.clone(), i.clone()) for x, i in poptorch.DataLoader(options(2), Numbers(20), batch_size=2)]
+    given = {"sharing_strategy": poptorch.SharingStrategy.Fork}
+    loader = poptorch.DataLoader(
+        options(2), Numbers(20), batch_size=2, mode=poptorch.DataLoaderMode.Async, async_options=given
+    )
+    for _ in range(2):
+        found = [(x.clone(), i.clone()) for x, i in loader]
+        assert len(found) == 5
+        for (x, i), (expected, number) in zip(found, sync, strict=True):
+            assert torch.equal(x, expected)
+            assert torch.equal(i, number)
+    for _ in loader:
+        break
+    assert [int(i[0]) for _, i in loader] == [0, 4, 8, 12, 16]
+    loader.terminate()
+
+
+class Broken(Numbers):
+    def __getitem__(self, index):
+        raise ValueError("no such file")
+
+
+def test_a_worker_that_fails_is_named():
+    given = {"sharing_strategy": poptorch.SharingStrategy.Fork}
+    loader = poptorch.DataLoader(options(), Broken(4), mode=poptorch.DataLoaderMode.Async, async_options=given)
+    with pytest.raises(poptorch.Error, match=r"worker thread failed to start.*no such file"):
+        next(iter(loader))
+    loader.terminate()

@@ -1,0 +1,120 @@
+"""Layouts: stages, replicas and instances change no bit of the weights."""
+
+import sys
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed; scripts/test --with-torch adds it")
+from torch import nn  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
+
+import ipu_emu.poptorch as poptorch  # noqa: E402
+from tests.helpers.mpi_jobs import ROOT  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+
+class Model(nn.Module):
+    def __init__(self, *, blocks):
+        super().__init__()
+        self.layers, self.drop = nn.ModuleList([nn.Linear(6, 6) for _ in range(4)]), nn.Dropout(0.2)
+        for number in (1, 2, 3) if blocks else ():
+            poptorch.BeginBlock(self.layers[number], f"b{number}", ipu_id=number)
+
+    def forward(self, x, target):
+        for layer in self.layers:
+            x = torch.tanh(layer(x))
+        return F.mse_loss(self.drop(x), target)
+
+
+def trained(strategy=None, *, blocks=True, locations=None):
+    torch.manual_seed(0)
+    module = Model(blocks=blocks)
+    options = poptorch.Options().randomSeed(3)
+    options.Training.gradientAccumulation(8)
+    if strategy is not None:
+        options.setExecutionStrategy(strategy)
+    if locations is not None:
+        options.TensorLocations.setOptimizerLocation(locations)
+    model = poptorch.trainingModel(module, options, poptorch.optim.AdamW(module.parameters(), lr=0.01))
+    source = torch.Generator().manual_seed(1)
+    for _ in range(3):
+        model(torch.randn(16, 6, generator=source), torch.randn(16, 6, generator=source))
+    return module.state_dict()
+
+
+def test_stages_and_locations_change_no_bit():
+    expected = trained(blocks=False)
+    settings = poptorch.TensorLocationSettings().useOnChipStorage(False).minElementsForOffChip(0)
+    for found in (
+        trained(poptorch.PipelinedExecution(poptorch.AutoStage.AutoIncrement)),
+        trained(poptorch.ShardedExecution(poptorch.AutoStage.SameAsIpu)),
+        trained(blocks=False, locations=settings),
+    ):
+        assert all(torch.equal(value, found[id]) for id, value in expected.items())
+
+
+def test_a_pipeline_needs_enough_micro_batches():
+    model = Model(blocks=True)
+    with pytest.raises(poptorch.Error, match=r"number of pipeline stages \(7\).*additional 3 stages"):
+        poptorch.trainingModel(model)(torch.ones(1, 6), torch.ones(1, 6))
+
+
+def test_an_op_after_a_block_has_ended_is_refused():
+    class Ended(nn.Module):
+        def forward(self, x):
+            with poptorch.Block(ipu_id=0):
+                x = x + 1
+            return x * 2
+
+    with pytest.raises(poptorch.Error, match="No active Block"):
+        poptorch.inferenceModel(Ended())(torch.ones(1))
+
+
+PROGRAM = """
+import torch, hashlib
+import popdist, popdist.poptorch, poptorch
+from torch import nn
+popdist.init()
+opts = popdist.poptorch.Options()
+opts.Training.gradientAccumulation(2)
+opts.randomSeed(1)
+torch.manual_seed(0)
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc, self.drop = nn.Linear(5, 3), nn.Dropout(0.3)
+    def forward(self, x, target):
+        return nn.functional.mse_loss(self.drop(self.fc(x)), target)
+data = torch.utils.data.TensorDataset(torch.randn(32, 5), torch.randn(32, 3))
+module = Model()
+total = opts.replication_factor * opts.Distributed.numProcesses
+model = poptorch.trainingModel(module, opts, torch.optim.SGD(module.parameters(), 0.1))
+index, count = opts.Distributed.processId, opts.Distributed.numProcesses
+x, y = data.tensors
+for step in range(2):
+    # [A, R, mb] of all replicas, of which this instance takes its own
+    xs, ys = (one[step * 16:(step + 1) * 16].reshape(2, total, -1, one.shape[1]) for one in (x, y))
+    own = slice(index * opts.replication_factor, (index + 1) * opts.replication_factor)
+    model(xs[:, own].reshape(-1, 5), ys[:, own].reshape(-1, 3))
+text = b"".join(one.numpy().tobytes() for one in module.state_dict().values())
+if index == 0:
+    print("weights", hashlib.sha256(text).hexdigest())
+"""
+
+
+def test_instances_and_replicas_change_no_bit(tmp_path):
+    import subprocess
+
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    found = set()
+    for instances in (1, 2):
+        command = [
+            *(sys.executable, "-m", "poprun_py", "--num-instances", str(instances), "--num-replicas", "4"),
+            *(sys.executable, "-m", "ipu_emu.compat", str(program)),
+        ]
+        made = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+        assert made.returncode == 0, made.stdout + made.stderr
+        found |= {line.split("weights ")[1] for line in made.stdout.splitlines() if "weights " in line}
+    assert len(found) == 1
