@@ -1,5 +1,6 @@
 """predict: what a Pod would do with a job, by formulas and a calibration; nothing is compiled."""
 
+from ipu_emu.predict.calibration.profile import Profile, load, shipped
 from ipu_emu.predict.job import Job
 from ipu_emu.predict.layer_parameters import (
     batch_norm,
@@ -10,7 +11,6 @@ from ipu_emu.predict.layer_parameters import (
     layer_norm,
 )
 from ipu_emu.predict.prediction import Prediction, predict
-from ipu_emu.predict.profile import Profile, load, shipped
 from ipu_emu.predict.search import Configurations, search, sweep
 from ipu_emu.predict.variable_memory import OPTIMISER_STATES, Variables, ipus_needed, of_model
 

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from ipu_emu.predict.calibration.profile import Profile
 from ipu_emu.predict.host import input_dtype
 from ipu_emu.predict.job import Job
 from ipu_emu.predict.layer_parameters import Parameters
 from ipu_emu.predict.model import WHAT_IF
 from ipu_emu.predict.prediction import Prediction
-from ipu_emu.predict.profile import Profile
 from ipu_emu.predict.variable_memory import Variables
 
 __all__ = ["calibration_facts", "facts", "formula_bytes", "job_facts", "what_if_facts"]

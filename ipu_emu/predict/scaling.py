@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ipu_emu.errors import EmulatorError
+from ipu_emu.predict.calibration.profile import Profile
 from ipu_emu.predict.job import Job, smallest_pod
 from ipu_emu.predict.laws import amdahl, gustafson
 from ipu_emu.predict.prediction import Prediction, predict
-from ipu_emu.predict.profile import Profile
 
 __all__ = ["ScalePoint", "at_sizes", "sizes_of"]
 

@@ -12,8 +12,8 @@ from ipu_emu.cli.output.printing import print_json, write
 from ipu_emu.errors import EmulatorError
 
 if TYPE_CHECKING:
-    from ipu_emu.predict.profile import Profile
-    from ipu_emu.predict.rows import ProgramRow
+    from ipu_emu.predict.calibration.profile import Profile
+    from ipu_emu.predict.calibration.rows import ProgramRow
 
 __all__ = ["calibrate"]
 
@@ -45,9 +45,9 @@ count as one.
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def calibrate(rows: Path | None, output: Path | None, leave_one_out: bool, print_rows: bool, form: str) -> None:
     """Fit, write and print."""
-    from ipu_emu.predict.fit import profile_of
-    from ipu_emu.predict.profile import SHIPPED_ROWS
-    from ipu_emu.predict.rows import program_rows, read_rows
+    from ipu_emu.predict.calibration.fit import profile_of
+    from ipu_emu.predict.calibration.profile import SHIPPED_ROWS
+    from ipu_emu.predict.calibration.rows import program_rows, read_rows
 
     if print_rows:
         click.echo(SHIPPED_ROWS.read_text(), nl=False)
@@ -129,7 +129,7 @@ def _text(found: Profile, leave_one_out: bool) -> str:
             alone = f"not counted: it alone determines {', '.join(each['needs'])}"
             lines.append(f"  {name:<{wide}}  {each['error']:+7.2%}  {alone}")
     for each in found.unidentified:
-        from ipu_emu.predict.profile import PARAMETERS
+        from ipu_emu.predict.calibration.profile import PARAMETERS
 
         lines.append(f"\n{each.name} is not identified: add a row of {PARAMETERS[each.name].rows}")
     return "\n".join(lines)

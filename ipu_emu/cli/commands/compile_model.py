@@ -44,9 +44,9 @@ from ipu_emu.hostio import DataMode, mode_of
 from ipu_emu.models import CATALOGUE, Model, named
 from ipu_emu.models.catalogue import suggested
 from ipu_emu.predict import of_model
+from ipu_emu.predict.calibration.rows import layer_counts
 from ipu_emu.predict.graph_placement import op_places, placed_blocks
 from ipu_emu.predict.job import Job, smallest_pod
-from ipu_emu.predict.rows import layer_counts
 from ipu_emu.program.anchors import Anchor, Return, StepShape
 from ipu_emu.program.executable import Executable
 
@@ -244,8 +244,8 @@ class CompileRequest:
         """What ipu-emu predict says of the same options; None for a file, and for replicas of other sizes."""
         if self.model not in CATALOGUE:
             return None
+        from ipu_emu.predict.calibration.profile import shipped
         from ipu_emu.predict.prediction import predict
-        from ipu_emu.predict.profile import shipped
 
         try:
             return predict(self._job(system), shipped(), may_move_states=not self.off_chip)

@@ -11,8 +11,8 @@ from ipu_emu.cli.commands.model_options import RECOMPUTATIONS
 from ipu_emu.errors import EmulatorError
 
 if TYPE_CHECKING:
+    from ipu_emu.predict.calibration.profile import Profile
     from ipu_emu.predict.job import Job
-    from ipu_emu.predict.profile import Profile
 
 __all__ = ["calibration_option", "job_of", "job_options", "profile_named", "shared_job_options"]
 
@@ -97,7 +97,7 @@ def calibration_option(command: Callable[..., None]) -> Callable[..., None]:
 
 def profile_named(name: str | None) -> Profile | None:
     """The profile of ``--calibration``."""
-    from ipu_emu.predict.profile import load, shipped
+    from ipu_emu.predict.calibration.profile import load, shipped
 
     if name is None:
         return shipped()
@@ -109,8 +109,8 @@ def job_of(model: str, **options: Any) -> tuple[Job, bool]:
     from gcl import ArgumentError
     from gcl.drawing.units import parse_bytes
     from ipu_emu.hardware import System
+    from ipu_emu.predict.calibration.rows import layer_counts
     from ipu_emu.predict.job import Job, smallest_pod
-    from ipu_emu.predict.rows import layer_counts
 
     given = dict(options)
     system, off_chip, layers = given.pop("system"), given.pop("off_chip"), given.pop("layers")

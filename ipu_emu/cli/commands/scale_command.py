@@ -177,7 +177,7 @@ def _kind(name: str, ipus: int) -> str:
 
 
 def _rows(path: Path) -> list[Any]:
-    from ipu_emu.predict.rows import read_rows
+    from ipu_emu.predict.calibration.rows import read_rows
 
     try:
         return list(read_rows(path.read_text(), path.name))

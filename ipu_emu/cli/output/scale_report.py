@@ -10,8 +10,8 @@ from gcl.drawing.units import TimeUnit
 from ipu_emu.cli.output.chart import COLOURS, Axes, Chart, document
 
 if TYPE_CHECKING:
+    from ipu_emu.predict.calibration.rows import Row
     from ipu_emu.predict.prediction import Prediction
-    from ipu_emu.predict.rows import Row
     from ipu_emu.predict.scaling import ScalePoint
 
 __all__ = ["measured_facts", "picture", "scale_facts", "scale_text"]

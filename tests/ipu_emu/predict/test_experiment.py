@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from ipu_emu.errors import EmulatorError
+from ipu_emu.predict.calibration.rows import program_rows
 from ipu_emu.predict.experiment import Experiment, Measurements, check_idle, launched, measured_seconds
-from ipu_emu.predict.rows import program_rows
 
 T, C = 0.010, 0.004
 

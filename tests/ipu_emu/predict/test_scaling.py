@@ -9,8 +9,8 @@ import pytest
 
 from ipu_emu.errors import EmulatorError
 from ipu_emu.hardware import System
+from ipu_emu.predict.calibration.profile import shipped
 from ipu_emu.predict.job import Job
-from ipu_emu.predict.profile import shipped
 from ipu_emu.predict.scaling import at_sizes, sizes_of
 
 RESNET = Job("resnet50", System.named("pod16"), replicas=16, batch=20, accumulation=16, recompute=True, bn_span=2)

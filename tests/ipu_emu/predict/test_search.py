@@ -10,9 +10,9 @@ import pytest
 
 from ipu_emu.errors import EmulatorError
 from ipu_emu.hardware import System
+from ipu_emu.predict.calibration.profile import shipped
 from ipu_emu.predict.job import Job
 from ipu_emu.predict.prediction import predict
-from ipu_emu.predict.profile import shipped
 from ipu_emu.predict.search import Configurations, search, sweep, sweep_values
 
 RESNET = Job("resnet50", System.named("pod64"), replicas=2, bn_span=2, optimiser="momentum", recompute=True)

@@ -17,7 +17,7 @@ from tests.helpers.mpi_jobs import ROOT
 
 EXAMPLES = ROOT / "examples" / "tensorflow"
 COMPAT = (sys.executable, "-m", "ipu_emu.compat")
-TRAINING = ROOT / "tests" / "ipu_emu" / "programs" / "tensorflow_training.py"
+TRAINING = ROOT / "tests" / "programs" / "ipu_emu" / "tensorflow_training.py"
 
 
 def start(*command: Any, folder: Path) -> subprocess.Popen[str]:

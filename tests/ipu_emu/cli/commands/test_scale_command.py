@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from ipu_emu.cli import main
-from ipu_emu.predict.profile import SHIPPED_ROWS
+from ipu_emu.predict.calibration.profile import SHIPPED_ROWS
 
 RESNET = "scale resnet50 --batch 20 --accumulation 16 --recompute --bn-span 2"
 

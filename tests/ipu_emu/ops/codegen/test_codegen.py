@@ -17,7 +17,8 @@ from ipu_emu.ops.codegen.compiled_call import relocation
 from ipu_emu.ops.codegen.gemm import gemm, gemm_workspace
 from ipu_emu.ops.codegen.row_passes import Operand, RowPass, bound_rows
 from ipu_emu.ops.core.row_kernels import norm, norm_grad, softmax, softmax_grad
-from tests.ipu_emu.programs import one_kernel
+from tests.helpers.mpi_jobs import PROGRAMS
+from tests.programs.ipu_emu import one_kernel
 
 SIZES = (1, 2, 7, 8, 9, 16, 31, 32, 33, 40, 64, 97, 100, 128)
 
@@ -148,7 +149,7 @@ def test_softmax_and_normalisation_are_those_of_pytorch(dtype: Any, rows: int, c
             np.testing.assert_allclose(ours, theirs, **tolerance)
 
 
-PROGRAM = Path(__file__).parents[2] / "programs" / "one_kernel.py"
+PROGRAM = PROGRAMS / "ipu_emu/one_kernel.py"
 
 
 def compiled_in_a_process(folder: str) -> int:

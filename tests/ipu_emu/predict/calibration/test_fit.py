@@ -11,11 +11,11 @@ import pytest
 
 from ipu_emu.errors import EmulatorError
 from ipu_emu.hardware import System
-from ipu_emu.predict.fit import fitted, profile_of, step_seconds
+from ipu_emu.predict.calibration.fit import fitted, profile_of, step_seconds
+from ipu_emu.predict.calibration.profile import PARAMETERS, SHIPPED_ROWS, Profile, load, shipped
+from ipu_emu.predict.calibration.rows import Row, read_rows
 from ipu_emu.predict.job import Job
 from ipu_emu.predict.model import placed
-from ipu_emu.predict.profile import PARAMETERS, SHIPPED_ROWS, Profile, load, shipped
-from ipu_emu.predict.rows import Row, read_rows
 
 ROWS = read_rows(SHIPPED_ROWS.read_text(), "rows.csv")
 

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipu_emu.errors import EmulatorError
+from ipu_emu.predict.calibration.profile import PARAMETERS, Parameter, Profile, rates_of
+from ipu_emu.predict.calibration.rows import Row
 from ipu_emu.predict.model import Shape, StepModel, placed
-from ipu_emu.predict.profile import PARAMETERS, Parameter, Profile, rates_of
-from ipu_emu.predict.rows import Row
 
 __all__ = ["Fit", "fitted", "leave_one_out", "profile_of"]
 
