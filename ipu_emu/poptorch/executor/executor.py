@@ -499,6 +499,7 @@ class PoplarExecutor:
         self._weights_are_read()
         path = os.path.join(filename, _FILE) if os.path.isdir(filename) else filename
         os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+        model, optimizer = copy.deepcopy((self._model, self._optimizer)) if export_model else (None, None)
         content = {
             "version": _VERSION,
             "training": self._training,
@@ -506,15 +507,11 @@ class PoplarExecutor:
             "trace": self._program.trace,
             "arguments": (self._arguments.positional, self._arguments.named) if self._arguments else None,
             "random": self._program.random_state if save_rng_state else None,
-            "model": self._plain_model() if export_model else None,
-            "optimizer": self._optimizer if export_model else None,
+            "model": model,
+            "optimizer": optimizer,
         }
         with open(path, "wb") as file:
             pickle.dump(content, file)
-
-    def _plain_model(self) -> Any:
-        """The module as its own class, with plain tensors."""
-        return copy.deepcopy(self._model)
 
     def compileAndExport(self, filename: str, *args: Any, export_model: bool = True, **kwargs: Any) -> None:
         """Compile, and write the executable."""

@@ -88,9 +88,7 @@ def _subclass(kind: type) -> type:
         return {name: value for name, value in self.__dict__.items() if name != _LINK}
 
     def reduce(self: Any, protocol: Any) -> Any:
-        made = original.__new__(original)
-        made.__dict__.update(state(self))
-        return made.__reduce_ex__(protocol)
+        return _restored, (original, state(self))
 
     def state_dict(self: Any, *args: Any, **kwargs: Any) -> Any:
         found = original.state_dict(self, *args, **kwargs)
@@ -107,6 +105,13 @@ def _subclass(kind: type) -> type:
         "state_dict": state_dict,
     }
     return type(f"Poptorch{kind.__name__}", (kind,), dict(members) | {"_poptorch_original": kind})
+
+
+def _restored(kind: type, state: dict[str, Any]) -> Any:
+    """A module of its own class with the state of a wrapped one."""
+    made: Any = object.__new__(kind)
+    made.__dict__.update(state)
+    return made
 
 
 def wrap(module: Any, executor: Any) -> None:

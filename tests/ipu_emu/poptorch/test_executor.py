@@ -1,0 +1,168 @@
+"""Executors: weights between host and device, optimiser states, files, buffers, inputs, functions in forward."""
+
+import pickle
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed; scripts/test --with-torch adds it")
+from torch import nn  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
+
+import ipu_emu.poptorch as poptorch  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+        self.register_buffer("count", torch.zeros(1))
+
+    def forward(self, x, target=None):
+        self.count += 1
+        y = self.fc(x)
+        return (y, self.count) if target is None else (y, F.mse_loss(y, target))
+
+
+X = torch.linspace(-1, 1, 8).view(2, 4)
+
+
+def test_a_buffer_counts_on_the_device():
+    model = poptorch.inferenceModel(Model())
+    assert [model(X)[1].item() for _ in range(3)] == [1, 2, 3]
+
+
+def test_weights_come_to_the_host_when_they_are_read():
+    module = Model()
+    before = module.fc.weight.detach().clone()
+    model = poptorch.trainingModel(module)
+    model(X, X)
+    assert model.copyWeightsToHostIfNeeded() is True
+    assert model.copyWeightsToHostIfNeeded() is False
+    model(X, X)
+    model.copyWeightsToDevice()  # over the trained weights, as nothing has read them
+    first = module.fc.weight.detach().clone()
+    assert not torch.equal(first, before)
+    assert module.count.item() == 1
+    assert type(pickle.loads(pickle.dumps(module))) is Model
+    with pytest.raises(RuntimeError, match="already been wrapped"):
+        poptorch.trainingModel(module)
+    model.destroy()
+    assert type(module) is Model
+
+
+def test_inference_after_training_uses_the_trained_weights():
+    module = Model()
+    model = poptorch.trainingModel(module)
+    inference = poptorch.inferenceModel(module)
+    for _ in range(2):
+        model(X, X)
+        y, _ = inference(X)
+        torch.testing.assert_close(y, F.linear(X, module.fc.weight.detach(), module.fc.bias.detach()))
+
+
+def test_a_saved_executor_goes_on_with_the_same_bits(tmp_path):
+    torch.manual_seed(0)
+    module = Model()
+    model = poptorch.trainingModel(module, optimizer=poptorch.optim.Adam(module.parameters(), lr=0.01))
+    model(X, X)
+    model.save(str(tmp_path))
+    loaded = poptorch.load(str(tmp_path))
+    for _ in range(2):
+        mine, other = model(X, X)[1], loaded(X, X)[1]
+        assert torch.equal(mine, other)
+    with pytest.raises(poptorch.Error, match="Invalid file"):
+        poptorch.load(__file__)
+
+
+def test_optimiser_state_and_values():
+    module = Model()
+    optimiser = poptorch.optim.SGD(module.parameters(), lr=0.05, weight_decay=0.025, loss_scaling=0.75)
+    assert optimiser.state_dict()["ipu_state"] is None
+    poptorch.trainingModel(module, optimizer=optimiser)(X, X)
+    values = optimiser.state_dict()["ipu_param"]
+    assert values["scaledLearningRate0___specific___fc.weight"].item() == pytest.approx(0.0666667)
+    assert values["weightDecayScaleFactor0___specific___fc.weight"].item() == pytest.approx(0.99875)
+    assert values["lossScaling_FLOAT"].item() == 0.75
+    with pytest.raises(RuntimeError, match="Only IPU optimizer states"):
+        optimiser.load_state_dict({"state": {}, "param_groups": []})
+
+
+def test_a_constant_learning_rate_cannot_change():
+    module = Model()
+    optimiser = poptorch.optim.Adam(module.parameters())
+    model = poptorch.trainingModel(module, optimizer=optimiser)
+    model(X, X)
+    optimiser.param_groups[0]["lr"] = 0.5
+    with pytest.raises(poptorch.Error, match="learningRate is constant"):
+        model.setOptimizer(optimiser)
+
+
+def test_changes_of_inputs_reach_the_caller():
+    class Adds(nn.Module):
+        def forward(self, x, y):
+            x += y
+            x += 2
+            x += y
+
+    one, two = torch.tensor([1.0]), torch.tensor([2.0])
+    assert poptorch.inferenceModel(Adds())(one, two) is None
+    assert one.item() == 7
+
+
+def test_replicas_keep_their_own_buffers_if_they_are_not_broadcast():
+    class Sums(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("total", torch.zeros(1))
+
+        def forward(self, x):
+            self.total += x
+            return self.total * 1
+
+    options = poptorch.Options().replicationFactor(2)
+    with pytest.raises(poptorch.Error, match="does not support broadcasting buffers"):
+        poptorch.inferenceModel(Sums(), options)(torch.tensor([9.0, 2.0]))
+    model = poptorch.inferenceModel(Sums(), options.clone().broadcastBuffers(False))
+    for _ in range(50):
+        found = model(torch.tensor([9.0, 2.0]))
+    assert found.tolist() == [450, 100]
+
+
+def test_tensors_are_printed_with_their_gradients(capfd):
+    class Prints(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Linear(2, 2)
+
+        def forward(self, x):
+            return poptorch.identity_loss(poptorch.ipu_print_tensor(self.fc(x), "hello"), "sum")
+
+    poptorch.trainingModel(Prints())(torch.ones(1, 2))
+    assert "hello: " in (text := capfd.readouterr().err)
+    assert "1.000, 1.000" in text
+
+
+@pytest.mark.parametrize(
+    ("args", "error", "message"),
+    [
+        ((), poptorch.Error, "Mandatory parameter x missing"),
+        ((X, X, X), AssertionError, "Too many arguments"),
+        ((X[:1], X), poptorch.Error, "Shape mismatch for x: expected"),
+        ((X.int(), X), poptorch.Error, "Data type mismatch for x: expected torch.float32 but got torch.int32"),
+    ],
+)
+def test_calls_that_do_not_fit_the_first_are_refused(args, error, message):
+    model = poptorch.trainingModel(Model())
+    model.compile(X, X)
+    with pytest.raises(error, match=message):
+        model(*args)
+
+
+def test_options_are_frozen_by_the_first_wrapper():
+    options = poptorch.Options()
+    poptorch.inferenceModel(Model(), options)
+    with pytest.raises(AttributeError, match="Can't modify frozen Options"):
+        options.deviceIterations(2)
+    assert options.clone().deviceIterations(2).device_iterations == 2
