@@ -30,6 +30,8 @@ class GraphWriter:
         self._counts: Counter[str] = Counter()
         self._constants: dict[tuple[Any, ...], Value] = {}
         self._drawn = 0
+        #: The matrices that were transposed, by the ids of the results.
+        self.transposed: dict[str, Value] = {}
 
     def name(self, base: str) -> str:
         """Return an unused id."""

@@ -12,18 +12,22 @@ from ipu_emu.poptorch.aten.call import Call, Rule, cast
 __all__ = ["RULES"]
 
 
-def _product(a: Value, b: Value) -> Value:
+def _product(call: Call, a: Value, b: Value) -> Value:
+    """The product of matrices; a weight that was transposed is read as it is stored."""
+    source = call.writer.transposed.get(b.tensor.id)
+    if source is not None and a.tensor.rank == 2 and source.tensor.dtype is a.tensor.dtype:
+        return a.op("Gemm", source, transB=1)
     return a.op("MatMul", cast(b, a.tensor.dtype))
 
 
 def _matmul(second: str) -> Rule:
-    return lambda call: _product(call.x, call.value(second))
+    return lambda call: _product(call, call.x, call.value(second))
 
 
 def _addmm(first: str, second: str) -> Rule:
     def rule(call: Call) -> Value:
         a = call.value(first)
-        product = _product(a, call.value(second))
+        product = _product(call, a, call.value(second))
         alpha, beta = call.get("alpha", 1), call.get("beta", 1)
         if alpha != 1:
             product = product.scaled(alpha)
@@ -38,7 +42,7 @@ def _addmm(first: str, second: str) -> Rule:
 def _linear(call: Call) -> Value:
     x, weight, bias = call.value("input"), call.value("weight"), call.optional("bias")
     rank = weight.tensor.rank
-    made = _product(x, weight.op("Transpose", perm=[1, 0]) if rank == 2 else weight)
+    made = _product(call, x, weight.op("Transpose", perm=[1, 0]) if rank == 2 else weight)
     return made if bias is None else made + cast(bias, made.tensor.dtype)
 
 

@@ -36,7 +36,10 @@ def _transpose(call: Call) -> Value:
 
 
 def _t(call: Call) -> Value:
-    return _transposed(call.x, list(reversed(range(call.first.dim()))))
+    made = _transposed(call.x, list(reversed(range(call.first.dim()))))
+    if call.first.dim() == 2:
+        call.writer.transposed[made.tensor.id] = call.x
+    return made
 
 
 def _permute(call: Call) -> Value:
