@@ -27,7 +27,9 @@ def bound(kind: str, stages: int, pattern: SyncPattern) -> BoundPipeline:
         userOptions=opts,
     )  # fmt: skip
     session.prepareDevice()
-    (found,) = [part for loop in session.engine._program for part in loop.body if isinstance(part, BoundPipeline)]
+    (found,) = [
+        part for loop in session.engine._program for part in loop.body.parts if isinstance(part, BoundPipeline)
+    ]
     session.close()
     return found
 
