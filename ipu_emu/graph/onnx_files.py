@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 from types import MappingProxyType
 
 import numpy as np
@@ -39,12 +40,15 @@ def load_model(source: bytes | str | os.PathLike[str]) -> onnx.ModelProto:
     return _loaded(source, light=False)[0]
 
 
-def load_light(source: bytes | str | os.PathLike[str]) -> tuple[onnx.ModelProto, Large]:
+def load_light(source: bytes | str | os.PathLike[str] | onnx.ModelProto) -> tuple[onnx.ModelProto, Large]:
     """Parse a ModelProto without the data of large initializers; return both, the data as read-only views."""
     return _loaded(source, light=True)
 
 
-def _loaded(source: bytes | str | os.PathLike[str], *, light: bool) -> tuple[onnx.ModelProto, Large]:
+def _loaded(source: Any, *, light: bool) -> tuple[onnx.ModelProto, Large]:
+    proto = getattr(source, "model_proto", source)  # the object that PyTorch's exporter returns has one
+    if isinstance(proto, onnx.ModelProto):
+        source = proto.SerializeToString()
     file = os.fspath(source) if isinstance(source, str | os.PathLike) and os.path.isfile(source) else None
     large: Large = _NONE
     try:

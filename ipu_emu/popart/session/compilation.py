@@ -46,7 +46,7 @@ from ipu_emu.program.executable import Executable
 
 __all__ = ["Compilation", "Model"]
 
-Model = bytes | str | os.PathLike[str]
+Model = bytes | str | os.PathLike[str] | onnx.ModelProto
 
 
 class Compilation:

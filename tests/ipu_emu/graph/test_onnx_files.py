@@ -1,0 +1,39 @@
+"""ONNX models as objects."""
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper
+
+from ipu_emu import popart
+from ipu_emu.graph.onnx_files import load_light
+
+
+class Exported:
+    """What an exporter returns: an object with the model."""
+
+    def __init__(self, model):
+        self.model_proto = model
+
+
+def model():
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in "xy")
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", [x], [y])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 11)])
+
+
+def test_a_model_or_what_has_one_is_read_like_its_bytes():
+    made = model()
+    expected, _ = load_light(made.SerializeToString())
+    for source in (made, Exported(made)):
+        assert load_light(source)[0] == expected
+    assert isinstance(expected, onnx.ModelProto)
+
+
+def test_a_session_runs_a_model_object():
+    device = popart.DeviceManager().createCpuDevice()
+    flow = popart.DataFlow(1, {"y": popart.AnchorReturnType("All")})
+    session = popart.InferenceSession(model(), flow, device)
+    session.prepareDevice()
+    anchors = session.initAnchorArrays()
+    session.run(popart.PyStepIO({"x": np.float32([-1, 2])}, anchors))
+    assert anchors["y"].tolist() == [0, 2]
