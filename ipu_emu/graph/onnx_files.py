@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import onnx
