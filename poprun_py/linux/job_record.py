@@ -139,11 +139,16 @@ def _locked(folder: str) -> int:
 
 
 def _make_private(folder: str) -> None:
-    try:
-        os.mkdir(folder, mode=0o700)
-    except FileExistsError:
-        if not _is_private(folder):
-            raise PermissionError(1, "it belongs to somebody else, or others may write to it", folder) from None
+    for _ in range(_ATTEMPTS):
+        try:
+            os.mkdir(folder, mode=0o700)
+            return
+        except FileExistsError:
+            if _is_private(folder):
+                return
+            if os.path.lexists(folder):  # else the last job to end has just removed it
+                raise PermissionError(1, "it belongs to somebody else, or others may write to it", folder) from None
+    raise FileNotFoundError(2, "it is removed again and again", folder)
 
 
 def _is_private(folder: str) -> bool:

@@ -160,6 +160,21 @@ def test_the_last_job_may_end_while_another_looks(temporary, monkeypatch):
     assert remove_abandoned(str(temporary)) == []
 
 
+def test_the_last_job_may_end_while_another_starts(temporary, monkeypatch):
+    base, private = Path(new_folder(str(temporary))).parent, job_record._is_private
+    base.mkdir(mode=0o700)
+
+    def removed_once(folder):
+        monkeypatch.setattr(job_record, "_is_private", private)
+        shutil.rmtree(folder)
+        return False
+
+    monkeypatch.setattr(job_record, "_is_private", removed_once)
+    record = JobRecord(new_folder(str(temporary)))
+    assert os.path.exists(record.folder + ".files")
+    record.close()
+
+
 def _one_after_another(temporary: str) -> int:
     """Number of jobs whose record did not survive until their end."""
     lost = 0
