@@ -14,6 +14,7 @@ from ipu_emu.trace.collective_calls import CollectiveCalls, collective_calls
 from ipu_emu.trace.deaths import deaths
 from ipu_emu.trace.run import Run
 from ipu_emu.trace.stages import StageTimes, stage_times
+from ipu_emu.trace.stragglers import inside_steps, lateness, slowness
 from ipu_emu.trace.time_use import OTHER, TimeUse, time_uses
 from popdist_py.trace.records import Category
 
@@ -120,16 +121,16 @@ def _communication(found: RunAnalysis) -> Iterator[Finding]:
     number = 0
     for one in found.collectives:
         on = list(one.instances)
-        inside = _inside(one, found.uses)
+        inside = inside_steps(one, found.uses)
         waits[on] += one.waits[inside].sum(0)
         moves[on] += one.moves[inside].sum(0)
-        late[on] += _lateness(one, inside)
+        late[on] += lateness(one, inside)
         if one.nbytes < SMALL:
             number += int(inside.sum())
             small[on] += one.moves[inside].sum(0)
     waiting, moving, little = (float(np.mean(each / 1e9 / seconds)) for each in (waits, moves, small))
     slow = int(np.argmax(late))
-    factor, most = _slowness(found, slow), _excess(found, slow)
+    factor, most = slowness(found.uses, slow), _excess(found, slow)
     is_late = waiting >= WORTH / 2 and late[slow] >= LAST * late.sum() and factor >= SLOWER
     if is_late and most != Category.DATA.value:  # which has a finding of its own
         label, host = found.uses[slow].process.label, found.uses[slow].process.host
@@ -158,26 +159,6 @@ def _communication(found: RunAnalysis) -> Iterator[Finding]:
             f"{moving:.0%} of the time data move in collectives",
             "accumulate more gradients per step, or reduce in FLOAT16",
         )
-
-
-def _inside(one: CollectiveCalls, uses: Sequence[TimeUse]) -> np.ndarray:
-    """Which of the calls are between the first and the last step."""
-    spans = [use.process.window for use in (uses[index] for index in one.instances)]
-    inside = [(begin <= one.begins[:, k]) & (one.ends[:, k] <= end) for k, (begin, end) in enumerate(spans)]
-    return np.asarray(np.all(inside, 0))
-
-
-def _lateness(one: CollectiveCalls, inside: np.ndarray) -> np.ndarray:
-    """Nanoseconds by which each instance came later than the one before it, where it was the last."""
-    begins = np.sort(one.begins[inside], 1)
-    late = begins[:, -1] - begins[:, -2] if begins.shape[1] > 1 else np.zeros(len(begins))
-    return np.bincount(one.last[inside], late, len(one.instances))
-
-
-def _slowness(found: RunAnalysis, slow: int) -> float:
-    """How many times as long as the others an instance works outside collectives."""
-    busy = [use.stepping_seconds - use.stepping.get(Category.COLLECTIVES.value, 0.0) for use in found.uses]
-    return busy[slow] / (median(each for index, each in enumerate(busy) if index != slow) or 1e-9)
 
 
 def _excess(found: RunAnalysis, slow: int) -> str:

@@ -9,16 +9,21 @@ import numpy as np
 
 from ipu_emu.trace.collective_calls import CollectiveCalls
 from ipu_emu.trace.findings import RunAnalysis
+from ipu_emu.trace.program_profiles import modelled_ops, read_profiles
 from ipu_emu.trace.run import Process
 from ipu_emu.trace.self_time import self_times
+from ipu_emu.trace.stragglers import Punctuality, punctuality
 from ipu_emu.trace.time_use import TimeUse
 
 __all__ = ["op_table", "report_data"]
 
+#: What a row of the ops has from the profile of the program, for one call.
+_MODELLED = ("modelled_seconds", "modelled_cycles", "flops", "bytes")
+
 
 def report_data(found: RunAnalysis) -> dict[str, Any]:
-    """The report of a run: summary, findings, instances, collectives, stages, ops, processes."""
-    run = found.run
+    """The report of a run: summary, findings, instances, collectives, stragglers, stages, ops, programs, ..."""
+    run, profiles = found.run, read_profiles(found.run.folder)
     return {
         "folder": run.folder,
         "wall_seconds": run.seconds,
@@ -29,8 +34,10 @@ def report_data(found: RunAnalysis) -> dict[str, Any]:
         ],
         "instances": [_instance(use) for use in found.uses],
         "collectives": [_collectives(one) for one in found.collectives],
+        "stragglers": [_straggler(one) for one in punctuality(found.uses, found.collectives)],
         "stages": _stages(found),
-        "ops": op_table(run.instances),
+        "ops": op_table(run.instances, modelled_ops(profiles)),
+        "programs": list(profiles),
         "processes": [_process(process) for process in run.processes],
     }
 
@@ -70,6 +77,19 @@ def _collectives(one: CollectiveCalls) -> dict[str, Any]:
     }
 
 
+def _straggler(one: Punctuality) -> dict[str, Any]:
+    return {
+        "label": one.label,
+        "host": one.host,
+        "collectives": one.calls,
+        "times_last": one.last,
+        "late_seconds": one.late,
+        "waiting_seconds": one.waited,
+        "working_seconds": one.working,
+        "working_over_median_of_others": one.slowness,
+    }
+
+
 def _stages(found: RunAnalysis) -> dict[str, Any] | None:
     if found.stages is None:
         return None
@@ -95,15 +115,28 @@ def _process(process: Process) -> dict[str, Any]:
     }
 
 
-def op_table(processes: Sequence[Process]) -> list[dict[str, Any]]:
-    """Measured time by instruction and output, of all replicas and instances, those with the most time first."""
+def op_table(
+    processes: Sequence[Process], modelled: Mapping[tuple[str, str], Mapping[str, Any]] | None = None
+) -> list[dict[str, Any]]:
+    """Measured time by instruction and output, of all replicas and instances, those with the most time first.
+
+    ``modelled`` are what the program's profile says of each; None stands for what is not known.
+    """
+    known = modelled or {}
     found: dict[tuple[str, str, str], list[Any]] = {}
     for process in processes:
         for thread in process.trace.threads:
             spans = process.spans[process.spans["thread"] == thread]
             _add(found, process, spans)
     rows = [
-        {"name": name, "output": output, "category": category, "calls": calls, "seconds": seconds}
+        {
+            "name": name,
+            "output": output,
+            "category": category,
+            "calls": calls,
+            "seconds": seconds,
+            **{key: known.get((name, output), {}).get(key) for key in _MODELLED},
+        }
         for (name, output, category), (calls, seconds) in found.items()
     ]
     return sorted(rows, key=lambda row: -row["seconds"])

@@ -1,6 +1,7 @@
 """Trace: what a process does and when, recorded in a file of its own while it runs.
 
-    DIR/1699.a3f0c2.trace      one file per process: its records, and what their names mean
+    DIR/1699.a3f0c2.trace             one file per process: its records, and what their names mean
+    DIR/1699.a3f0c2.0.profile.json    one per program that the process compiled: what it needs, all of it modelled
 
 Nothing is recorded unless ``IPU_EMU_TRACE`` names a folder (``poprun-py --trace DIR`` sets it), or ``start`` is
 called.
@@ -8,10 +9,11 @@ called.
 
 from popdist_py.trace.process_recorder import boot, counter, flow, instant, recorder, span, start, stop
 from popdist_py.trace.recorder import Recorder, Sequence, Span
-from popdist_py.trace.records import CATEGORIES, SUFFIX, Category, Kind
+from popdist_py.trace.records import CATEGORIES, PROFILE_SUFFIX, SUFFIX, Category, Kind
 
 __all__ = [
     "CATEGORIES",
+    "PROFILE_SUFFIX",
     "SUFFIX",
     "Category",
     "Kind",

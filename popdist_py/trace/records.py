@@ -30,6 +30,7 @@ __all__ = [
     "HEADER_BYTES",
     "KEY",
     "MAGIC",
+    "PROFILE_SUFFIX",
     "RECORD_WORDS",
     "SUFFIX",
     "VALUE",
@@ -42,6 +43,8 @@ __all__ = [
 ]
 
 SUFFIX = ".trace"
+#: Of files beside the trace of a process: profiles of programs that it compiled, as JSON.
+PROFILE_SUFFIX = ".profile.json"
 MAGIC = b"IPUTRACE"
 VERSION = 1
 

@@ -9,8 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from gcl.drawing.units import memory as amount
-from ipu_emu.cli.output.memory_liveness import PARTS, IpuMemory
 from ipu_emu.hardware import System
+from ipu_emu.program.memory_liveness import PARTS, IpuMemory
 
 __all__ = ["text"]
 

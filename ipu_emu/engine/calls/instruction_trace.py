@@ -23,6 +23,7 @@ from ipu_emu.program.instructions import (
     WeightUpdate,
     row,
 )
+from ipu_emu.program.leaf_label import LeafLabel
 from popdist_py.trace import Category, Recorder
 from popdist_py.trace import Sequence as Spans
 
@@ -71,10 +72,10 @@ class InstructionTrace:
 
     def _name(self, leaf: Leaf) -> int:
         op = leaf.ops[0] if leaf.ops else None
-        about = {"op": op.type, "output": next(iter(op.outputs), "")} if op else {}
-        label = op.type if op and type(leaf).__name__ in ("Compute", "WeightUpdate") else type(leaf).__name__
+        label, output = LeafLabel.of(leaf)
+        about = {"instruction": type(leaf).__name__, "output": output} | ({"op": op.type} if op else {})
         category = row(CATEGORIES, type(leaf))
-        return self._recorder.name(label, category, instruction=type(leaf).__name__, **about, **self._about)
+        return self._recorder.name(label, category, **about, **self._about)
 
 
 class _TracedCalls:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 import popdist_py
 from ipu_emu.clock import TimelineSegment
 from ipu_emu.clock.modelled_step import ModelledStep
+from ipu_emu.clock.program_profile import record_profile
 from ipu_emu.compiler.cache.executable_cache import load_executable, save_executable, with_variables
 from ipu_emu.compiler.cache.executable_file import to_bytes
 from ipu_emu.compiler.model_properties import broadcast_inputs
@@ -165,6 +166,8 @@ class Session:
             )
         with trace.span("load the engine", trace.Category.INITIALISATION):
             self._engine = self._engine_of(self.executable, self._replicas())
+        if self._options.globalReplicaOffset == 0 or not self._options.enableDistributedReplicatedGraphs:
+            record_profile(self._modelled(), self.name)
         if self._weights_loaded:
             self._weights.load(self._engine)
         self._weights_loaded = self._weights_loaded or not self._training

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ipu_emu.clock.modelled_step import ModelledStep
+from ipu_emu.clock.program_profile import record_profile
 from ipu_emu.compiler.memory_remedies import Remedies
 from ipu_emu.compiler.out_of_memory import check_memory
 from ipu_emu.hardware import Device, DeviceKind, System
 from ipu_emu.program.executable import Executable
 from ipu_emu.tensorflow.system import DeviceShare
 
-__all__ = ["check_fits", "cycles_of", "write_report"]
+__all__ = ["check_fits", "cycles_of", "profile", "write_report"]
 
 
 @dataclass(frozen=True)
@@ -46,4 +47,14 @@ def write_report(executable: Executable, folder: str, name: str) -> None:
 
 def cycles_of(executable: Executable, share: DeviceShare) -> int:
     """The modelled cycles of a run."""
-    return ModelledStep(executable, _device(share), share.total, share.ipus).cycles()
+    return _modelled(executable, share).cycles()
+
+
+def profile(executable: Executable, share: DeviceShare, name: str) -> None:
+    """Write the profile of a program beside the trace of this process, if it records one; only the first instance."""
+    if share.offset == 0:
+        record_profile(_modelled(executable, share), name)
+
+
+def _modelled(executable: Executable, share: DeviceShare) -> ModelledStep:
+    return ModelledStep(executable, _device(share), share.total, share.ipus)

@@ -35,7 +35,7 @@ from ipu_emu.tensorflow.program.compiling import (
     runs_of,
 )
 from ipu_emu.tensorflow.program.feeding import RunData, StopRequested
-from ipu_emu.tensorflow.program.inspection import check_fits, cycles_of, write_report
+from ipu_emu.tensorflow.program.inspection import check_fits, cycles_of, profile, write_report
 from ipu_emu.tensorflow.program.section_import import ImportedSection, SectionPlan, import_section, plan_sections
 from ipu_emu.tensorflow.system import DeviceShare, share_of
 from ipu_emu.tensorflow.tracing.trace import Trace
@@ -138,6 +138,7 @@ class Program:
         engine = Engine(
             compiled.executable, replicas, folder=options.get("streamingMemory.folder"), watch=_watches(share)
         )
+        profile(compiled.executable, share, f"program_{number}")
         return Loaded(imported, compiled, engine)
 
     def _unload(self, counts: tuple[int, ...]) -> None:

@@ -7,7 +7,6 @@ import pytest
 
 from ipu_emu import models
 from ipu_emu.cli.commands.compile_model import CompileRequest
-from ipu_emu.cli.output.memory_liveness import LIVE, ipu_memories
 from ipu_emu.errors import EmulatorError
 from ipu_emu.hardware import BOW, GC2, System
 from ipu_emu.predict import (
@@ -22,6 +21,7 @@ from ipu_emu.predict import (
     of_model,
 )
 from ipu_emu.program.footprint import footprints
+from ipu_emu.program.memory_liveness import LIVE, ipu_memories
 from ipu_emu.program.memory_plan import region_of
 
 POD = System.pod(16)

@@ -11,12 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ipu_emu.cli.commands.compile_model import CompileRequest
 from ipu_emu.cli.output.run_report.report_page import report_html
+from ipu_emu.clock.modelled_step import ModelledStep
+from ipu_emu.clock.program_profile import program_profile
+from ipu_emu.hardware import Device, DeviceKind, System
 from ipu_emu.trace import read_run
 from ipu_emu.trace.findings import analyse
 from ipu_emu.trace.lanes import packed_lanes
 from ipu_emu.trace.report_data import report_data
-from popdist_py.trace import Category, Kind, Recorder
+from popdist_py.trace import PROFILE_SUFFIX, Category, Kind, Recorder
 from popdist_py.trace.records import key_of
 
 SPANS, OPS = 300, ("Conv", "Relu")
@@ -49,6 +53,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             recorder.record(key_of(Kind.SPAN, ops[1]), start + 30_000, start + 40_000 + 10_000 * instance, number)
             recorder.record(key_of(Kind.SPAN, reduce), start + 40_000 + 10_000 * instance, start + 90_000, number)
         recorder.close()
+    executable = CompileRequest("mlp", ipus=2, accumulation=4, schedule="popart").compiled(System.pod(16)).executable
+    step = ModelledStep(executable, Device(DeviceKind.IPU, 0, 4, 1472, "ipu2"), 2, 2)
+    (path / f"100.0{PROFILE_SUFFIX}").write_text(json.dumps({"pid": 100, **program_profile(step, "training")}))
     return path
 
 
@@ -136,6 +143,41 @@ def test_zoom_search_and_selection(browser: Any) -> None:
     assert details["bytes"] == "4096"
     assert cells(browser, "together") == [["instance 1", "0.01 ms", "40 us"]]
     box.clear()
+
+
+def test_who_keeps_the_others_waiting(browser: Any, data: dict[str, Any]) -> None:
+    first, second = cells(browser, "stragglers")
+    assert (first[0], first[4:7]) == ("instance 0", ["0", "300", "0 us"])
+    assert (second[0], second[4:7]) == ("instance 1", ["300", "300", "3 ms"])
+    assert second[2] > first[2]
+
+
+def test_memory_and_what_lives_at_an_instant(browser: Any, data: dict[str, Any]) -> None:
+    (program,) = data["programs"]
+    for memory in program["memory"]:
+        ipu = memory["ipu"]
+        uses = [use for use, size in memory["bytes_by_use"].items() if size]
+        assert sorted(row[0] for row in cells(browser, f"memory-0-{ipu}-uses")) == sorted(uses)
+        peak = memory["live_bytes"].index(max(memory["live_bytes"]))
+        alive = [one for one in memory["not_always_live"] if one["first"] <= peak <= one["last"]]
+        assert [row[0] for row in cells(browser, f"memory-0-{ipu}-alive")] == [one["tensor"] for one in alive][:50]
+    browser.find_element("css selector", "[data-tab=memory]").click()
+    curve = browser.find_element("css selector", "svg.liveness")
+    browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", curve)
+    before = browser.find_element("css selector", "#memory-0-0-instant h4").text
+    curve.click()  # its middle
+    after = browser.find_element("css selector", "#memory-0-0-instant h4").text
+    assert after != before
+    assert after.startswith("At instruction ")
+
+
+def test_the_program_with_the_measured_times_beside(browser: Any, data: dict[str, Any]) -> None:
+    (program,) = data["programs"]
+    rows = cells(browser, "instructions-0")
+    assert [row[0] for row in rows] == [one["text"] for one in program["instructions"]]
+    assert [int(row[5]) for row in rows] == [one["flops"] for one in program["instructions"]]
+    assert browser.find_element("css selector", "#program pre").get_attribute("textContent") == program["listing"]
+    assert browser.get_log("browser") == []
 
 
 def test_a_range_is_summed_up_without_counting_twice(browser: Any) -> None:

@@ -12,6 +12,10 @@ const seconds = value => timeText(value * 1e6, value * 1e6);
 const percent = value => (100 * value).toFixed(1) + " %";
 const bytes = value => value >= 1048576 ? (value / 1048576).toFixed(2) + " MiB" : value >= 1024 ? (value / 1024).toFixed(1) + " KiB" : value + " B";
 
+/** A number that sorts below all others if it is not known; and its text. */
+const known = value => value === null || value === undefined ? -1 : value;
+const optional = text => value => value < 0 ? "" : text(value);
+
 /** A table; `columns` are [title, row -> value, value -> text]; a click on a title sorts by its column. */
 function table(rows, columns, id) {
   const body = el("tbody");
@@ -63,16 +67,26 @@ function collectives(data) {
   if (!data.collectives.length) return ["No collectives between instances."];
   const last = row => row.instances[row.times_last_by_instance.indexOf(Math.max(...row.times_last_by_instance))];
   const mean = values => values.reduce((a, b) => a + b, 0) / values.length;
-  return [table(data.collectives, [["collective", row => row.name], ["size", row => row.bytes, bytes], ["calls", row => row.calls],
+  return [...stragglers(data), el("h3", {}, "Collectives by size"), table(data.collectives, [["collective", row => row.name], ["size", row => row.bytes, bytes], ["calls", row => row.calls],
     ["moving, median", row => row.median_moving_seconds, seconds], ["waiting per call", row => mean(row.waiting_seconds_by_instance) / row.calls, seconds],
     ["bandwidth [GB/s]", row => row.bandwidth_gigabytes_per_second || 0, value => value.toFixed(3)],
     ["last most often", row => "instance " + last(row)], ["transport", row => row.transport || ""]], "collectives")];
 }
 
+function stragglers(data) {
+  if (!data.stragglers.length) return [];
+  return [el("h3", {}, "Who keeps the others waiting, while steps run"), table(data.stragglers, [["instance", row => row.label], ["host", row => row.host],
+    ["works outside collectives", row => row.working_seconds, seconds], ["of the others' median", row => row.working_over_median_of_others, value => value.toFixed(2) + " x"],
+    ["last", row => row.times_last], ["of collectives", row => row.collectives], ["late by", row => row.late_seconds, seconds],
+    ["waits for others", row => row.waiting_seconds, seconds]], "stragglers")];
+}
+
 function ops(data) {
   const total = data.ops.reduce((sum, row) => sum + row.seconds, 0) || 1;
   return [table(data.ops, [["op", row => row.name], ["output", row => row.output], ["category", row => row.category], ["calls", row => row.calls],
-    ["time", row => row.seconds, seconds], ["share", row => row.seconds / total, percent]], "ops")];
+    ["time", row => row.seconds, seconds], ["share", row => row.seconds / total, percent], ["a call", row => row.seconds / row.calls, seconds],
+    ["modelled on an IPU", row => known(row.modelled_seconds), optional(seconds)], ["cycles", row => known(row.modelled_cycles), optional(String)],
+    ["FLOPs", row => known(row.flops), optional(value => value.toLocaleString("en"))], ["bytes", row => known(row.bytes), optional(bytes)]], "ops")];
 }
 
 function pipeline(data) {
@@ -126,7 +140,7 @@ async function main() {
   const colours = Object.fromEntries(names.map((name, i) => [name, COLOURS[i % COLOURS.length]]));
   const fill = (id, children) => document.getElementById(id).replaceChildren(...children.filter(child => child));
   fill("summary", summary(data, colours)); fill("times", times(data)); fill("collective", collectives(data));
-  fill("op", ops(data)); fill("pipeline", pipeline(data)); fill("settings", settings(data));
+  fill("op", ops(data)); fill("memory", memories(data)); fill("program", programs(data)); fill("pipeline", pipeline(data)); fill("settings", settings(data));
   const canvas = document.getElementById("timeline");
   const timeline = new Timeline(canvas, await lanesOf(spans), spans.names, found => document.getElementById("selection").replaceChildren(...selection(found).filter(Boolean)));
   fill("legend", timeline.categories.map(([name, colour]) => el("span", {}, el("i", { style: `background:${colour}` }), name)));

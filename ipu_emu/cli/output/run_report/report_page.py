@@ -25,7 +25,7 @@ def report_html(found: RunAnalysis, data: Mapping[str, Any]) -> bytes:
     ).encode()
 
 
-_FILES = {"style": "report.css", "timeline": "timeline.js", "report": "report.js"}
+_FILES = {"style": "report.css", "timeline": "timeline.js", "program": "program.js", "report": "report.js"}
 
 
 def _json(value: Any) -> str:

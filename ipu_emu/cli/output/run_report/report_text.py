@@ -18,7 +18,8 @@ _ROWS = 12
 
 def report_text(data: Mapping[str, Any]) -> RenderableType:
     """The report of one run."""
-    return Group(*_head(data), *_times(data), *_collectives(data["collectives"]), *_ops(data["ops"]))
+    tables = (*_times(data), *_collectives(data["collectives"]), *_ops(data["ops"]), *_programs(data["programs"]))
+    return Group(*_head(data), *tables)
 
 
 def comparison_text(data: Mapping[str, Any]) -> RenderableType:
@@ -81,20 +82,43 @@ def _collectives(rows: Sequence[Mapping[str, Any]]) -> Iterator[RenderableType]:
 
 
 def _ops(rows: Sequence[Mapping[str, Any]]) -> Iterator[RenderableType]:
+    """The ops; with the profile of the program, the modelled time of a call beside the measured one."""
     if not rows:
         return
     total = sum(row["seconds"] for row in rows)
     unit = TimeUnit.of(max(row["seconds"] for row in rows))
-    table = Table("op", "output", "category", "calls", f"time [{unit.name}]", "share", title="ops, all replicas")
-    for row in rows[:_ROWS]:
+    shown = rows[:_ROWS]
+    modelled = any(row["modelled_seconds"] is not None for row in shown)
+    more = ["a call [us]", "modelled [us]"] if modelled else ["category"]
+    head = ["op", "output", "calls", f"time [{unit.name}]", "share", *more]
+    table = Table(*head, title="ops, all replicas")
+    for row in shown:
+        beside = [f"{row['seconds'] / row['calls'] * 1e6:,.1f}", _microseconds(row["modelled_seconds"])]
         table.add_row(
             row["name"],
             row["output"],
-            row["category"],
             f"{row['calls']:,}",
             unit.number(row["seconds"]),
             f"{row['seconds'] / total:.1%}" if total else "",
+            *(beside if modelled else (row["category"],)),
         )
     if len(rows) > _ROWS:
         table.caption = f"{len(rows) - _ROWS} more with --format json"
     yield table
+
+
+def _microseconds(seconds: float | None) -> str:
+    return "" if seconds is None else f"{seconds * 1e6:,.2f}"
+
+
+def _programs(programs: Sequence[Mapping[str, Any]]) -> Iterator[RenderableType]:
+    """The memory of each program's IPUs by use; it is modelled."""
+    for program in programs:
+        memories = program["memory"]
+        title = f"memory of {program['name'] or 'the program'}: bytes by use on each IPU of a replica, modelled"
+        table = Table("use", *(f"IPU {one['ipu']}" for one in memories), title=title)
+        uses = dict.fromkeys(use for one in memories for use, size in one["bytes_by_use"].items() if size)
+        for use in uses:
+            table.add_row(use, *(memory(one["bytes_by_use"][use]) for one in memories))
+        table.add_row("total", *(memory(one["bytes"]) for one in memories))
+        yield table

@@ -1,0 +1,148 @@
+"""Program profile: what a compiled program needs on IPUs, as plain data with units in the keys; all of it modelled.
+
+step           modelled seconds and cycles, the machine
+instructions   of each: how often it runs in a step, seconds of one call, FLOPs, bytes
+memory         of each IPU: bytes by use, tensors that are always live, lifetimes of the others, live bytes over time
+stashes        tensors that a pipeline keeps for several micro-batches; FIFOs are those from another IPU
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ipu_emu.clock.modelled_step import ModelledStep
+from ipu_emu.clock.pricing import Pricing
+from ipu_emu.ops import TABLE
+from ipu_emu.program.executable import Executable
+from ipu_emu.program.instructions import (
+    Instruction,
+    IpuCopy,
+    Leaf,
+    Pipeline,
+    Repeat,
+    leaves,
+    listing,
+    of_type,
+)
+from ipu_emu.program.leaf_label import LeafLabel
+from ipu_emu.program.memory_layout import aligned
+from ipu_emu.program.memory_liveness import IpuMemory, ipu_memories
+from ipu_emu.program.memory_plan import Lifetime, ipu_of, is_off_chip, is_shared, node_in
+from popdist_py import trace
+from popdist_py.atomic_write import replace_file
+
+__all__ = ["program_profile", "record_profile"]
+
+
+def record_profile(step: ModelledStep, name: str) -> None:
+    """Write the profile beside the trace of this process; nothing if it records none."""
+    recorder = trace.recorder()
+    if recorder is None:
+        return
+    with trace.span("profile of the program", trace.Category.COMPILATION):
+        stem = recorder.path.removesuffix(trace.SUFFIX)
+        path = f"{stem}.{recorder.serial('profile')}{trace.PROFILE_SUFFIX}"
+        data = json.dumps({"pid": os.getpid(), **program_profile(step, name)}).encode()
+        try:
+            replace_file(path, data, owner_only=True)
+        except OSError as error:
+            trace.instant("the profile of the program cannot be written", why=error.strerror)
+
+
+def program_profile(step: ModelledStep, name: str) -> dict[str, Any]:
+    """The profile of a program that is shown as ``name``."""
+    executable, machine = step.executable, step.machine
+    kind = machine.generation
+    return {
+        "name": name,
+        "modelled_seconds": step.timeline.seconds,
+        "modelled_cycles": step.cycles(),
+        "modelled_seconds_by_category": {key: value for key, value in step.seconds().items() if key != "total"},
+        "clock_hertz": kind.clock,
+        "replicas": step.replicas,
+        "ipus_per_replica": step.ipus_per_replica,
+        "tiles_per_ipu": kind.tiles,
+        "bytes_per_ipu": kind.sram,
+        "micro_batches": executable.step.batches * executable.step.accumulation,
+        "listing": listing(executable.program),
+        "instructions": list(_instructions(step)),
+        "memory": [_memory(executable, each) for each in ipu_memories(executable, kind.tiles)],
+        "stashes": list(_stashes(executable)),
+    }
+
+
+def _instructions(step: ModelledStep) -> Iterator[dict[str, Any]]:
+    executable, pricing = step.executable, Pricing(step.executable, step.machine)
+    for leaf, times in _counted(executable.program, 1):
+        label, price = LeafLabel.of(leaf), pricing.of(leaf)
+        op = leaf.ops[0] if leaf.ops else None
+        cost = None if op is None else TABLE[op].cost(node_in(executable.graph, op))
+        yield {
+            "name": label.name,
+            "output": label.output,
+            "instruction": type(leaf).__name__,
+            "text": str(leaf),
+            "category": price.category.value,
+            "ipu": price.ipu,
+            "times_per_step": times,
+            "modelled_seconds": price.seconds,
+            "modelled_cycles": round(price.seconds * step.machine.generation.clock),
+            "flops": cost.flops if cost else 0,
+            "bytes": cost.bytes if cost else 0,
+        }
+
+
+def _counted(program: Sequence[Instruction], times: int) -> Iterator[tuple[Leaf, int]]:
+    """Every leaf, in program order, with how often a step runs it."""
+    for instruction in program:
+        if isinstance(instruction, Leaf):
+            yield instruction, times
+        loops = instruction.times if isinstance(instruction, Repeat) else 1
+        loops = instruction.count if isinstance(instruction, Pipeline) else loops
+        for body in instruction.bodies:
+            yield from _counted(body, times * loops)
+
+
+def _memory(executable: Executable, memory: IpuMemory) -> dict[str, Any]:
+    plan = executable.plan
+    always = [
+        {"tensor": id, "bytes": placed.tensor.nbytes, "role": placed.tensor.role.value}
+        for id, placed in plan.placements.items()
+        if ipu_of(placed.region) == memory.ipu
+        and not is_shared(placed.region)
+        and not is_off_chip(placed.region)
+        and id not in plan.views
+    ]
+    lives = [life for life in plan.lives if _is_on(life, memory.ipu)]
+    return {
+        "ipu": memory.ipu,
+        "bytes": memory.total,
+        "streaming_bytes": memory.streaming,
+        "bytes_by_use": memory.parts,
+        "live_bytes": list(memory.live),
+        "always_live": sorted(always, key=lambda one: -one["bytes"]),
+        "not_always_live": [
+            {"tensor": life.name, "bytes": life.size, "first": life.first, "last": life.last, "offset": life.offset}
+            for life in sorted(lives, key=lambda life: -life.size)
+        ],
+    }
+
+
+def _is_on(life: Lifetime, ipu: int) -> bool:
+    return ipu_of(life.region) == ipu and not is_off_chip(life.region) and not life.is_scratch
+
+
+def _stashes(executable: Executable) -> Iterator[dict[str, Any]]:
+    copied = {leaf.op.outputs[0] for leaf in of_type(leaves(executable.program), IpuCopy)}
+    for id, placed in executable.plan.placements.items():
+        if placed.places > 1 and id not in executable.plan.views and not is_off_chip(placed.region):
+            yield {
+                "tensor": id,
+                "ipu": ipu_of(placed.region),
+                "kind": "FIFO" if id in copied else "stash",
+                "micro_batches": placed.places,
+                "bytes": placed.places * aligned(placed.tensor.nbytes),
+            }

@@ -1,0 +1,85 @@
+"""Stragglers: who comes late to collectives, by how much, and how much longer it works than the others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ipu_emu.trace.collective_calls import CollectiveCalls
+from ipu_emu.trace.time_use import TimeUse
+from popdist_py.trace.records import Category
+
+__all__ = ["Punctuality", "inside_steps", "lateness", "punctuality", "slowness"]
+
+
+@dataclass(frozen=True)
+class Punctuality:
+    """Of one instance, while steps run: collectives, how often it came last, and seconds.
+
+    ``late`` is by how much it came after the one before it, ``waited`` how long it waited for others, ``working`` its
+    time outside collectives, and ``slowness`` that over the median of the others.
+    """
+
+    label: str
+    host: str
+    calls: int
+    last: int
+    late: float
+    waited: float
+    working: float
+    slowness: float
+
+
+def punctuality(uses: Sequence[TimeUse], collectives: Sequence[CollectiveCalls]) -> Sequence[Punctuality]:
+    """How each of several instances keeps up with the others; nothing for one."""
+    if len(uses) < 2:
+        return []
+    calls, last = (np.zeros(len(uses), np.int64) for _ in range(2))
+    late, waited = (np.zeros(len(uses)) for _ in range(2))
+    for one in collectives:
+        on, inside = list(one.instances), inside_steps(one, uses)
+        calls[on] += int(inside.sum())
+        last[on] += np.bincount(one.last[inside], minlength=len(on))
+        late[on] += lateness(one, inside) / 1e9
+        waited[on] += one.waits[inside].sum(0) / 1e9
+    return [
+        Punctuality(
+            use.process.label,
+            use.process.host,
+            int(calls[place]),
+            int(last[place]),
+            float(late[place]),
+            float(waited[place]),
+            _working(use),
+            slowness(uses, place),
+        )
+        for place, use in enumerate(uses)
+    ]
+
+
+def inside_steps(one: CollectiveCalls, uses: Sequence[TimeUse]) -> NDArray[np.bool_]:
+    """Which of the calls are between the first and the last step."""
+    spans = [use.process.window for use in (uses[index] for index in one.instances)]
+    inside = [(begin <= one.begins[:, k]) & (one.ends[:, k] <= end) for k, (begin, end) in enumerate(spans)]
+    return np.asarray(np.all(inside, 0))
+
+
+def lateness(one: CollectiveCalls, inside: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Nanoseconds by which each instance came later than the one before it, where it was the last."""
+    begins = np.sort(one.begins[inside], 1)
+    late = begins[:, -1] - begins[:, -2] if begins.shape[1] > 1 else np.zeros(len(begins))
+    return np.asarray(np.bincount(one.last[inside], late, len(one.instances)), np.float64)
+
+
+def slowness(uses: Sequence[TimeUse], place: int) -> float:
+    """How many times as long as the others an instance works outside collectives."""
+    others = [_working(use) for index, use in enumerate(uses) if index != place]
+    return _working(uses[place]) / (median(others) or 1e-9)
+
+
+def _working(use: TimeUse) -> float:
+    return use.stepping_seconds - use.stepping.get(Category.COLLECTIVES.value, 0.0)

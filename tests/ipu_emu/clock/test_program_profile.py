@@ -1,0 +1,81 @@
+"""Program profiles: modelled times and memory are those of the clock and the memory plan, and reports find them."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from ipu_emu.cli.commands.compile_model import CompileRequest
+from ipu_emu.clock.modelled_step import ModelledStep
+from ipu_emu.clock.program_profile import program_profile, record_profile
+from ipu_emu.errors import ArgumentError
+from ipu_emu.hardware import Device, DeviceKind, System
+from ipu_emu.trace.program_profiles import modelled_ops, read_profiles
+from popdist_py.trace import PROFILE_SUFFIX, start, stop
+
+POD = System.pod(16)
+DEVICE = Device(DeviceKind.IPU, 0, 4, POD.tiles_per_ipu, POD.version)
+KINDS = {
+    "plain": CompileRequest("mlp", optimiser="adam"),
+    "repeated": CompileRequest("mlp", accumulation=3),
+    "pipelined": CompileRequest("transformer", ipus=2, accumulation=4, schedule="popart"),
+}
+
+
+@pytest.fixture(params=KINDS)
+def step(request: pytest.FixtureRequest) -> ModelledStep:
+    wanted = KINDS[request.param]
+    return ModelledStep(wanted.compiled(POD).executable, DEVICE, 2, wanted.ipus)
+
+
+def test_instructions_add_up_to_the_modelled_time_of_a_step(step: ModelledStep) -> None:
+    profile = program_profile(step, "training")
+    found: dict[str, float] = defaultdict(float)
+    for each in profile["instructions"]:
+        found[each["category"]] += each["times_per_step"] * each["modelled_seconds"]
+    wanted = {kind: seconds for kind, seconds in profile["modelled_seconds_by_category"].items() if seconds}
+    assert {kind: seconds for kind, seconds in found.items() if seconds} == pytest.approx(wanted)
+    assert profile["modelled_seconds"] == step.timeline.seconds
+
+
+def test_what_lives_at_an_instant_adds_up_to_the_live_bytes(step: ModelledStep) -> None:
+    profile = program_profile(step, "training")
+    assert len(profile["memory"]) == step.executable.plan.ipus
+    for memory in profile["memory"]:
+        assert len(memory["live_bytes"]) == len(profile["instructions"])
+        for at, live in enumerate(memory["live_bytes"]):
+            tensors = [one for one in memory["not_always_live"] if one["first"] <= at <= one["last"]]
+            assert sum(one["bytes"] for one in tensors) == live
+        weights = sum(one["bytes"] for one in memory["always_live"] if one["role"] == "weight")
+        assert weights == memory["bytes_by_use"]["weights"]
+        kept = sum(one["bytes"] for one in profile["stashes"] if one["ipu"] == memory["ipu"])
+        assert kept == memory["bytes_by_use"]["stashes"] + memory["bytes_by_use"]["FIFOs"]
+
+
+def test_profiles_are_written_beside_the_trace_and_only_with_one(tmp_path: Path) -> None:
+    step = ModelledStep(KINDS["plain"].compiled(POD).executable, DEVICE, 1, 1)
+    record_profile(step, "training")
+    start(tmp_path / "run")
+    try:
+        record_profile(step, "training")
+        record_profile(step, "validation")
+    finally:
+        stop()
+    first, second = read_profiles(tmp_path / "run")
+    assert (first["name"], second["name"]) == ("training", "validation")
+    assert {key: first[key] for key in first if key != "pid"} == json.loads(
+        json.dumps(program_profile(step, "training"))
+    )
+    ops = modelled_ops([first, second])
+    assert {(one["name"], one["output"]) for one in first["instructions"]} == set(ops)
+    assert max(op["flops"] for op in ops.values()) > 0
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"name": "x"}', "[" * 100_000])
+def test_damaged_profiles_are_refused_in_one_message(tmp_path: Path, content: str) -> None:
+    (tmp_path / f"1.0{PROFILE_SUFFIX}").write_text(content)
+    with pytest.raises(ArgumentError, match="profile of a program"):
+        read_profiles(tmp_path)
