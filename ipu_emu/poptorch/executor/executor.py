@@ -27,6 +27,8 @@ from ipu_emu.poptorch.optim.optimizers import SGD, Optimizer
 from ipu_emu.poptorch.optim.update_rules import check_optimizer, form_of, rule_of, unexpected_attributes
 from ipu_emu.poptorch.options.options import Options
 from ipu_emu.poptorch.tracing.trace import Trace, trace_module
+from popdist_py.atomic_write import replace_file
+from popdist_py.trusted_files import UntrustedError, folder_fault, read_trusted
 
 __all__ = [
     "PoplarExecutor",
@@ -510,8 +512,7 @@ class PoplarExecutor:
             "model": model,
             "optimizer": optimizer,
         }
-        with open(path, "wb") as file:
-            pickle.dump(content, file)
+        replace_file(path, pickle.dumps(content))
 
     def compileAndExport(self, filename: str, *args: Any, export_model: bool = True, **kwargs: Any) -> None:
         """Compile, and write the executable."""
@@ -613,10 +614,12 @@ def inferenceModel(model: Any, options: Options | None = None) -> PoplarExecutor
 
 
 def _read(filename: str) -> dict[str, Any]:
+    """The content of a file, which may hold any Python object: one that other users may have written is refused."""
     path = os.path.join(filename, _FILE) if os.path.isdir(filename) else filename
     try:
-        with open(path, "rb") as file:
-            content = pickle.load(file)
+        if fault := folder_fault(os.path.dirname(os.path.abspath(path))):
+            raise UntrustedError(f"{fault}; if you trust it, copy it to a private folder")
+        content = pickle.loads(read_trusted(path))
         if not isinstance(content, dict) or "trace" not in content:
             raise refusal("it has no program")
     except (OSError, pickle.UnpicklingError, EOFError, AttributeError, Error, ValueError, KeyError) as error:

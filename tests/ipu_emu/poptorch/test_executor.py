@@ -74,6 +74,9 @@ def test_a_saved_executor_goes_on_with_the_same_bits(tmp_path):
         assert torch.equal(mine, other)
     with pytest.raises(poptorch.Error, match="Invalid file"):
         poptorch.load(__file__)
+    tmp_path.chmod(0o777)
+    with pytest.raises(poptorch.Error, match="copy it to a private folder"):
+        poptorch.load(str(tmp_path))
 
 
 def test_optimiser_state_and_values():
