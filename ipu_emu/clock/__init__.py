@@ -2,6 +2,7 @@
 
 from ipu_emu.clock.machine import ModelledMachine
 from ipu_emu.clock.pricing import CostCategory, InstructionPrice, Pricing
-from ipu_emu.clock.timeline import Span, TimelineSegment, timeline
+from ipu_emu.clock.span import Span
+from ipu_emu.clock.timeline import TimelineSegment, timeline
 
 __all__ = ["CostCategory", "InstructionPrice", "ModelledMachine", "Pricing", "Span", "TimelineSegment", "timeline"]

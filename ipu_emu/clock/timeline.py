@@ -6,8 +6,9 @@ tasks in the order of the schedule; a task starts when its IPU is free and the p
     IPU 0   F0 F1 ...... B0 F2 B1 ...
     IPU 1      F0 B0 F1 ... B1                 between slots IPUs wait for each other while the host serves one
 
-A loop is drawn once and counted as often as it runs. If I/O tiles transfer data with the host while the other tiles
-compute (see ``Overlap``), a micro-batch waits for its transfers, and every micro-batch is drawn:
+The iterations of a loop are drawn one by one; beyond ``MOST_SPANS`` spans, the rest of them as one. If I/O tiles
+transfer data with the host while the other tiles compute (see ``Overlap``), a micro-batch waits for its transfers,
+and every micro-batch is drawn:
 
     compute       m0    m1       m2
     I/O        L0 L1    S0 L2    S1    S2
@@ -17,13 +18,17 @@ The first staged inputs are loaded when a step begins, those of the next step wh
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from ipu_emu.clock.machine import ModelledMachine
 from ipu_emu.clock.pricing import CostCategory, Pricing
+from ipu_emu.clock.span import Span
+from ipu_emu.clock.timeline_files import timeline_file
 from ipu_emu.program.executable import Executable
 from ipu_emu.program.instructions import (
     HostLoad,
@@ -40,20 +45,12 @@ from ipu_emu.program.instructions import (
     row,
 )
 from ipu_emu.program.overlapped_loops import OverlappedLoop
-from ipu_emu.program.schedules import TaskType
+from popdist_py.atomic_write import replace_file
 
-__all__ = ["SEGMENTS", "Span", "TimelineSegment", "timeline"]
+__all__ = ["MOST_SPANS", "SEGMENTS", "TimelineSegment", "timeline"]
 
-
-@dataclass(frozen=True)
-class Span:
-    """``seconds`` of work of one IPU from ``start`` on: an instruction or a task of a pipeline."""
-
-    ipu: int
-    start: float
-    seconds: float
-    name: str
-    category: CostCategory | TaskType
+#: Spans of a loop that are drawn one by one.
+MOST_SPANS = 1000
 
 
 @dataclass
@@ -65,10 +62,22 @@ class TimelineSegment:
     spans: list[Span] = field(default_factory=list)
 
     def append(self, other: TimelineSegment, times: int = 1) -> None:
-        """Append a segment ``times`` times, its spans only once."""
-        self.spans += (replace(span, start=self.seconds + span.start) for span in other.spans)
+        """Append a segment ``times`` times; iterations beyond ``MOST_SPANS`` spans are drawn as one on each IPU."""
+        drawn = min(times, max(1, MOST_SPANS // max(len(other.spans), 1)))
+        for number in range(drawn):
+            start = self.seconds + number * other.seconds
+            self.spans += (replace(span, start=start + span.start) for span in other.spans)
+        if drawn < times and other.spans:
+            start, rest = self.seconds + drawn * other.seconds, (times - drawn) * other.seconds
+            name = f"{times - drawn} more iterations"
+            ipus = sorted({span.ipu for span in other.spans})
+            self.spans += (Span(ipu, start, rest, name, CostCategory.COMPUTE) for ipu in ipus)
         self.seconds += other.seconds * times
         self.add_busy(other, times)
+
+    def save(self, path: str | os.PathLike[str], title: str = "timeline") -> None:
+        """Write a picture (.svg) or a trace for Perfetto (.json); raise EmulatorError for other suffixes."""
+        replace_file(path, timeline_file(Path(path), title, self.seconds, self.spans))
 
     def add_busy(self, other: TimelineSegment, times: int = 1) -> None:
         """Add the busy seconds of another segment, ``times`` times."""

@@ -78,8 +78,8 @@ def clock(
 ) -> None:
     """Compile the model and print its modelled time."""
     where = system_named(system)
-    from ipu_emu.cli.output.timeline_files import written
     from ipu_emu.clock import ModelledMachine, timeline
+    from ipu_emu.clock.timeline_files import timeline_file
     from ipu_emu.hardware import PATTERNS, SelectionOrder, chosen_order
     from ipu_emu.predict.report import facts as prediction_facts
 
@@ -91,7 +91,7 @@ def clock(
         compiled = asked.compiled(where)
     made, predicted = timeline(compiled.executable, machine), asked.predicted(where)
     if output is not None:
-        write(output, written(output, asked.title, made))
+        write(output, timeline_file(output, asked.title, made.seconds, made.spans))
     if form == "json":
         room = {"fits": compiled.need.fits, "bytes": compiled.need.nbytes, "limit_bytes": compiled.need.limit}
         facts = _facts(made, asked.samples, where.generation.clock) | {"memory": room}

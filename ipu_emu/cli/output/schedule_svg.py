@@ -31,7 +31,8 @@ def svg(pipeline: PipelineSummary) -> str:
     for ipu in pipeline.ipus:
         _row(canvas, pipeline, ipu, column)
     canvas.y += 8
-    for place, (work, colour) in enumerate(_COLOURS.items()):
+    used = {task.what for slot in pipeline.slots for task in slot}
+    for place, (work, colour) in enumerate((work, colour) for work, colour in _COLOURS.items() if work in used):
         canvas.box(MARGIN + 130 * place, canvas.y, 12, 12, fill=colour)
         canvas.text(MARGIN + 130 * place + 18, canvas.y + 10, work.value, size=11)
     canvas.y += 16

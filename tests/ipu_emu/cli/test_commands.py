@@ -21,7 +21,7 @@ from ipu_emu.cli import main
 from ipu_emu.compiler.pipeline import PASSES
 from ipu_emu.hardware import GC200
 from ipu_emu.models import named
-from ipu_emu.program.schedules import schedule
+from ipu_emu.program.schedules import TaskType, schedule
 
 
 def ipu_emu(words: str, **environ: str) -> Result:
@@ -438,3 +438,9 @@ class TestCompile:
         assert said["passes"][-1] == "lower"
         assert said["form"] == "program"
         assert "HostLoad x" in said["listing"]
+
+
+def test_the_legend_of_a_schedule_has_only_what_is_drawn() -> None:
+    picture = ElementTree.fromstring(told("schedule --kind popart --stages 2 --count 4 --format svg"))
+    texts = {node.text for node in picture.iter() if node.tag.endswith("text")}
+    assert texts & {each.value for each in TaskType} == {"forward", "backward", "forward+backward"}

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from math import floor, log10
 from pathlib import Path
 
 from gcl.drawing.canvas import FAINT, MARGIN, WIDTH, Canvas
 from gcl.drawing.units import TimeUnit
-from ipu_emu.clock import CostCategory, Span, TimelineSegment
+from ipu_emu.clock.pricing import CostCategory
+from ipu_emu.clock.span import Span
 from ipu_emu.errors import EmulatorError
 from ipu_emu.program.schedules import TaskType
 
-__all__ = ["written"]
+__all__ = ["round_marks", "timeline_file"]
 
 _COLOURS = {
     CostCategory.COMPUTE: "#90caf9",
@@ -26,37 +29,44 @@ _COLOURS = {
     TaskType.BACKWARD: "#a5d6a7",
     TaskType.BOTH: "#80cbc4",
 }
-_LABEL, _BAR, _MARKS = 70, 26, 6
+_LABEL, _BAR, _MARKS = 70, 26, 8
 #: Narrower boxes are not drawn.
 _THIN = 0.2
 
 
-def written(path: Path, title: str, made: TimelineSegment) -> bytes:
+def timeline_file(path: Path, title: str, seconds: float, spans: Sequence[Span]) -> bytes:
     """Return the content of a file of the type given by the suffix of ``path``; raise EmulatorError for others."""
     if path.suffix not in _WRITERS:
-        raise EmulatorError(
-            f"--output {path}: timelines are .svg or .json (a trace for Perfetto); use one of these suffixes"
-        )
-    return _WRITERS[path.suffix](title, made).encode()
+        raise EmulatorError(f"{path}: timelines are .svg or .json (a trace for Perfetto); use one of these suffixes")
+    return _WRITERS[path.suffix](title, seconds, spans).encode()
 
 
-def _svg(title: str, made: TimelineSegment) -> str:
+def round_marks(seconds: float, most: int = _MARKS) -> Sequence[float]:
+    """At most ``most`` + 1 multiples of 1, 2 or 5 times a power of ten, from 0 up to ``seconds``."""
+    if seconds <= 0:
+        return [0.0]
+    power = 10.0 ** floor(log10(seconds / most))
+    step = next(factor * power for factor in (1, 2, 5, 10) if seconds / (factor * power) <= most * (1 + 1e-9))
+    return [mark * step for mark in range(floor(seconds / step * (1 + 1e-9)) + 1)]
+
+
+def _svg(title: str, seconds: float, spans: Sequence[Span]) -> str:
     """Draw a row per IPU and a box per instruction or task; the tooltip of a box describes it."""
-    canvas, unit = Canvas(), TimeUnit.of(made.seconds)
-    canvas.text(MARGIN, canvas.y + 12, f"{title}: modelled {unit.text(made.seconds)}", size=15, bold=True)
+    canvas, unit = Canvas(), TimeUnit.of(seconds)
+    canvas.text(MARGIN, canvas.y + 12, f"{title}: modelled {unit.text(seconds)}", size=15, bold=True)
     canvas.y += 36
-    scale = (WIDTH - _LABEL) / made.seconds
-    for mark in range(_MARKS + 1):
-        x, at = MARGIN + _LABEL + mark * (WIDTH - _LABEL) / _MARKS, mark * made.seconds / _MARKS
-        canvas.text(x, canvas.y, unit.text(at), size=9, fill=FAINT, anchor="end" if mark else "start")
+    scale = (WIDTH - _LABEL) / (seconds or 1.0)
+    for at in round_marks(seconds):
+        x = MARGIN + _LABEL + at * scale
+        canvas.text(x, canvas.y, f"{at / unit.value:,.6g} {unit.name}", size=9, fill=FAINT)
     canvas.y += 8
-    for ipu in made.by_ipu():
+    for ipu in sorted({span.ipu for span in spans}):
         canvas.text(MARGIN, canvas.y + 17, f"IPU {ipu}", bold=True)
-        for span in made.spans:
+        for span in spans:
             if span.ipu == ipu and span.seconds * scale > _THIN:
                 _box(canvas, span, scale)
         canvas.y += _BAR + 6
-    _legend(canvas, {span.category for span in made.spans})
+    _legend(canvas, {span.category for span in spans})
     return canvas.document()
 
 
@@ -72,21 +82,15 @@ def _legend(canvas: Canvas, kinds: set[CostCategory | TaskType]) -> None:
         canvas.box(MARGIN + 160 * place, canvas.y, 12, 12, fill=_COLOURS[kind])
         canvas.text(MARGIN + 160 * place + 18, canvas.y + 10, kind.value, size=11)
     canvas.y += 24
-    canvas.text(
-        MARGIN,
-        canvas.y,
-        "A loop without a pipeline is drawn once; its time counts once per iteration.",
-        fill=FAINT,
-    )
 
 
-def _trace(title: str, made: TimelineSegment) -> str:
+def _trace(title: str, seconds: float, spans: Sequence[Span]) -> str:
     """Return Chrome trace events: a thread per IPU, times in microseconds."""
     names = [
         {"name": "thread_name", "ph": "M", "pid": 0, "tid": ipu, "args": {"name": f"IPU {ipu} (modelled)"}}
-        for ipu in made.by_ipu()
+        for ipu in sorted({span.ipu for span in spans})
     ]
-    spans = [
+    events = [
         {
             "name": span.name,
             "cat": span.category.value,
@@ -96,9 +100,9 @@ def _trace(title: str, made: TimelineSegment) -> str:
             "ts": span.start * 1e6,
             "dur": span.seconds * 1e6,
         }
-        for span in made.spans
+        for span in spans
     ]
-    return json.dumps({"otherData": {"title": title}, "traceEvents": [*names, *spans]})
+    return json.dumps({"otherData": {"title": title, "modelled_seconds": seconds}, "traceEvents": [*names, *events]})
 
 
 _WRITERS = {".svg": _svg, ".json": _trace}
