@@ -1,7 +1,7 @@
 """Every op and attribute of the Builder's opsets: defaults, element types, axes of both signs, sizes 0 and 1.
 
-Each case is built by the Builder and compared with ONNX's reference evaluator on the same model; the message of a
-failure lists all that differ.
+Each case is built by the Builder and compared with ONNX's reference evaluator on the same model, or with the function
+beside it in the table; the message of a failure lists all that differ.
 """
 
 from __future__ import annotations
@@ -16,12 +16,21 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 from ipu_emu import popart
+from ipu_emu.popart.builder.ai_graphcore import AI_GRAPHCORE
 from ipu_emu.popart.builder.ai_onnx import AI_ONNX
 from tests.ipu_emu.helpers.sessions import of_another_program
-
-Array = np.ndarray[Any, Any]
-#: (name of the method, arrays of the inputs, further arguments, opset).
-Case = tuple[str, list[Any], dict[str, Any], int]
+from tests.ipu_emu.ops.cases.edge_tables import (
+    Array,
+    Case,
+    Expected,
+    ints,
+    optional,
+    recurrent,
+    some,
+    windows,
+    without_reference,
+)
+from tests.ipu_emu.ops.cases.graphcore_edges import graphcore
 
 UNARY = [
     name
@@ -44,26 +53,20 @@ ELSEWHERE = {
         "sequencelength splittosequence stringnormalizer tfidfvectorizer"
     ),
     "subgraphs": ("logical_if loop scan"),
-    "layers, windows and images, in the operator cases": (
-        "averagepool batchnormalization conv convinteger convtranspose globalaveragepool globallppool "
-        "globalmaxpool gru instancenormalization lppool lrn lstm maxpool maxroipool maxunpool "
-        "qlinearconv rnn roialign resize upsample"
-    ),
+    "layers, windows and images, in the operator cases": ("maxroipool maxunpool qlinearconv roialign upsample"),
     "quantised and special ops, in the operator cases": (
-        "bitshift dequantizelinear dynamicquantizelinear matmulinteger qlinearmatmul quantizelinear "
-        "nonmaxsuppression reversesequence unique det meanvariancenormalization nonzero compress "
+        "bitshift dynamicquantizelinear qlinearmatmul reversesequence unique det "
+        "meanvariancenormalization nonzero compress "
         "scatter scatterelements scatternd gathernd eyelike constantofshape prelu mod range cumsum"
     ),
 }
 
-
-def some(shape: Sequence[int], dtype: str = "float32", seed: int = 1) -> Array:
-    values = np.random.default_rng(seed).uniform(0.1, 0.9, shape)
-    return np.asarray(values if dtype.startswith("float") else values * 10, dtype)
-
-
-def ints(*values: int) -> Array:
-    return np.array(values, np.int64)
+#: Ops of aiGraphcore that have cases or tests of their own.
+GRAPHCORE_ELSEWHERE = (
+    "abort batchnormalization call copyvarupdate ctcbeamsearchdecoder ctcloss groupedscatterreduce init "
+    "lstm multiconv normalize_image packedDataBlock printtensor replicatedallreduce "
+    "replicatedreducescatter sequenceslice shapeddropout splinebasis splineweighting"
+)
 
 
 def elementwise() -> Iterator[Case]:
@@ -171,24 +174,29 @@ def products() -> Iterator[Case]:
 
 
 FAMILIES = {"elementwise": elementwise, "along axes": along_axes, "moved": moved, "products": products}
+FAMILIES |= {"windows": windows, "optional inputs": optional}
+#: Families with a function for the expected outputs of each case.
+KNOWN_FAMILIES = {"without reference": without_reference, "recurrent": recurrent, "graphcore": graphcore}
 #: Input positions that must be constant, by op.
 KNOWN = {"cumsum": (1,), "expand": (1,), "onehot": (1,), "pad": (1, 2), "reshape": (1,), "tile": (1,), "topk": (1,)}
-KNOWN["slice"] = (1, 2, 3, 4)
+KNOWN |= {"slice": (1, 2, 3, 4), "clip": (1, 2), "resize": (1, 2, 3), "nonmaxsuppression": (0, 1, 2, 3, 4)}
 
 
-def difference(case: Case) -> str:
-    """What differs between the session and the reference; the empty text for nothing."""
+def difference(case: Case, expected: Expected | None = None, opset_name: str = "aiOnnx") -> str:
+    """What differs between the session and ``expected``, by default the reference; the empty text for nothing."""
     name, arrays, options, opset = case
     builder = popart.Builder(opsets={"ai.onnx": opset})
     ids, fed = [], {}
     for index, array in enumerate(arrays):
-        if index in KNOWN.get(name, ()):
+        if array is None:
+            ids.append("")
+        elif index in KNOWN.get(name, ()):
             ids.append(builder.aiOnnx.constant(array))
         else:
             ids.append(builder.addInputTensor(popart.TensorInfo(array)))
             fed[ids[-1]] = array
     try:
-        made = getattr(builder.aiOnnx, name)(ids, **options)
+        made = getattr(getattr(builder, opset_name), name)(ids, **options)
         outputs = [made] if isinstance(made, str) else list(made)
         for id in outputs:
             builder.addOutputTensor(id)
@@ -196,9 +204,8 @@ def difference(case: Case) -> str:
         found = run(proto, outputs, fed)
     except popart.popart_exception as error:
         return f"refused: {error}"
-    expected = ReferenceEvaluator(proto).run(outputs, fed)
-    for id, wanted in zip(outputs, expected, strict=True):
-        wanted = np.asarray(wanted)
+    wants = expected(*arrays, **options) if expected else ReferenceEvaluator(proto).run(outputs, fed)
+    for id, wanted in zip(outputs, map(np.asarray, wants), strict=True):
         if found[id].shape != wanted.shape:
             return f"shape {found[id].shape}, expected {wanted.shape}"
         if found[id].dtype != wanted.dtype and (found[id].dtype, wanted.dtype) != (np.int32, np.int64):
@@ -219,22 +226,33 @@ def run(proto: bytes, outputs: Sequence[str], fed: Mapping[str, Array]) -> dict[
 
 def described(case: Case) -> str:
     name, arrays, options, opset = case
-    return f"{name}({', '.join(f'{a.dtype}{list(a.shape)}' for a in arrays)}; {options}) in opset {opset}"
+    inputs = ", ".join("none" if a is None else f"{a.dtype}{list(a.shape)}" for a in arrays)
+    return f"{name}({inputs}; {options}) in opset {opset}"
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+def cases_of(family: str) -> Iterator[tuple[Case, Expected | None]]:
+    if family in KNOWN_FAMILIES:
+        yield from KNOWN_FAMILIES[family]()
+    else:
+        yield from ((case, None) for case in FAMILIES[family]())
+
+
+@pytest.mark.parametrize("family", [*FAMILIES, *KNOWN_FAMILIES])
 def test_defaults_types_axes_and_sizes(family: str) -> None:
+    opset_name = "aiGraphcore" if family == "graphcore" else "aiOnnx"
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
-        found = {described(case): difference(case) for case in FAMILIES[family]()}
-    differing = [f"{case}: {text}" for case, text in found.items() if text]
+        found = [(case, difference(case, expected, opset_name)) for case, expected in cases_of(family)]
+    differing = [f"{described(case)}: {text}" for case, text in found if text]
     assert not differing, "\n" + "\n".join(differing)
 
 
 def test_every_op_is_in_the_table_or_tested_elsewhere() -> None:
-    tested = {case[0] for family in FAMILIES.values() for case in family()}
+    families = [*FAMILIES, "without reference", "recurrent"]
+    tested = {case[0] for family in families for case, _ in cases_of(family)}
     elsewhere = {name for names in ELSEWHERE.values() for name in names.split()}
     assert set(AI_ONNX) - tested - elsewhere == {"constant"}
+    assert set(AI_GRAPHCORE) - {case[0] for case, _ in cases_of("graphcore")} == set(GRAPHCORE_ELSEWHERE.split())
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
