@@ -10,13 +10,16 @@ from zlib import compress
 import numpy as np
 from numpy.typing import NDArray
 
+from ipu_emu.trace.flows import flows
 from ipu_emu.trace.run import Process, Run
 from ipu_emu.trace.self_time import depths
 
-__all__ = ["MOST_SPANS", "packed_lanes"]
+__all__ = ["MOST_FLOWS", "MOST_SPANS", "packed_lanes"]
 
 #: Spans of a page; a page with more would be larger than 25 MB and slow.
 MOST_SPANS = 1_000_000
+#: Transfers of a page; later ones are left out.
+MOST_FLOWS = 20_000
 
 _LANE = np.dtype(
     [("begin", np.float64), ("value", np.int32), ("length", np.float32), ("name", np.uint32), ("depth", np.uint8)]
@@ -33,20 +36,43 @@ def packed_lanes(run: Run, most: int = MOST_SPANS) -> dict[str, Any]:
     lanes = [(process, label, _lane(process, spans, names, numbers)) for process, label, spans in _rows(run)]
     total = sum(len(lane) for *_, lane in lanes)
     merged = [(process, label, _merged(lane, total, most)) for process, label, lane in lanes]
-    return {"names": names, "lanes": [_packed(process, label, lane) for process, label, lane in merged]}
+    packed = [_packed(process, label, lane) for process, label, lane in merged]
+    return {"names": names, "lanes": packed, "flows": _flows(run)}
+
+
+def _flows(run: Run) -> list[list[Any]]:
+    """Transfers between lanes: the name, lane and microseconds of the sender, then those of the receiver."""
+    places: dict[tuple[str, int], int] = {}
+    for place, (process, number) in enumerate(_keys(run)):
+        places[process.trace.path, number] = place
+    made = []
+    for flow in flows(run)[:MOST_FLOWS]:
+        source = places.get((flow.sender.trace.path, flow.sender_thread))
+        target = places.get((flow.receiver.trace.path, flow.receiver_thread))
+        if source is not None and target is not None:
+            made.append([flow.name, source, flow.sent / 1e3, target, flow.received / 1e3])
+    return made
+
+
+def _keys(run: Run) -> Iterator[tuple[Process, int]]:
+    """The process and the thread or track of each lane, in order."""
+    for process in run.processes:
+        for number in np.unique(process.spans[_key(process)]):
+            yield process, int(number)
+
+
+def _key(process: Process) -> str:
+    return "track" if process.trace.process.get("role") else "thread"
 
 
 def _rows(run: Run) -> Iterator[tuple[Process, str, NDArray[Any]]]:
     """A row per thread; of the launcher, whose spans do not nest, a row per track."""
-    for process in run.processes:
-        key = "track" if process.trace.process.get("role") else "thread"
-        for number in np.unique(process.spans[key]):
-            spans = process.spans[process.spans[key] == number]
-            about = (
-                process.trace.tracks[int(number)].name if key == "track" else process.trace.threads.get(int(number))
-            )
-            main = key == "thread" and int(number) == process.main_thread
-            yield process, process.label if main or not about else f"{process.label}: {about}", spans
+    for process, number in _keys(run):
+        key = _key(process)
+        spans = process.spans[process.spans[key] == number]
+        about = process.trace.tracks[number].name if key == "track" else process.trace.threads.get(number)
+        main = key == "thread" and number == process.main_thread
+        yield process, process.label if main or not about else f"{process.label}: {about}", spans
 
 
 def _lane(

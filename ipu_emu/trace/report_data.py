@@ -9,6 +9,7 @@ import numpy as np
 
 from ipu_emu.trace.collective_calls import CollectiveCalls
 from ipu_emu.trace.findings import RunAnalysis
+from ipu_emu.trace.flows import flows
 from ipu_emu.trace.program_profiles import modelled_ops, read_profiles
 from ipu_emu.trace.run import Process
 from ipu_emu.trace.self_time import self_times
@@ -35,6 +36,8 @@ def report_data(found: RunAnalysis) -> dict[str, Any]:
         "instances": [_instance(use) for use in found.uses],
         "collectives": [_collectives(one) for one in found.collectives],
         "stragglers": [_straggler(one) for one in punctuality(found.uses, found.collectives)],
+        "transfers": len(sent := flows(run)),
+        "transfers_received_before_sent": sum(not flow.is_possible for flow in sent),
         "stages": _stages(found),
         "ops": op_table(run.instances, modelled_ops(profiles)),
         "programs": list(profiles),

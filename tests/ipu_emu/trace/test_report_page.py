@@ -46,9 +46,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         step = recorder.name("step", Category.COMPUTE)
         ops = [recorder.name(op, Category.COMPUTE, instruction="Compute", output=op.lower()) for op in OPS]
         reduce = recorder.name("all_reduce", Category.COLLECTIVES, communicator=0, bytes=4096, operator="add")
+        message = recorder.name("message")
         for number in range(SPANS):
             start = 1_000_000 + 100_000 * number
             recorder.record(key_of(Kind.SPAN, step), start, start + 90_000)
+            end = Kind.FLOW_IN if instance else Kind.FLOW_OUT
+            at = start + 5_000 + 10_000 * instance
+            recorder.record(key_of(end, message), at, at, number)
             recorder.record(key_of(Kind.SPAN, ops[0]), start, start + 30_000, number)
             recorder.record(key_of(Kind.SPAN, ops[1]), start + 30_000, start + 40_000 + 10_000 * instance, number)
             recorder.record(key_of(Kind.SPAN, reduce), start + 40_000 + 10_000 * instance, start + 90_000, number)
@@ -143,6 +147,13 @@ def test_zoom_search_and_selection(browser: Any) -> None:
     assert details["bytes"] == "4096"
     assert cells(browser, "together") == [["instance 1", "0.01 ms", "40 us"]]
     box.clear()
+
+
+def test_messages_are_drawn_from_sender_to_receiver(browser: Any, data: dict[str, Any]) -> None:
+    assert (data["transfers"], data["transfers_received_before_sent"]) == (SPANS, 0)
+    drawn, flow = browser.execute_script("timeline.show(0, 1000); return [timeline.drawnFlows, timeline.flows[3]]")
+    assert drawn == 10
+    assert flow == ["message", 0, 305, 1, 315]
 
 
 def test_who_keeps_the_others_waiting(browser: Any, data: dict[str, Any]) -> None:

@@ -142,7 +142,7 @@ async function main() {
   fill("summary", summary(data, colours)); fill("times", times(data)); fill("collective", collectives(data));
   fill("op", ops(data)); fill("memory", memories(data)); fill("program", programs(data)); fill("pipeline", pipeline(data)); fill("settings", settings(data));
   const canvas = document.getElementById("timeline");
-  const timeline = new Timeline(canvas, await lanesOf(spans), spans.names, found => document.getElementById("selection").replaceChildren(...selection(found).filter(Boolean)));
+  const timeline = new Timeline(canvas, await lanesOf(spans), spans.names, found => document.getElementById("selection").replaceChildren(...selection(found).filter(Boolean)), spans.flows);
   fill("legend", timeline.categories.map(([name, colour]) => el("span", {}, el("i", { style: `background:${colour}` }), name)));
   const search = document.getElementById("search"), hits = document.getElementById("hits");
   let next = 0;

@@ -31,7 +31,8 @@ function timeText(microseconds, scale) {
 }
 
 class Timeline {
-  constructor(canvas, lanes, names, onSelect) {
+  constructor(canvas, lanes, names, onSelect, flows) {
+    this.flows = flows || [];
     this.canvas = canvas; this.lanes = lanes; this.names = names; this.onSelect = onSelect;
     this.end = Math.max(1, ...lanes.map(lane => lane.end));
     this.from = 0; this.to = this.end; this.top = 0; this.selected = null; this.range = null; this.wanted = null;
@@ -190,6 +191,7 @@ class Timeline {
       const y = AXIS + lane.y - this.top;
       if (y < height && y + lane.rows * ROW > AXIS) this.drawLane(context, lane, y);
     }
+    this.drawFlows(context);
     if (this.selected) this.connect(context);
     if (this.range) {
       context.fillStyle = "rgba(30, 100, 200, .15)";
@@ -222,6 +224,18 @@ class Timeline {
       edge[depth] = left + wide; this.drawn++;
     }
     context.globalAlpha = 1;
+  }
+
+  /** Arrows from senders to receivers; none where too many would be seen at once. */
+  drawFlows(context) {
+    const seen = this.flows.filter(([, , sent, , received]) => received >= this.from && sent <= this.to);
+    this.drawnFlows = seen.length <= 2000 ? seen.length : 0;
+    context.strokeStyle = context.fillStyle = "#7b341e"; context.lineWidth = 1;
+    for (const [, source, sent, target, received] of this.drawnFlows ? seen : []) {
+      const y = lane => AXIS + this.lanes[lane].y - this.top + ROW / 2, x = this.x(received), end = y(target);
+      context.beginPath(); context.moveTo(this.x(sent), y(source)); context.lineTo(x, end); context.stroke();
+      context.beginPath(); context.arc(x, end, 2.5, 0, 7); context.fill();
+    }
   }
 
   /** Lines from the selected collective to its parts on other instances. */

@@ -1,0 +1,42 @@
+"""Flow: a transfer between threads or processes, of which both ends were recorded with one name and number."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ipu_emu.trace.run import Process, Run
+from popdist_py.trace.records import Kind
+
+__all__ = ["Flow", "flows"]
+
+
+@dataclass(frozen=True)
+class Flow:
+    """``sent`` and ``received`` are nanoseconds since the run began; the threads are those of the two processes."""
+
+    name: str
+    sender: Process
+    sender_thread: int
+    sent: int
+    receiver: Process
+    receiver_thread: int
+    received: int
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether it was received after it was sent, as far as the clocks can tell."""
+        return self.sent <= self.received + self.sender.error + self.receiver.error
+
+
+def flows(run: Run) -> Sequence[Flow]:
+    """All transfers with both ends, in the order in which they were sent; the first end of each kind counts."""
+    ends: dict[Kind, dict[tuple[str, int], tuple[Process, int, int]]] = {Kind.FLOW_OUT: {}, Kind.FLOW_IN: {}}
+    for process in run.processes:
+        for kind, found in ends.items():
+            for each in process.records[process.records["kind"] == kind]:
+                key = process.trace.names[int(each["name"])].name, int(each["value"])
+                found.setdefault(key, (process, int(each["thread"]), int(each["begin"])))
+    pairs = ((key, sent, ends[Kind.FLOW_IN].get(key)) for key, sent in ends[Kind.FLOW_OUT].items())
+    made = [Flow(name, *sent, *received) for (name, _), sent, received in pairs if received]
+    return sorted(made, key=lambda one: one.sent)
