@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 import gcl.torch
 
 dist.init_process_group("gcl")
-print("process", os.getpid(), flush=True)
+os.write(1, f"process {os.getpid()}\n".encode())  # at once: lines of two ranks must not mix
 model = DistributedDataParallel(nn.Linear(1000, 1000), gradient_as_bucket_view=True)
 model.register_comm_hook(None, gcl.torch.ddp_hook)
 signal.signal(signal.SIGTERM, signal.SIG_IGN)  # torchrun ends the others when one dies
