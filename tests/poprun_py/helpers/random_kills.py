@@ -40,7 +40,7 @@ INSTANCES = 2
 
 #: Role of the victim -> what the launcher must say.
 WORDS = {
-    "program": r"instance {rank} \(pid {pid} on .*\) was killed by signal 9 \(SIGKILL\)",
+    "program": r"instance {instance} \(pid {pid} on .*\) was killed by signal 9 \(SIGKILL\)",
     "supervisor": r"instance \d .*its supervisor \(pid {pid}\)|mpirun \(pid \d+\) ",
     "holder": r"mpirun \(pid \d+\) |instance \d .*(pid {pid}\b|its supervisor)",
     "manager": r"mpirun \(pid \d+\) ",
@@ -106,12 +106,13 @@ def _is_ours(pid: int) -> bool:
     return b"python" in words[0] and any(word.endswith(b"supervisor_main.py") for word in words[1:5])
 
 
-def rank_of(pid: int) -> int:
+def instance_of(pid: int) -> str:
+    """The number of a program's instance, as a pattern: any while it starts and cannot be read."""
     try:
         found = re.search(rb"POPDIST_REPLICA_INDEX_OFFSET=(\d+)", Path(f"/proc/{pid}/environ").read_bytes())
     except OSError:
         found = None
-    return int(found[1]) if found else -1
+    return found[1].decode() if found else r"\d+"
 
 
 def leftovers() -> list[str]:
@@ -144,10 +145,10 @@ def kill_one(mpi: str, dice: random.Random, role: str | None = None, promised: f
         victims = [pid for pid in parents if role in (None, role_of(pid, parents, job.pid))]
     if not victims:
         role, victims = None, list(parents := processes(tag))
-    what, rank, victim = "nobody", -1, 0
+    what, instance, victim = "nobody", "", 0
     with suppress(ProcessLookupError, IndexError):  # the program came to its end before
         victim = dice.choice(sorted(victims))
-        what, rank = role_of(victim, parents, job.pid), rank_of(victim)
+        what, instance = role_of(victim, parents, job.pid), instance_of(victim)
         os.kill(victim, signal.SIGKILL)
     killed_at = time.monotonic()
     left = _wait(tag, 4 * PROMISED)
@@ -163,7 +164,7 @@ def kill_one(mpi: str, dice: random.Random, role: str | None = None, promised: f
         subprocess.run([argv[0], "--mpi", mpi, "true"], cwd="/", check=False)
     files = [name for name in leftovers() if name not in before]
     ended_before = phase == "end" and (job.returncode, said) == (0, "")
-    faults = [] if ended_before else [*_faults(what, rank, victim, job.returncode, said)]
+    faults = [] if ended_before else [*_faults(what, instance, victim, job.returncode, said)]
     faults += [f"{len(left)} processes left"] * bool(left) + [f"left {files}"] * bool(files)
     faults += [f"took {seconds:.2f} s"] * (seconds > promised)
     for name in files:
@@ -186,8 +187,8 @@ def _wait(tag: str, patience: float) -> list[int]:
         time.sleep(0.01)
 
 
-def _faults(role: str, rank: int, pid: int, code: int, said: str) -> Iterator[str]:
-    wanted = WORDS[role].format(rank=rank, pid=pid)
+def _faults(role: str, instance: str, pid: int, code: int, said: str) -> Iterator[str]:
+    wanted = WORDS[role].format(instance=instance, pid=pid)
     if role == "launcher":
         return
     if role == "nobody":
