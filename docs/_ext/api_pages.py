@@ -18,7 +18,7 @@ FACES: dict[str, str] = {
     "ipu_emu.checkpoint": "ipu_emu.checkpoint: checkpoints",
     "ipu_emu.hardware": "ipu_emu.hardware: systems, IPUs and Streaming Memory",
     "ipu_emu.models": "ipu_emu.models: networks by name",
-    "ipu_emu.clock": "ipu_emu.clock: modelled time",
+    "ipu_emu.program.clock": "ipu_emu.program.clock: modelled time",
     "ipu_emu.predict": "ipu_emu.predict: predictions without a graph",
     "ipu_emu.tensorflow": "ipu_emu.tensorflow: the pipeline call of TensorFlow",
 }

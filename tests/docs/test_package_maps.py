@@ -57,7 +57,6 @@ def test_no_folder_has_more_than_20_entries() -> None:
     tracked = subprocess.run(
         ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60
     ).stdout.splitlines()
-    tracked = [file for file in tracked if not file.endswith("py.typed")]  # a marker for type checkers
     paths = {path for file in tracked for path in (Path(file), *Path(file).parents) if (ROOT / file).exists()}
     entries = Counter(path.parent for path in paths - {Path()})
     assert {str(folder): count for folder, count in entries.items() if count > 20} == {}

@@ -13,9 +13,9 @@ from ipu_emu.cli.output.printing import console, print_json, write
 from ipu_emu.compiler.delayed_reports import DelayedReports
 
 if TYPE_CHECKING:
-    from ipu_emu.clock import TimelineSegment
     from ipu_emu.compiler.memory_remedies import MemoryNeed
     from ipu_emu.predict.prediction import Prediction
+    from ipu_emu.program.clock import TimelineSegment
 from popdist_py.named_choice import NamedChoice
 
 __all__ = ["clock"]
@@ -78,10 +78,10 @@ def clock(
 ) -> None:
     """Compile the model and print its modelled time."""
     where = system_named(system)
-    from ipu_emu.clock import ModelledMachine, timeline
-    from ipu_emu.clock.timeline_files import timeline_file
     from ipu_emu.hardware import PATTERNS, SelectionOrder, chosen_order
     from ipu_emu.predict.report import facts as prediction_facts
+    from ipu_emu.program.clock import ModelledMachine, timeline
+    from ipu_emu.program.clock.timeline_files import timeline_file
 
     asked = compile_request(**options)
     order = chosen_order(SelectionOrder[selection_order.upper()], range(asked.ipus) if asked.schedule else None)

@@ -67,8 +67,8 @@ def _print_passes(form: str) -> None:
 def compile(system: str | None, stop_after: str | None, form: str, **options: Any) -> None:
     """Compile up to the requested pass, and print the result."""
     where = system_named(system)
-    from ipu_emu.clock import ModelledMachine
     from ipu_emu.compiler.pipeline import PASSES, pass_named
+    from ipu_emu.program.clock import ModelledMachine
 
     last = pass_named(stop_after or PASSES[-1].name)
     asked = compile_request(**options)

@@ -51,8 +51,8 @@ def memory(system: str | None, output: Path | None, form: str, **options: Any) -
     where = system_named(system)
     from ipu_emu.cli.output.memory_svg import picture
     from ipu_emu.cli.output.memory_text import text
-    from ipu_emu.clock import ModelledMachine
     from ipu_emu.predict.report import facts
+    from ipu_emu.program.clock import ModelledMachine
     from ipu_emu.program.memory_liveness import ipu_memories
 
     asked = compile_request(**options)

@@ -7,10 +7,10 @@ from dataclasses import replace
 from functools import partial
 
 from ipu_emu.cli.commands.compile_model import CompileRequest
-from ipu_emu.clock.machine import WIDEST
 from ipu_emu.compiler.memory_remedies import Change, MemoryNeed, Remedies, RemedyKind, find_remedies
 from ipu_emu.hardware import System
 from ipu_emu.models import CATALOGUE
+from ipu_emu.program.clock.machine import WIDEST
 
 __all__ = ["remedies"]
 

@@ -12,9 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 import popdist_py
-from ipu_emu.clock import TimelineSegment
-from ipu_emu.clock.modelled_step import ModelledStep
-from ipu_emu.clock.program_profile import record_profile
 from ipu_emu.compiler.cache.executable_cache import load_executable, save_executable, with_variables
 from ipu_emu.compiler.cache.executable_file import to_bytes
 from ipu_emu.compiler.model_properties import broadcast_inputs
@@ -41,6 +38,9 @@ from ipu_emu.popart.session.random_state import RandomState
 from ipu_emu.popart.session.step_io import PyStepIO, PyStepIOCallback, PyWeightsIO
 from ipu_emu.popart.types.enums import DeviceConnectionType, DeviceType
 from ipu_emu.popart.types.tensor_info import TensorInfo
+from ipu_emu.program.clock import TimelineSegment
+from ipu_emu.program.clock.modelled_step import ModelledStep
+from ipu_emu.program.clock.program_profile import record_profile
 from ipu_emu.program.executable import Executable
 from ipu_emu.program.report import ProgramReport
 from popdist_py import trace

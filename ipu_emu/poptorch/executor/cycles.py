@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ipu_emu.clock.modelled_step import ModelledStep
 from ipu_emu.hardware import Device, DeviceKind
 from ipu_emu.poptorch.executor.device_program import DeviceProgram
+from ipu_emu.program.clock.modelled_step import ModelledStep
 
 __all__ = ["cycles_of"]
 

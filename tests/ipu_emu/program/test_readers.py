@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from ipu_emu.clock.pricing import PRICES
-from ipu_emu.clock.timeline import SEGMENTS
 from ipu_emu.compiler.lowering.pipelining import STAGES
 from ipu_emu.compiler.memory.planner import STASH_USERS
 from ipu_emu.engine.calls.instruction_calls import CALLS
 from ipu_emu.engine.engine import PARTS
 from ipu_emu.errors import InternalError
 from ipu_emu.program import instructions
+from ipu_emu.program.clock.pricing import PRICES
+from ipu_emu.program.clock.timeline import SEGMENTS
 from ipu_emu.program.instructions import INSTRUCTIONS, Instruction, Leaf, row
 
 LEAVES = [kind for kind in INSTRUCTIONS if issubclass(kind, Leaf)]

@@ -13,9 +13,9 @@ import pytest
 
 from ipu_emu.cli.commands.compile_model import CompileRequest
 from ipu_emu.cli.output.run_report.report_page import report_html
-from ipu_emu.clock.modelled_step import ModelledStep
-from ipu_emu.clock.program_profile import program_profile
 from ipu_emu.hardware import Device, DeviceKind, System
+from ipu_emu.program.clock.modelled_step import ModelledStep
+from ipu_emu.program.clock.program_profile import program_profile
 from ipu_emu.trace import read_run
 from ipu_emu.trace.findings import analyse
 from ipu_emu.trace.lanes import packed_lanes

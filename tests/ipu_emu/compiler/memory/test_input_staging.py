@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from ipu_emu import popart
-from ipu_emu.clock import CostCategory, ModelledMachine, Pricing, timeline
 from ipu_emu.hardware import System
 from ipu_emu.hostio import Feed
+from ipu_emu.program.clock import CostCategory, ModelledMachine, Pricing, timeline
 from ipu_emu.program.instructions import HostLoad, RemoteLoad, leaves
 from ipu_emu.program.overlapped_loops import OverlappedLoop
 from tests.ipu_emu.engine.overlap.test_io_loop import JUST_IN_TIME, OFF_CHIP, TILES, Model

@@ -10,10 +10,10 @@ import pytest
 
 from gcl import LINK_BANDWIDTH, LinkClass
 from ipu_emu import popart
-from ipu_emu.clock import CostCategory, ModelledMachine, Pricing, TimelineSegment, timeline
-from ipu_emu.clock.op_cycles import Product
 from ipu_emu.errors import EmulatorError
 from ipu_emu.hardware import PATTERNS, SelectionOrder, System
+from ipu_emu.program.clock import CostCategory, ModelledMachine, Pricing, TimelineSegment, timeline
+from ipu_emu.program.clock.op_cycles import Product
 from ipu_emu.program.executable import Executable
 from ipu_emu.program.instructions import (
     AllReduce,

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from ipu_emu.clock import CostCategory, Span, TimelineSegment
-from ipu_emu.clock.timeline import MOST_SPANS
-from ipu_emu.clock.timeline_files import round_marks
 from ipu_emu.errors import EmulatorError
+from ipu_emu.program.clock import CostCategory, Span, TimelineSegment
+from ipu_emu.program.clock.timeline import MOST_SPANS
+from ipu_emu.program.clock.timeline_files import round_marks
 
 
 def body() -> TimelineSegment:

@@ -25,10 +25,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ipu_emu.clock.machine import ModelledMachine
-from ipu_emu.clock.pricing import CostCategory, Pricing
-from ipu_emu.clock.span import Span
-from ipu_emu.clock.timeline_files import timeline_file
+from ipu_emu.program.clock.machine import ModelledMachine
+from ipu_emu.program.clock.pricing import CostCategory, Pricing
+from ipu_emu.program.clock.span import Span
+from ipu_emu.program.clock.timeline_files import timeline_file
 from ipu_emu.program.executable import Executable
 from ipu_emu.program.instructions import (
     HostLoad,

@@ -9,11 +9,11 @@ from functools import cache
 from typing import Any
 
 from gcl import LINK_BANDWIDTH, Collective, Group, closed_price, price, schedule, sync_seconds
-from ipu_emu.clock.machine import ModelledMachine
-from ipu_emu.clock.op_cycles import op_cycles
 from ipu_emu.graph import Op
 from ipu_emu.ops.communication.shard_ops import CROSS_DOMAIN, shards_of
 from ipu_emu.program.buckets import Bucket
+from ipu_emu.program.clock.machine import ModelledMachine
+from ipu_emu.program.clock.op_cycles import op_cycles
 from ipu_emu.program.executable import Executable
 from ipu_emu.program.instructions import (
     Accumulation,

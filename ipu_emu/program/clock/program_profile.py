@@ -13,9 +13,9 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ipu_emu.clock.modelled_step import ModelledStep
-from ipu_emu.clock.pricing import Pricing
 from ipu_emu.ops import TABLE
+from ipu_emu.program.clock.modelled_step import ModelledStep
+from ipu_emu.program.clock.pricing import Pricing
 from ipu_emu.program.executable import Executable
 from ipu_emu.program.instructions import (
     Instruction,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ipu_emu.clock.pricing import CostCategory
+from ipu_emu.program.clock.pricing import CostCategory
 from ipu_emu.program.schedules import TaskType
 
 __all__ = ["Span"]

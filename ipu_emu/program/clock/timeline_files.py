@@ -9,9 +9,9 @@ from pathlib import Path
 
 from gcl.drawing.canvas import FAINT, MARGIN, WIDTH, Canvas
 from gcl.drawing.units import TimeUnit
-from ipu_emu.clock.pricing import CostCategory
-from ipu_emu.clock.span import Span
 from ipu_emu.errors import EmulatorError
+from ipu_emu.program.clock.pricing import CostCategory
+from ipu_emu.program.clock.span import Span
 from ipu_emu.program.schedules import TaskType
 
 __all__ = ["round_marks", "timeline_file"]

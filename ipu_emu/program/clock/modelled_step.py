@@ -6,9 +6,9 @@ import os
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from ipu_emu.clock.machine import ModelledMachine
-from ipu_emu.clock.timeline import TimelineSegment, timeline
 from ipu_emu.hardware import GENERATIONS, PATTERNS, Device, System
+from ipu_emu.program.clock.machine import ModelledMachine
+from ipu_emu.program.clock.timeline import TimelineSegment, timeline
 from ipu_emu.program.executable import Executable
 
 __all__ = ["ModelledStep"]

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from ipu_emu.cli.commands.compile_model import CompileRequest
-from ipu_emu.clock.modelled_step import ModelledStep
-from ipu_emu.clock.program_profile import program_profile, record_profile
 from ipu_emu.errors import ArgumentError
 from ipu_emu.hardware import Device, DeviceKind, System
+from ipu_emu.program.clock.modelled_step import ModelledStep
+from ipu_emu.program.clock.program_profile import program_profile, record_profile
 from ipu_emu.trace.program_profiles import modelled_ops, read_profiles
 from popdist_py.trace import PROFILE_SUFFIX, start, stop
 

@@ -24,8 +24,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from gcl import sync_seconds
-from ipu_emu.clock.machine import ModelledMachine
 from ipu_emu.ops import TABLE, Node
+from ipu_emu.program.clock.machine import ModelledMachine
 
 __all__ = ["Product", "op_cycles"]
 
