@@ -76,6 +76,7 @@ def supervise(*, holder: int, manager: int) -> int:
         if not rank_variable.startswith("SLURM_"):  # Slurm's ends by itself, and ends this process too
             _outlive(manager, keep=record.fileno() if record else 0)
     if record:
+        supervisor.list_abandoned()
         record.close(spared=folders_of(manager, _folders()))
     return 0
 
@@ -250,6 +251,11 @@ class Supervisor:
             self._files = MpiFiles(self._family, _folders())
         if self.record and self._files:
             self.record.add(self._files.found())
+
+    def list_abandoned(self) -> None:
+        """List what the MPI of this host has made for processes that died meanwhile."""
+        if self.record and self._files:
+            self.record.add(self._files.abandoned())
 
     def _send_usage(self, interval: float) -> None:
         """Send what the program uses and what it has reported, and again every ``interval`` seconds."""

@@ -297,6 +297,7 @@ class EventLoop:
             self._job.heard(rank, self._delivery.read_stderr_end(rank))
         code = self._job.exit_code
         if self._record and (code or self._teardown.has_killed):
+            self._record.add(self._files.abandoned() if self._files else ())
             for path in self._record.remove_listed():
                 self._log.debug(f"Removed {path}")
         for rank in range(len(self._plan.instances)):

@@ -1,14 +1,17 @@
 """MPI files: those that an MPI makes for a job in /dev/shm and the temporary folder, found as soon as they are made.
 
-inotify tells which files are made; a file is the job's if one of the job's processes has it open or mapped.
+inotify tells which files are made; a file is the job's if one of the job's processes has it open or mapped. A segment
+that was made meanwhile and that no process of this machine holds is of a process that died while it made it.
 """
 
 from __future__ import annotations
 
 import ctypes
 import errno
+import fcntl
 import os
 import re
+import signal
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -21,6 +24,9 @@ FOLDERS = ("/dev/shm", "/tmp")
 
 #: The files that are worth a look at the job's processes: MPICH's, those of its process manager, UCX's, Open MPI's.
 _NAMES = re.compile(r"(mpich_shm_|hydra_hwloc_xmlfile_|ucx_shm_posix_|sm_segment\.|vader_segment\.|osc_\w+\.)[\w.-]+")
+
+#: Those that have no holder only if their maker is dead: shared memory of MPICH and UCX.
+_SEGMENTS = re.compile(r"mpich_shm_[0-9a-f]{1,8}_\d+|ucx_shm_posix_[0-9a-f]{1,8}")
 
 #: The session folder of a daemon of Open MPI; its pid follows.
 _SESSIONS = ("ompi", "prterun", "prted")
@@ -43,6 +49,7 @@ class MpiFiles:
         self._unknown = folders
         self._found: set[str] = set()
         self._candidates = set(_all_in(folders))
+        self._made: set[str] = set()  # segments that have appeared since, and that were not found
         self._descriptor: int = _libc.inotify_init1(_IN_NONBLOCK | _IN_CLOEXEC)
         if self._descriptor >= 0:
             for folder in folders:
@@ -68,6 +75,8 @@ class MpiFiles:
             data = data[_EVENT.size + length :]
             if watch in self._folders and _NAMES.fullmatch(name):
                 self._candidates.add(os.path.join(self._folders[watch], name))
+                if _SEGMENTS.fullmatch(name):
+                    self._made.add(os.path.join(self._folders[watch], name))
         return len(self._candidates) > before
 
     def found(self) -> list[str]:
@@ -83,7 +92,14 @@ class MpiFiles:
         new = held - self._found
         self._found |= held
         self._candidates -= held
+        self._made -= held
         return sorted(new)
+
+    def abandoned(self) -> list[str]:
+        """Return the segments that were made since this watches and that no process of this machine holds."""
+        if self._descriptor >= 0:
+            self.read()
+        return sorted(filter(_is_held_by_nobody, self._made))
 
     def close(self) -> None:
         if self._descriptor >= 0:
@@ -117,6 +133,22 @@ def _identities(paths: Iterable[str]) -> Iterator[tuple[tuple[int, int], str]]:
                 raise
             continue
         yield (status.st_dev, status.st_ino), path
+
+
+def _is_held_by_nobody(path: str) -> bool:
+    """Whether no process has a segment open or mapped, in any container: else the kernel grants no lease on it."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)  # if somebody opens it now: ignored, unlike SIGIO
+        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
 
 
 def _held_by(pid: int) -> Iterator[tuple[int, int]]:

@@ -1,9 +1,10 @@
 """Hostile: random deaths, malformed input, strangers and odd surroundings; everything must still end as promised.
 
     scripts/hostile                                20 minutes
-    scripts/hostile --quick                        3 minutes
+    scripts/hostile --quick                        3 minutes; scripts/test takes the same turns, a test each
     scripts/hostile --only kills --minutes 5       kinds whose name begins so
     scripts/hostile --only frames --seed 12 --trials 1
+    scripts/hostile --quick --turn frames.1 --turn models.1
 
 Every trial draws what it does from its seed. A failure prints the command line that repeats it. What depends on the
 moment (the deaths) may need several repetitions.
@@ -17,11 +18,11 @@ import random
 import sys
 import time
 
-from tests.hostile.campaign import Campaign, Count
+from tests.hostile.campaign import Campaign, Count, Turn, quick_turns
 from tests.hostile.kind import Kind
 from tests.hostile.kinds import KINDS
 
-FULL, QUICK = 20.0, 3.0
+FULL = 20.0
 
 #: Seconds between two lines of progress.
 INTERVAL = 20.0
@@ -29,18 +30,20 @@ INTERVAL = 20.0
 
 def main() -> int:
     options = parsed()
-    kinds = chosen(options.only)
+    turns = chosen_turns(options.turn, chosen(options.only))
+    kinds = list(dict.fromkeys(turn.kind for turn in turns))
     seed = random.randrange(10**9) if options.seed is None else options.seed
     print(f"seed {seed}; {len(kinds)} kinds", flush=True)
     begin = time.monotonic()
     campaign = Campaign(kinds, seed, lambda text: print(text, flush=True), Progress(begin))
     try:
-        if options.trials:
+        if options.quick:
+            campaign.take(turns, options.workers)
+        elif options.trials:
             for kind in kinds:
                 campaign.repeat(kind, options.trials)
         else:
-            minutes = options.minutes or (QUICK if options.quick else FULL)
-            campaign.run(minutes * 60, options.workers)
+            campaign.run((options.minutes or FULL) * 60, options.workers)
     except KeyboardInterrupt:
         print("interrupted", flush=True)
     print(figures(campaign.counts, seed, time.monotonic() - begin), flush=True)
@@ -54,8 +57,9 @@ def parsed() -> argparse.Namespace:
         epilog="kinds:\n" + "".join(f"  {kind.name:24} {kind.about}\n" for kind in KINDS),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--quick", action="store_true", help=f"{QUICK:g} minutes instead of {FULL:g}")
-    parser.add_argument("--minutes", type=float, help="run for so long")
+    parser.add_argument("--quick", action="store_true", help="3 minutes of all kinds, or the share of those chosen")
+    parser.add_argument("--turn", metavar="KIND.N", action="append", help="of a quick run only this; repeatable")
+    parser.add_argument("--minutes", type=float, help=f"run for so long instead of {FULL:g} minutes")
     parser.add_argument("--only", metavar="KIND", action="append", help="kinds whose name begins so; repeatable")
     parser.add_argument("--seed", type=int, help="of the first trial (default: a random one, which is printed)")
     parser.add_argument("--trials", type=int, help="so many trials of each kind, with successive seeds")
@@ -71,6 +75,15 @@ def chosen(only: list[str] | None) -> list[Kind]:
         names = ", ".join(kind.name for kind in KINDS)
         sys.exit(f"scripts/hostile: there is no kind {', '.join(unknown)}; the kinds are {names}")
     return [kind for kind in KINDS if kind.name.startswith(tuple(only))]
+
+
+def chosen_turns(names: list[str] | None, kinds: list[Kind]) -> list[Turn]:
+    """The turns of ``kinds`` in a quick run, or those of them that were asked for."""
+    turns = [turn for turn in quick_turns(KINDS) if turn.kind in kinds]
+    if unknown := set(names or ()).difference(turn.name for turn in turns):
+        known = ", ".join(turn.name for turn in turns)
+        sys.exit(f"scripts/hostile: there is no turn {', '.join(sorted(unknown))}; the turns are {known}")
+    return [turn for turn in turns if names is None or turn.name in names]
 
 
 class Progress:

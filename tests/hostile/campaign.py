@@ -2,18 +2,47 @@
 
 from __future__ import annotations
 
+import math
 import select
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from tests.hostile.kind import Kind
 from tests.hostile.worker import Worker
 
-__all__ = ["Campaign", "Count"]
+__all__ = ["Campaign", "Count", "Turn", "quick_turns"]
 
 #: Seconds that a worker stays with one kind, and seeds that are reserved for it.
 _TURN, _SEEDS = 15.0, 100_000
+
+
+#: Seconds of one worker in all turns of a quick run, and in the longest of them.
+_QUICK, _LONGEST = 360.0, 30.0
+
+
+@dataclass(frozen=True)
+class Turn:
+    """``seconds`` of one kind; ``number`` counts the turns of the kind from 1."""
+
+    kind: Kind
+    number: int
+    seconds: float
+
+    @property
+    def name(self) -> str:
+        return f"{self.kind.name}.{self.number}"
+
+
+def quick_turns(kinds: Sequence[Kind]) -> list[Turn]:
+    """A quick run of all ``kinds``: each gets its share, in turns that are about equally long."""
+    whole, turns = sum(kind.share for kind in kinds), list[Turn]()
+    for kind in kinds:
+        seconds = _QUICK * kind.share / whole
+        count = math.ceil(seconds / _LONGEST)
+        turns += [Turn(kind, number, seconds / count) for number in range(1, count + 1)]
+    return turns
 
 
 @dataclass
@@ -55,6 +84,20 @@ class Campaign:
             for worker in running:
                 worker.kill()
 
+    def take(self, turns: Sequence[Turn], workers: int) -> None:
+        """Take these turns, at least one trial each."""
+        waiting, running = deque(turns), list[Worker]()
+        try:
+            while waiting or running:
+                while waiting and len(running) < workers:
+                    turn = waiting.popleft()
+                    running.append(self._started(turn.kind, turn.seconds, turn=turn.number - 1))
+                running = self._heard(running)
+                self.progress(self.counts)
+        finally:
+            for worker in running:
+                worker.kill()
+
     def repeat(self, kind: Kind, trials: int) -> None:
         """``trials`` trials of one kind, one after the other."""
         running = [self._started(kind, 1e9, trials)]
@@ -78,9 +121,11 @@ class Campaign:
 
         return min(able, key=had, default=None)
 
-    def _started(self, kind: Kind, seconds: float, trials: int | None = None) -> Worker:
+    def _started(self, kind: Kind, seconds: float, trials: int | None = None, turn: int | None = None) -> Worker:
+        """Start the kind's next turn, or the one with this number; each has seeds of its own."""
         count = self.counts[kind.name]
-        worker = Worker(kind, self.seed + count.turns * _SEEDS, seconds, trials)
+        number = count.turns if turn is None else turn
+        worker = Worker(kind, self.seed + number * _SEEDS, seconds, trials)
         count.turns += 1
         worker.start()
         return worker
@@ -99,7 +144,7 @@ class Campaign:
                 self._failed(worker.kind, worker.running, f"not over after {worker.kind.limit:g} s")
                 worker.running = None
                 worker.kill()
-                worker.began = time.monotonic()
+                worker.forgive()
         return [worker for worker in running if worker not in ended]
 
     def _note(self, worker: Worker, report: dict[str, object]) -> None:

@@ -1,8 +1,14 @@
-"""Every kind of hostility: a few trials with a fixed seed; scripts/hostile does many with others."""
+"""Every kind of hostility: all turns of a quick run of scripts/hostile, and how the campaign tells what it has found.
+
+The seed is fixed, so that the same inputs are tried in every run of the tests; HOSTILE_SEED sets another. Nothing is
+judged by how fast it is.
+"""
 
 from __future__ import annotations
 
+import os
 import random
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,43 +17,39 @@ from contextlib import contextmanager
 import pytest
 
 from tests.helpers.mpi_jobs import ROOT
-from tests.hostile.campaign import Campaign
+from tests.hostile.campaign import Campaign, Turn, quick_turns
 from tests.hostile.kind import Kind, Trial, Unavailable
 from tests.hostile.kinds import KINDS
 
-#: Damaged inputs are tried in one process, as most of their time goes into its start.
-INPUTS = [kind.name for kind in KINDS if kind.source.startswith("inputs.")]
-#: Of the kinds that start jobs, a sample: deaths on one host have a test of their own, test_random_kills.
-JOBS = (
-    "kills-2-hosts-mpich",
-    "strangers-openmpi",
-    "two-jobs-mpich",
-    "scarce-disk",
-    "scarce-shared-memory",
-    "scarce-descriptors",
-    "scarce-memory",
-    "homes",
-    "users",
-)
+SEED = os.environ.get("HOSTILE_SEED", "1")
+
+TURNS = quick_turns(KINDS)
 
 
-def test_some_damaged_inputs_of_each_kind_are_explained() -> None:
-    try_some(INPUTS, trials=10)
+def together(turns: list[Turn]) -> dict[str, list[str]]:
+    """The names of turns by the test that takes them: inputs of one reader share a process, which starts slowly."""
+    tests: dict[str, list[str]] = {}
+    for turn in turns:
+        source, _, _ = turn.kind.source.partition(":")
+        tests.setdefault(turn.name if source.startswith("jobs.") else source, []).append(turn.name)
+    return tests
 
 
-@pytest.mark.parametrize("name", JOBS)
-def test_one_trial_ends_as_promised(name: str) -> None:
-    try_some([name], trials=1)
-
-
-def try_some(names: list[str], trials: int) -> None:
-    only = [word for name in names for word in ("--only", name)]
-    command = [sys.executable, "-m", "tests.hostile", *only, "--seed", "1", "--trials", str(trials)]
+@pytest.mark.parametrize("turns", together(TURNS).values(), ids=together(TURNS))
+def test_a_turn_of_the_quick_run_ends_as_promised(turns: list[str]) -> None:
+    only = [word for name in turns for word in ("--turn", name)]
+    command = [sys.executable, "-m", "tests.hostile", "--quick", *only, "--seed", SEED, "--workers", "1"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280, check=False)
     if "skipped" in done.stdout:
         pytest.skip(done.stdout)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert f"{trials * len(names)} trials, 0 failures" in done.stdout
+    assert re.search(rf"^[\d,]+ trials, 0 failures in \d+ s with seed {SEED}: ", done.stdout, re.MULTILINE)
+
+
+def test_the_turns_of_a_quick_run_are_three_minutes_of_two_workers() -> None:
+    assert sum(turn.seconds for turn in TURNS) == pytest.approx(360)
+    assert {turn.kind for turn in TURNS} == set(KINDS)
+    assert sorted(name for names in together(TURNS).values() for name in names) == sorted(turn.name for turn in TURNS)
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.helpers.isolation import isolate, unavailable
+from tests.helpers.patience import Patience
 from tests.hostile.kind import Kind, Unavailable
 
 __all__ = ["Worker"]
@@ -35,9 +36,16 @@ class Worker:
     trials: int | None = None
     pid: int = 0
     running: int | None = None  # the seed of the trial that runs
-    began: float = field(default_factory=time.monotonic)  # that trial
+    patience: Patience = field(init=False)  # with that trial
     started: float = field(default_factory=time.monotonic)
     _unread: bytes = b""
+
+    def __post_init__(self) -> None:
+        self.forgive()
+
+    def forgive(self) -> None:
+        """Wait for the trial from now on."""
+        self.patience = Patience(self.kind.limit, interval=1.5)  # it is looked at every second
 
     def start(self) -> None:
         self._read, write = os.pipe()
@@ -68,14 +76,15 @@ class Worker:
             report: dict[str, Any] = json.loads(line)
             yield report
             if "broken" not in report:
-                self.running, self.began = report.get("begin"), time.monotonic()
+                self.running = report.get("begin")
+                self.forgive()
         if not piece:
             os.close(self._read)
             yield {"exit": os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])}
 
     @property
     def hangs(self) -> bool:
-        return time.monotonic() - self.began > self.kind.limit
+        return self.patience.is_over
 
     def kill(self) -> None:
         """End it; an isolated one takes all processes of its trials with it."""

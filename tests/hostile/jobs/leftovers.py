@@ -6,6 +6,7 @@ import os
 import time
 from pathlib import Path
 
+from tests.helpers.patience import Patience
 from tests.poprun_py.helpers import random_kills
 
 __all__ = ["Leftovers", "commands"]
@@ -20,9 +21,9 @@ class Leftovers:
 
     def processes(self, within: float) -> list[str]:
         """A fault if processes are left after so many seconds."""
-        end = time.monotonic() + within
+        patience = Patience(within)
         while left := {pid: words for pid, words in commands().items() if pid not in self._pids}:
-            if time.monotonic() > end:
+            if patience.is_over:
                 return [f"processes left: {left}"]
             time.sleep(0.02)
         return []

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.helpers.mpi_jobs import PROGRAMS
+from tests.helpers.patience import Patience
 from tests.hostile.jobs.leftovers import Leftovers
 
 __all__ = ["INSTANCES", "ROUNDS", "SUMS", "RunningJob"]
@@ -53,15 +54,11 @@ class RunningJob:
             cwd=self.cwd,
         )
 
-    def faults(self, *, must_succeed: bool = False, sweep: bool = False, lost_segments: bool = False) -> list[str]:
-        """Wait for its end; what was not as promised. Files of a killed launcher are for the next one to remove.
-
-        ``lost_segments``: MPICH may leave a segment if its process dies of SIGBUS while it makes it. Nobody has it
-        open then, so that nothing shows whose it is, and only what is known to be a job's is removed.
-        """
+    def faults(self, *, must_succeed: bool = False, sweep: bool = False) -> list[str]:
+        """Wait for its end; what was not as promised. Files of a killed launcher are for the next one to remove."""
         hung = []
         try:
-            out, err = self.process.communicate(timeout=PATIENCE)
+            out, err = self._ended(Patience(PATIENCE))
         except subprocess.TimeoutExpired:
             hung = [f"not over after {PATIENCE:g} s"]
             self.process.send_signal(signal.SIGTERM)
@@ -82,13 +79,18 @@ class RunningJob:
             found.append("a traceback of the launcher")
         if code < 0 or sweep:
             subprocess.run([str(BIN / "poprun-py"), "--mpi", self.mpi, "true"], cwd="/", check=False)
-        if lost_segments and code == 128 + signal.SIGBUS:
-            for path in Path("/dev/shm").glob("mpich_shm_*"):
-                path.unlink()
         found += self.left.files()
         if found:
             found.append(f"code {code}; stdout: {out[-500:]!r}; stderr:\n{said[-3000:]}")
         return found
+
+    def _ended(self, patience: Patience) -> tuple[bytes, bytes]:
+        while True:
+            try:
+                return self.process.communicate(timeout=0.02)
+            except subprocess.TimeoutExpired:
+                if patience.is_over:
+                    raise
 
     def wait_until_it_runs(self, names: Sequence[str] = ("sums.py",), within: float = 10.0) -> None:
         """Return once the programs are there, or the job is over."""

@@ -76,7 +76,7 @@ def scarce_shared_memory() -> Iterator[Trial]:
     def trial(dice: random.Random) -> list[str]:
         size, full = dice.choice(["4k", "64k", "1m", "4m", "16m", "64m", "256m"]), dice.random() < 0.3
         with _tiny("/dev/shm", size, full):
-            return _told(f"/dev/shm of {size}, full: {full}", RunningJob(_drawn(dice)).faults(lost_segments=True))
+            return _told(f"/dev/shm of {size}, full: {full}", RunningJob(_drawn(dice)).faults())
 
     yield trial
 

@@ -89,6 +89,14 @@ def test_the_user_s_signals_end_the_job_in_order(launch, mpi, number, code):
     barrier.assert_clean()
 
 
+def test_a_segment_whose_maker_died_while_it_made_it_is_removed(launch):
+    name = f"mpich_shm_{os.getpid():x}_9"
+    code = f"import os, signal; open('/dev/shm/{name}', 'x').close(); os.kill(os.getpid(), signal.SIGKILL)"
+    status, _, err = launch("-v", sys.executable, "-c", code).finish()
+    assert status == 137
+    assert not Path("/dev/shm", name).exists(), err
+
+
 def test_programs_may_tidy_up_after_ctrl_c(launch):
     script = (
         "import os, time\n"

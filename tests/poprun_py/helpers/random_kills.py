@@ -24,6 +24,7 @@ from pathlib import Path
 
 from tests.helpers.isolation import run_isolated, unavailable
 from tests.helpers.mpi_jobs import PROGRAMS
+from tests.helpers.patience import Patience
 
 ROOT = Path(__file__).parents[3]
 BIN = Path(sys.executable).parent
@@ -86,24 +87,31 @@ def processes(tag: str) -> dict[int, int]:
 
 
 def role_of(pid: int, parents: dict[int, int], launcher: int) -> str:
-    """What a process is, by its command line and those above it."""
-
+    """What a process is, or is about to be: between fork and exec it has the command line of its parent."""
     if pid == launcher:
         return "launcher"
+    parent = parents.get(pid, 0)
+    if _is_ours(parent):
+        return "program" if _is_ours(parents.get(parent, 0)) else "supervisor"
     if _is_ours(pid):
-        return "supervisor" if _is_ours(parents.get(pid, 0)) else "holder"
-    if _is_ours(parents.get(pid, 0)):
-        return "program"
-    return "mpirun" if parents.get(pid) == launcher else "manager"
+        return "holder"
+    if parent == launcher:
+        return "mpirun"
+    return "holder" if _words(pid) == _words(parent) else "manager"
 
 
 def _is_ours(pid: int) -> bool:
     """Does the process run supervisor_main.py?"""
-    try:
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    except OSError:
-        return False
+    words = _words(pid)
     return b"python" in words[0] and any(word.endswith(b"supervisor_main.py") for word in words[1:5])
+
+
+def _words(pid: int) -> list[bytes]:
+    """The command line of a process; [b""] if it is gone."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return [b""]
 
 
 def instance_of(pid: int) -> str:
@@ -137,10 +145,10 @@ def kill_one(mpi: str, dice: random.Random, role: str | None = None, promised: f
     time.sleep(delay)
     victims = []
     parents: dict[int, int] = {}
-    end = time.monotonic() + 5
+    patience = Patience(5)
     if not delay and not role:  # kill it as soon as it is there
         role = dice.choice(sorted(WORDS.keys() - {"helper", "nobody"}))
-    while not victims and time.monotonic() < end and job.poll() is None:
+    while not victims and not patience.is_over and job.poll() is None:
         parents = processes(tag)
         victims = [pid for pid in parents if role in (None, role_of(pid, parents, job.pid))]
     if not victims:
@@ -150,13 +158,13 @@ def kill_one(mpi: str, dice: random.Random, role: str | None = None, promised: f
         victim = dice.choice(sorted(victims))
         what, instance = role_of(victim, parents, job.pid), instance_of(victim)
         os.kill(victim, signal.SIGKILL)
-    killed_at = time.monotonic()
-    left = _wait(tag, 4 * PROMISED)
+    seconds, left = _wait(tag, 4 * PROMISED)
     if _is_unharmed(job.pid, tag):  # it was a helper of mpirun's start that nobody misses
-        what, killed_at = "helper", time.monotonic()
+        what, seconds = "helper", 0.0
         job.terminate()
-    left = _wait(tag, PATIENCE) if left else []
-    seconds = time.monotonic() - killed_at
+    if left:
+        more, left = _wait(tag, PATIENCE)
+        seconds += more
     for pid in left:
         subprocess.run(["kill", "-9", str(pid)], check=False, stderr=subprocess.DEVNULL)
     said = job.communicate()[1].decode(errors="replace")
@@ -177,14 +185,12 @@ def _is_unharmed(launcher: int, tag: str) -> bool:
     return Counter(role_of(pid, parents, launcher) for pid in parents)["program"] == INSTANCES and launcher in parents
 
 
-def _wait(tag: str, patience: float) -> list[int]:
-    """Wait until all is gone; the pids of what is not."""
-    end = time.monotonic() + patience
-    while True:
-        left = list(processes(tag))
-        if not left or time.monotonic() > end:
-            return left
+def _wait(tag: str, seconds: float) -> tuple[float, list[int]]:
+    """Wait until all is gone; how long that took, and the pids of what is not."""
+    patience = Patience(seconds)
+    while (left := list(processes(tag))) and not patience.is_over:
         time.sleep(0.01)
+    return patience.used, left
 
 
 def _faults(role: str, instance: str, pid: int, code: int, said: str) -> Iterator[str]:

@@ -23,6 +23,7 @@ from pathlib import Path
 
 from tests.helpers.mpi_jobs import PROGRAMS, ROOT
 from tests.helpers.network_namespaces import Hosts, hosts
+from tests.helpers.patience import Patience
 
 __all__ = ["ROLES", "Job", "kill_one", "processes_on", "role_of"]
 
@@ -112,11 +113,15 @@ class Job:
 
     def left(self, *, within: float, sessions: bool = True) -> dict[int, str]:
         """What still runs after at most so many seconds; without ``sessions`` those of sshd do not count."""
-        end = time.monotonic() + within
+        return self.wait_until_gone(within, sessions=sessions)[1]
+
+    def wait_until_gone(self, within: float, *, sessions: bool = True) -> tuple[float, dict[int, str]]:
+        """How long it took, and what still runs."""
+        patience = Patience(within)
         while True:
             left = {pid: words for pid, words in processes_on(self.where).items() if sessions or words[:5] != "sshd:"}
-            if not left or time.monotonic() > end:
-                return left
+            if not left or patience.is_over:
+                return patience.used, left
             time.sleep(0.02)
 
     def end(self) -> None:
@@ -158,13 +163,15 @@ def kill_one(
         others = {pid: role_of(words) for pid, words in processes_on(where).items() if pid != job.process.pid}
         victims = [pid for pid in others if others[pid] == role]
         victim = dice.choice(sorted(victims) or [job.process.pid])
-        os.kill(victim, signal.SIGKILL)
+        try:
+            os.kill(victim, signal.SIGKILL)
+        except ProcessLookupError:  # it has ended by itself: another has to do
+            victims, victim = [], job.process.pid
+            os.kill(victim, signal.SIGKILL)
         survived = role in DISPENSABLE and victims and job.left(within=2.0) and job.process.poll() is None
         if survived:  # once started, MPICH needs them no more
             job.process.send_signal(signal.SIGTERM)
-        begin = time.monotonic()
-        left = job.left(within=PATIENCE)
-        seconds = time.monotonic() - begin
+        seconds, left = job.wait_until_gone(PATIENCE)
         faults = [f"left {sorted(map(role_of, left.values()))}"] * bool(left) + [f"took {seconds:.1f} s"] * (
             seconds > promised
         )

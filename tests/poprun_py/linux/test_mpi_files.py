@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 import subprocess
+import sys
 
 import pytest
 
@@ -41,6 +42,32 @@ def test_what_others_hold_or_nobody_is_not_found(tmp_path, files):
         stream.close()
         assert files.found() == []
         other.kill()
+
+
+def test_a_segment_whose_maker_died_at_once_is_abandoned(tmp_path):
+    (tmp_path / "mpich_shm_11111111_0").touch()  # before: it may be anybody's
+    files = MpiFiles(lambda: [os.getpid()], [str(tmp_path)])
+    for name in ("mpich_shm_notes", "mpich_shm_1d7cc14c_0", "osc_sm.results"):
+        (tmp_path / name).touch()
+    (tmp_path / "mpich_shm_22222222_0").symlink_to("/etc/passwd")
+    assert files.abandoned() == [str(tmp_path / "mpich_shm_1d7cc14c_0")]
+    files.close()
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+def test_a_segment_that_a_process_of_another_container_holds_is_not_abandoned(tmp_path, mapped):
+    files = MpiFiles(lambda: [], [str(tmp_path)])
+    path = tmp_path / "mpich_shm_1d7cc14c_0"
+    path.write_bytes(bytes(4096))
+    code = f"import mmap; f = open({str(path)!r}, 'r+b'); m = mmap.mmap(f.fileno(), 4096); "
+    code += "f.close(); " * mapped + "print(flush=True); input()"
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", code], **pipes) as other:
+        other.stdout.readline()
+        assert files.abandoned() == []
+        other.communicate(b"\n")
+    assert files.abandoned() == [str(path)]
+    files.close()
 
 
 def test_other_names_are_not_looked_for(tmp_path, files):
