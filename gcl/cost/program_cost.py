@@ -58,15 +58,30 @@ class Cost:
 
 @dataclass(frozen=True)
 class Price:
-    """The cost of a schedule, phase by phase, and what each phase needs on its fullest tile."""
+    """The cost of a schedule, phase by phase, the links of each, and what each needs on its fullest tile."""
 
     phases: tuple[Cost, ...]
+    links: tuple[str, ...] = ()
     memory: tuple[TileMemory, ...] = ()
 
     @property
     def total(self) -> Cost:
         """The sum of the costs of all phases."""
         return sum(self.phases, Cost())
+
+    @property
+    def inside(self) -> Cost:
+        """The sum of the costs of the phases inside IPU-Link domains."""
+        return self._over(inside=True)
+
+    @property
+    def across(self) -> Cost:
+        """The sum of the costs of the phases across domains."""
+        return self._over(inside=False)
+
+    def _over(self, *, inside: bool) -> Cost:
+        pairs = zip(self.phases, self.links, strict=True)
+        return sum((cost for cost, links in pairs if (links == IPU_LINKS) == inside), Cost())
 
     @property
     def tile_memory(self) -> TileMemory:
@@ -90,7 +105,7 @@ def price(schedule: Schedule, clock: float = BOW_CLOCK) -> Price:
     costs = [_cost(phase, schedule, tiles, clock) for phase, tiles in zip(schedule.phases, work, strict=True)]
     costs[0] += Cost(compute=work[0].copy_in_cycles / clock)
     costs[-1] += Cost(compute=work[-1].copy_out_cycles / clock)
-    return Price(tuple(costs), tuple(tiles.memory for tiles in work))
+    return Price(tuple(costs), tuple(phase.links for phase in schedule.phases), tuple(tiles.memory for tiles in work))
 
 
 def _cost(phase: ProgramPhase, schedule: Schedule, tiles: TileWork, clock: float) -> Cost:

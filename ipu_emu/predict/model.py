@@ -17,7 +17,7 @@ doubling a rate halves the term.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from ipu_emu.errors import EmulatorError
 from ipu_emu.hardware import System
+from ipu_emu.hardware.rates import Rates
 from ipu_emu.predict import host, memory
 from ipu_emu.predict.job import Job
 from ipu_emu.predict.links import Links, LinkSeconds
@@ -33,39 +34,13 @@ from ipu_emu.predict.networks import Block
 from ipu_emu.predict.placement import Placement, balanced, given
 from ipu_emu.predict.work import CLASSES, PlacedWork
 
-__all__ = ["CLASSES", "NOMINAL", "TERMS", "WHAT_IF", "Rates", "Shape", "StepModel", "placed"]
+__all__ = ["CLASSES", "TERMS", "WHAT_IF", "Shape", "StepModel", "placed"]
 
 TERMS = ("compute", "ramps", "ipu_links", "gw_links", "host", "streaming", "update", "fixed")
 #: What --what-if may change; each is a factor on a rate.
 WHAT_IF = ("matrix", "vector", "ipu-links", "gw-links", "host", "streaming", "clock")
 _BACKWARD = 2
 _VECTOR_BYTES = 8
-
-
-@dataclass(frozen=True)
-class Rates:
-    """Shares of nominal rates that are reached; ``compute`` and ``collectives`` are factors of an older release.
-
-    ``factors``: what-if, by the names of ``WHAT_IF``.
-    """
-
-    convolution: float = 1.0
-    product: float = 1.0
-    links: float = 1.0
-    gateway: float = 1.0
-    compute: float = 1.0
-    collectives: float = 1.0
-    factors: dict[str, float] = field(default_factory=dict)
-
-    def factor(self, name: str) -> float:
-        return self.factors.get(name, 1.0)
-
-    def what_if(self, factors: dict[str, float]) -> Rates:
-        """These rates with further ``factors``."""
-        return replace(self, factors=self.factors | {n: self.factor(n) * f for n, f in factors.items()})
-
-
-NOMINAL = Rates()
 
 
 @dataclass(frozen=True)

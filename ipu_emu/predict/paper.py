@@ -16,12 +16,13 @@ from typing import Any
 from gcl import LINK_BANDWIDTH, LinkClass
 from ipu_emu.errors import EmulatorError
 from ipu_emu.hardware import Generation
+from ipu_emu.hardware.rates import NOMINAL
 from ipu_emu.predict import host, layer_parameters, memory
 from ipu_emu.predict.job import Job
 from ipu_emu.predict.laws import amdahl, fit_accumulation, gustafson
 from ipu_emu.predict.layer_parameters import Parameters
 from ipu_emu.predict.links import GATEWAY_RATE, Links, domains_of
-from ipu_emu.predict.model import NOMINAL, Shape, placed
+from ipu_emu.predict.model import Shape, placed
 from ipu_emu.predict.networks import Block
 from ipu_emu.predict.variable_memory import Variables, ipus_needed
 

@@ -16,11 +16,12 @@ import numpy as np
 
 from ipu_emu.errors import EmulatorError
 from ipu_emu.hardware import System
+from ipu_emu.hardware.rates import NOMINAL, Rates
 from ipu_emu.predict.calibration.profile import PARAMETERS, Profile, rates_of
 from ipu_emu.predict.job import Job
 from ipu_emu.predict.links import domains_of
 from ipu_emu.predict.memory import IpuMemory
-from ipu_emu.predict.model import CLASSES, NOMINAL, TERMS, WHAT_IF, Rates, Shape, StepModel, placed
+from ipu_emu.predict.model import CLASSES, TERMS, WHAT_IF, Shape, StepModel, placed
 
 __all__ = ["Prediction", "anchored", "predict", "what_if_factors"]
 

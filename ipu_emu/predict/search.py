@@ -16,10 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipu_emu.errors import EmulatorError
+from ipu_emu.hardware.rates import NOMINAL
 from ipu_emu.predict import memory
 from ipu_emu.predict.calibration.profile import Profile
 from ipu_emu.predict.job import Job, smallest_pod
-from ipu_emu.predict.model import NOMINAL, Shape, StepModel, placed
+from ipu_emu.predict.model import Shape, StepModel, placed
 
 __all__ = ["COLUMNS", "Configurations", "search", "sweep", "sweep_values"]
 

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gcl.drawing.units import TimeUnit, memory
+from ipu_emu.cli.commands.job_options import calibration_option, profile_named, release_option
 from ipu_emu.cli.commands.model_options import ModelCommand, compile_request, model_options, system_named
 from ipu_emu.cli.output.printing import console, print_json, write
 from ipu_emu.compiler.delayed_reports import DelayedReports
+from ipu_emu.errors import EmulatorError
 
 if TYPE_CHECKING:
     from ipu_emu.compiler.memory_remedies import MemoryNeed
@@ -36,17 +38,17 @@ Examples
   ipu-emu clock mlp --inference --format json
   ipu-emu clock transformer --ipus 2 --schedule interleaved --accumulation 8 --output timeline.svg
 
-The timeline is modelled at nominal rates: matrix units reach their peak (--efficiency), and operands move once. Real
-IPUs take longer: for named models ipu-emu predict, which is calibrated, is quoted too. docs/guides/ipu-emu.md
-describes the model.
+The timeline has the calibrated rates of ipu-emu predict, the shares of nominal rates that real Pods reach;
+--calibration none shows nominal rates. For named models the closed form of ipu-emu predict is shown beside it,
+with the options that describe the same program: it counts no start and no sync of single ops, which small
+micro-batches feel. docs/guides/ipu-emu.md describes the model.
 """
 
 
 @click.command(cls=ModelCommand, help=_HELP, short_help="The modelled time of a step.")
 @model_options
-@click.option(
-    "--efficiency", type=float, default=1.0, show_default=True, help="Fraction of their peak that matrix units reach."
-)
+@calibration_option
+@release_option
 @click.option(
     "--sync",
     type=NamedChoice(["Full", "SinglePipeline", "ReplicaAndLadder"]),
@@ -69,7 +71,8 @@ describes the model.
 @click.option("--format", "form", type=NamedChoice(["text", "json"]), default="text", show_default=True)
 def clock(
     system: str | None,
-    efficiency: float,
+    calibration: str | None,
+    release: str,
     sync: str,
     selection_order: str,
     output: Path | None,
@@ -79,17 +82,24 @@ def clock(
     """Compile the model and print its modelled time."""
     where = system_named(system)
     from ipu_emu.hardware import PATTERNS, SelectionOrder, chosen_order
+    from ipu_emu.hardware.rates import NOMINAL
+    from ipu_emu.predict.job import RELEASES
     from ipu_emu.predict.report import facts as prediction_facts
     from ipu_emu.program.clock import ModelledMachine, timeline
     from ipu_emu.program.clock.timeline_files import timeline_file
 
     asked = compile_request(**options)
     order = chosen_order(SelectionOrder[selection_order.upper()], range(asked.ipus) if asked.schedule else None)
-    machine = ModelledMachine(where, asked.replicas, asked.ipus, efficiency, sync=PATTERNS[sync], order=order)
+    profile = profile_named(calibration)
+    if release not in RELEASES:
+        raise EmulatorError(f"release '{release}' is unknown; use {', '.join(RELEASES)}")
+    rates = NOMINAL if profile is None else profile.rates(release)
+    machine = ModelledMachine(where, asked.replicas, asked.ipus, rates, sync=PATTERNS[sync], order=order)
     with DelayedReports() as report:
         report(f"compiling {asked.title}")
         compiled = asked.compiled(where)
-    made, predicted = timeline(compiled.executable, machine), asked.predicted(where)
+    made = timeline(compiled.executable, machine)
+    predicted = None if profile is None else asked.predicted(where, profile, release)
     if output is not None:
         write(output, timeline_file(output, asked.title, made.seconds, made.spans))
     if form == "json":
@@ -124,11 +134,12 @@ def _facts(made: TimelineSegment, samples: int, hertz: float) -> dict[str, Any]:
 
 
 def _said(predicted: Prediction) -> str:
-    """What real Pods reach."""
+    """The closed form."""
     low, high = predicted.interval
+    kind = predicted.job.input_dtype
+    options = " --input-dtype ".join(["--no-overlap-io", *([kind] if kind else [])])
     return (
-        f"ipu-emu predict, calibrated on real Pods: {predicted.throughput:,.1f} samples per second "
-        f"(90 %: {low:,.0f} to {high:,.0f})"
+        f"ipu-emu predict {options}: {predicted.throughput:,.1f} samples per second (90 %: {low:,.0f} to {high:,.0f})"
     )
 
 

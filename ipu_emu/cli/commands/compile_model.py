@@ -51,6 +51,7 @@ from ipu_emu.program.anchors import Anchor, Return, StepShape
 from ipu_emu.program.executable import Executable
 
 if TYPE_CHECKING:
+    from ipu_emu.predict.calibration.profile import Profile
     from ipu_emu.predict.prediction import Prediction
 
 __all__ = ["OPTIMISERS", "CompileRequest", "Compiled"]
@@ -240,21 +241,24 @@ class CompileRequest:
             ops.append(replace(op, attributes=dict(op.attributes) | {IPU_NUMBER: ipu} | staged))
         model.graph.ops = ops
 
-    def predicted(self, system: System) -> Prediction | None:
-        """What ipu-emu predict says of the same options; None for a file, and for replicas of other sizes."""
+    def predicted(self, system: System, profile: Profile | None = None, release: str = "") -> Prediction | None:
+        """What ipu-emu predict says of the same options; None for a file, and for replicas of other sizes.
+
+        ``profile`` is the calibration, for ``release``; without it rates are nominal.
+        """
         if self.model not in CATALOGUE:
             return None
-        from ipu_emu.predict.calibration.profile import shipped
         from ipu_emu.predict.prediction import predict
 
         try:
-            return predict(self._job(system), shipped(), may_move_states=not self.off_chip)
+            job = self._job(system)
+            return predict(replace(job, release=release or job.release), profile)
         except EmulatorError:
             return None
 
     def _job(self, system: System, masked: int | None = None) -> Job:
         """The job as predictions describe it."""
-        return Job(
+        job = Job(
             self.model,
             system,
             replicas=self.replicas,
@@ -270,7 +274,10 @@ class CompileRequest:
             shared=self.shared,
             masked=masked,
             layers=() if self.placement in ("", "balanced") else layer_counts(self.placement),
+            overlap_io=False,
         )
+        # Graphs of named models take images in the type of the weights.
+        return replace(job, input_dtype=job.dtype) if job.network.input_dtype == "uint8" else job
 
     @cached_property
     def _file(self) -> OnnxFile:

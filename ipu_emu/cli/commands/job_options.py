@@ -14,7 +14,11 @@ if TYPE_CHECKING:
     from ipu_emu.predict.calibration.profile import Profile
     from ipu_emu.predict.job import Job
 
-__all__ = ["calibration_option", "job_of", "job_options", "profile_named", "shared_job_options"]
+__all__ = ["calibration_option", "job_of", "job_options", "profile_named", "release_option", "shared_job_options"]
+
+release_option = click.option(
+    "--release", default="2.3", show_default=True, help="SDK of the calibration to use: 2.1, 2.3."
+)
 
 _OPTIONS = (
     click.option("--system", help="Name of a system, as for ipu-emu info.  [default: the smallest Pod, from pod16]"),
@@ -69,7 +73,7 @@ _OPTIONS = (
     click.option("--host-rate", help="Input that a host prepares a second, such as 2GB, as hostio measures it."),
     click.option("--samples", type=float, default=0.0, help="Samples of an epoch, for the time to train."),
     click.option("--epochs", type=float, default=0.0, help="Epochs, for the time to train."),
-    click.option("--release", default="2.3", show_default=True, help="SDK of the calibration to use: 2.1, 2.3."),
+    release_option,
 )
 
 

@@ -19,6 +19,7 @@ from ipu_emu.graph import Role
 
 if TYPE_CHECKING:
     from ipu_emu.hardware import System
+    from ipu_emu.predict.calibration.profile import Profile
     from ipu_emu.predict.prediction import Prediction
 
 __all__ = ["TracedProgram", "is_program"]
@@ -97,7 +98,7 @@ class TracedProgram(CompileRequest):
     def estimated(self) -> int | None:
         return None
 
-    def predicted(self, system: System) -> Prediction | None:
+    def predicted(self, system: System, profile: Profile | None = None, release: str = "") -> Prediction | None:
         return None
 
     def compiled_until(self, stop_after: str) -> CompileState:

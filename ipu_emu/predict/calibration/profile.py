@@ -24,8 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipu_emu.errors import EmulatorError
+from ipu_emu.hardware.rates import Rates
 from ipu_emu.predict.job import RELEASES
-from ipu_emu.predict.model import Rates
 
 __all__ = ["PARAMETERS", "SHIPPED_ROWS", "Parameter", "ParameterKind", "Profile", "load", "rates_of", "shipped"]
 

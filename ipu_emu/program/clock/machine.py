@@ -8,6 +8,7 @@ from gcl import Fabric
 from gcl.drawing.units import counted
 from ipu_emu.errors import EmulatorError
 from ipu_emu.hardware import Generation, SelectionOrder, System, shard_order
+from ipu_emu.hardware.rates import NOMINAL, Rates
 from ipu_emu.hardware.sync_groups import PATTERNS, SyncConfiguration, groups
 
 __all__ = ["WIDEST", "ModelledMachine"]
@@ -23,14 +24,14 @@ class ModelledMachine:
     ``io_tiles`` of each IPU transfer data with the host while the others compute. ``order`` gives the positions of
     the IPUs of a replica on the ladder.
 
-    ``amp_efficiency`` is the fraction of their peak that matrix units reach, 1 unless measured otherwise. ``host`` is
-    each IPU's share of its machine's 100 GbE, ``streaming`` of its gateway's link, in bytes per second.
+    ``rates`` are the shares of nominal rates that are reached. ``host`` is each IPU's share of its machine's 100 GbE,
+    ``streaming`` of its gateway's link, in bytes per second.
     """
 
     system: System
     replicas: int = 1
     ipus_per_replica: int = 1
-    amp_efficiency: float = 1.0
+    rates: Rates = NOMINAL
     host: float = 3.125e9
     streaming: float = 16e9
     sync: SyncConfiguration = PATTERNS["Full"]
@@ -49,8 +50,6 @@ class ModelledMachine:
                 f"{counted(self.io_tiles, 'I/O tile')} requested; an IPU has {self.generation.tiles} tiles, and some "
                 "of them must compute; use fewer"
             )
-        if not 0 < self.amp_efficiency <= 1:
-            raise EmulatorError(f"efficiency {self.amp_efficiency} is out of range; use more than 0 and at most 1")
         if self.width > WIDEST:
             raise EmulatorError(f"{self.ipus_per_replica} IPUs per replica requested; use at most {WIDEST}")
 

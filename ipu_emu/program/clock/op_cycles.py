@@ -4,7 +4,7 @@
 
 per tile, with the work spread evenly over the compute tiles of an IPU. Starting an op takes 11 cycles and a sync 600;
 per cycle a tile loads 16 bytes, receives 4 bytes, and its vector unit processes 8 bytes of elements. Views cost
-nothing. How well a product fills the matrix unit is not modelled.
+nothing.
 
 Each element of the operands of an op is sent to one tile; those of a matrix product are sent to several:
 
@@ -16,6 +16,9 @@ Each element of the operands of an op is sent to one tile; those of a matrix pro
 The grid is the one with the fewest bytes; a grid that never splits K, or never shares B, would need many times as
 many. In a batch of matrix products each product has its own tiles. For convolutions A is the image as it is stored:
 pixels that two tiles need are counted once.
+
+A calibrated machine reaches a share of the peak of its matrix units, which covers exchange and loads too: a product
+takes its FLOPs at that share, unless the sum above is longer.
 """
 
 from __future__ import annotations
@@ -29,25 +32,25 @@ from ipu_emu.program.clock.machine import ModelledMachine
 
 __all__ = ["Product", "op_cycles"]
 
+_CONVOLUTIONS = {"Conv", "ConvDataGrad", "ConvWeightGrad", "ConvTranspose", "MultiConv"}
 #: Ops whose FLOPs are nearly all in matrix products.
-_MATRIX_OPS = {
-    *("MatMul", "Gemm", "MatMulT", "Conv", "ConvDataGrad", "ConvWeightGrad", "ConvTranspose", "MultiConv"),
-    *("RNN", "GRU", "LSTM"),
-}
+_MATRIX_OPS = _CONVOLUTIONS | {"MatMul", "Gemm", "MatMulT", "RNN", "GRU", "LSTM"}
 _START, _VECTOR_BYTES = 11, 8
 
 
 def op_cycles(node: Node, machine: ModelledMachine) -> float:
     """Cycles of one call on one IPU."""
-    entry, kind = TABLE[node.op], machine.generation
+    entry, kind, rates = TABLE[node.op], machine.generation, machine.rates
     cost = entry.cost(node)
     itemsize = max((tensor.dtype.itemsize for tensor in node.outputs), default=4)
-    if node.op.type in _MATRIX_OPS:
-        rate = kind.peak(itemsize) / kind.clock / kind.tiles * machine.amp_efficiency
-    else:
-        rate = _VECTOR_BYTES / itemsize
+    is_product = node.op.type in _MATRIX_OPS
+    rate = kind.peak(itemsize) / kind.clock / kind.tiles if is_product else _VECTOR_BYTES / itemsize
     compute = max(cost.flops / rate, cost.bytes / kind.load_bytes) / machine.compute_tiles
-    return _START + compute + (0.0 if entry.elementwise else _exchange_cycles(node, machine))
+    cycles = _START + compute + (0.0 if entry.elementwise else _exchange_cycles(node, machine))
+    if is_product:
+        share = rates.convolution if node.op.type in _CONVOLUTIONS else rates.product
+        cycles = max(cycles, cost.flops / rate / share / machine.compute_tiles)
+    return cycles / rates.compute
 
 
 def _exchange_cycles(node: Node, machine: ModelledMachine) -> float:

@@ -8,7 +8,17 @@ from enum import StrEnum
 from functools import cache
 from typing import Any
 
-from gcl import LINK_BANDWIDTH, Collective, Group, closed_price, price, schedule, sync_seconds
+from gcl import (
+    LINK_BANDWIDTH,
+    ClosedPrice,
+    Collective,
+    Group,
+    Price,
+    closed_price,
+    price,
+    schedule,
+    sync_seconds,
+)
 from ipu_emu.graph import Op
 from ipu_emu.ops.communication.shard_ops import CROSS_DOMAIN, shards_of
 from ipu_emu.program.buckets import Bucket
@@ -164,11 +174,16 @@ class Pricing:
             return 0.0
         fabric, elements = machine.fabric, -(-nbytes // itemsize)
         members = Group.all(fabric.replicas) if group is None else Group(fabric.replicas, *group)
+        made: ClosedPrice | Price
         if kind in _CLOSED and members == Group.all(fabric.replicas):
             made = closed_price(kind, fabric, elements, itemsize=itemsize, clock=machine.generation.clock)
-            return made.total.seconds
-        plan = schedule(kind, fabric, elements, itemsize=itemsize, group=members)
-        return price(plan, machine.generation.clock).total.seconds
+        else:
+            plan = schedule(kind, fabric, elements, itemsize=itemsize, group=members)
+            made = price(plan, machine.generation.clock)
+        inside, across, rates = made.inside, made.across, machine.rates
+        latency = inside.seconds - inside.transfer + across.seconds - across.transfer
+        on_links = (inside.transfer + latency) / rates.links
+        return (on_links + across.transfer / rates.gateway) / rates.collectives
 
 
 def _kind_of(op: Op) -> Collective:

@@ -347,6 +347,20 @@ class TestClock:
         shown = told("clock resnet50 --batch 4 --accumulation 12")
         assert f"modelled step {1000 * facts['modelled_seconds']:.1f} ms = " in shown
 
+    @pytest.mark.parametrize("release", ["2.1", "2.3"])
+    def test_a_large_step_takes_what_the_closed_form_says(self, release: str) -> None:
+        words = f"resnet50 --batch 16 --replicas 16 --accumulation 2 --optimiser momentum --release {release}"
+        facts = self.facts(words)
+        assert facts["modelled_seconds"] == pytest.approx(facts["predicted"]["step_seconds"], rel=0.05)
+        terms = facts["predicted"]["terms_seconds"]
+        collectives = terms["ipu_links"] + terms["fixed"]
+        assert facts["busy_seconds_by_kind"]["collectives"] == pytest.approx(collectives, rel=0.01)
+        assert facts["busy_seconds_by_kind"]["host I/O"] == pytest.approx(terms["host"], rel=0.01)
+
+    def test_nominal_rates_are_faster(self) -> None:
+        words = "mlp --batch 512 --replicas 4 --accumulation 3"
+        assert self.facts(f"{words} --calibration none")["modelled_seconds"] < self.facts(words)["modelled_seconds"]
+
     def test_timelines_are_drawn_and_traced(self, tmp_path: Path) -> None:
         words = "mlp --ipus 2 --schedule popart --accumulation 4"
         svg, trace = tmp_path / "t.svg", tmp_path / "t.json"
@@ -376,7 +390,7 @@ class TestClock:
     @pytest.mark.parametrize(
         ("words", "message"),
         [
-            ("mlp --efficiency 0", "efficiency 0.0 is out of range; use more than 0 and at most 1"),
+            ("mlp --release 9", "release '9' is unknown; use 2.1, 2.3"),
             ("mlp --replicas 17", "17 replicas of 1 IPU requested; Pod16 has 16 IPUs"),
             ("mlp --ipus 2 --schedule grouped --accumulation 3", "must be at least 4, but it is 3"),
         ],

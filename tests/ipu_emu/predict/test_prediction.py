@@ -9,10 +9,11 @@ import pytest
 
 from ipu_emu.errors import EmulatorError
 from ipu_emu.hardware import System
+from ipu_emu.hardware.rates import NOMINAL, Rates
 from ipu_emu.predict.calibration.profile import Profile, shipped
 from ipu_emu.predict.calibration.rows import layer_counts
 from ipu_emu.predict.job import Job
-from ipu_emu.predict.model import NOMINAL, Rates, Shape, placed
+from ipu_emu.predict.model import Shape, placed
 from ipu_emu.predict.placement import given
 from ipu_emu.predict.prediction import Prediction, anchored, predict, what_if_factors
 

@@ -139,12 +139,13 @@ def test_sweep_and_search_exclude_each_other() -> None:
 
 def test_clock_and_memory_quote_the_same_prediction() -> None:
     options = "resnet8 --batch 4 --accumulation 6 --replicas 16 --optimiser momentum"
-    alone = json.loads(run(f"predict {options} --format json").stdout)
+    alone = json.loads(run(f"predict {options} --no-overlap-io --input-dtype float16 --format json").stdout)
     clock = json.loads(run(f"clock {options} --format json").stdout)["predicted"]
     memory = json.loads(run(f"memory {options} --format json").stdout)["predicted"]
     assert clock == alone
     assert memory == alone["memory"]
-    assert f"{alone['samples_per_second']:,.1f} samples per second" in run(f"clock {options}").stdout
+    shown = run(f"clock {options}").stdout
+    assert f"--no-overlap-io --input-dtype float16: {alone['samples_per_second']:,.1f} samples per second" in shown
     assert "ipu-emu predict, for a program written for IPUs: fits" in run(f"memory {options}").stdout
 
 

@@ -12,6 +12,7 @@ from gcl import LINK_BANDWIDTH, LinkClass
 from ipu_emu import popart
 from ipu_emu.errors import EmulatorError
 from ipu_emu.hardware import PATTERNS, SelectionOrder, System
+from ipu_emu.hardware.rates import Rates
 from ipu_emu.program.clock import CostCategory, ModelledMachine, Pricing, TimelineSegment, timeline
 from ipu_emu.program.clock.op_cycles import Product
 from ipu_emu.program.executable import Executable
@@ -64,8 +65,10 @@ def test_a_large_product_takes_its_flops_at_peak(name: str, dtype: Any) -> None:
     rate = {2: kind.half_flops, 4: kind.float_flops}[size]
     cycles = 11 + flops / kind.tiles / rate + 600 + best_grid(n, kind.tiles) * size / 4
     assert seconds == pytest.approx(cycles / kind.clock, rel=1e-9)
-    (half_as_fast,) = prices(gemm(n, n, n, dtype), ModelledMachine(system, amp_efficiency=0.5), Compute)
-    assert half_as_fast - seconds == pytest.approx(flops / kind.tiles / rate / kind.clock, rel=1e-6)
+    at_a_tenth = ModelledMachine(system, rates=Rates(convolution=0.01, product=0.1))
+    assert prices(gemm(n, n, n, dtype), at_a_tenth, Compute) == [
+        pytest.approx(10 * flops / kind.tiles / rate / kind.clock)
+    ]
 
 
 def best_grid(n: int, tiles: int) -> float:
@@ -213,8 +216,6 @@ def test_pipelines(kind: str) -> None:
 def test_machines_that_there_are_not() -> None:
     with pytest.raises(EmulatorError, match="16 replicas of 2 IPUs requested; Pod16 has 16 IPUs"):
         ModelledMachine(POD, 16, 2)
-    with pytest.raises(EmulatorError, match="efficiency 0 is out of range"):
-        ModelledMachine(POD, amp_efficiency=0)
 
 
 class TestSession:
