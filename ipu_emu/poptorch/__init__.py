@@ -26,10 +26,9 @@ from ipu_emu.poptorch.executor.executor import (
     PoplarExecutor,
     inferenceModel,
     load,
-    registerPostCompileHook,
-    registerPreCompileHook,
     trainingModel,
 )
+from ipu_emu.poptorch.executor.hooks import registerPostCompileHook, registerPreCompileHook
 from ipu_emu.poptorch.ops import (
     CPU,
     Attribute,

@@ -21,8 +21,10 @@ from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Op
 from ipu_emu.poptorch.enums import MeanReductionStrategy, OutputMode, ReductionType
 from ipu_emu.poptorch.errors import Error
+from ipu_emu.poptorch.executor.balanced_stages import balanced_stages
 from ipu_emu.poptorch.graph_writer import BLOCK
 from ipu_emu.poptorch.options.options import Options
+from ipu_emu.poptorch.options.strategies import BalancedPipeline
 from ipu_emu.poptorch.tracing.trace import Trace
 from ipu_emu.program.anchors import Anchor, Return, StepShape
 from ipu_emu.program.executable import Executable
@@ -177,6 +179,8 @@ def _compiled(trace: Trace, options: Options, rule: UpdateRule | None) -> Compil
 def _placed(trace: Trace, options: Options) -> tuple[Graph, int, int]:
     """The graph with the IPU and stage of each op, and the numbers of IPUs and of stages."""
     strategy = options._execution_strategy
+    if isinstance(strategy, BalancedPipeline):
+        return _balanced(trace.graph, strategy.ipus)
     used = {op.attributes.get(BLOCK, 0) for op in trace.graph.ops}
     places = strategy.place(trace.blocks) if len(trace.blocks) > 1 else [(0, 0)]
     stages = sorted({places[block][0] for block in used} | ({places[0][0]} if not used else set()))
@@ -187,6 +191,17 @@ def _placed(trace: Trace, options: Options) -> tuple[Graph, int, int]:
     order = [places[block][1] for block in sorted(used, key=lambda block: places[block][0])]
     switches = 1 + sum(1 for a, b in pairwise(order) if a != b)
     return graph, ipus, switches
+
+
+def _balanced(traced: Graph, ipus: int) -> tuple[Graph, int, int]:
+    graph, places = traced.copy(), balanced_stages(traced, ipus)
+    graph.ops = [_on(op, stage, ipu, ipus) for op, (stage, ipu) in zip(graph.ops, places, strict=True)]
+    return graph, ipus, max(stage for stage, _ in places) + 1
+
+
+def _on(op: Op, stage: int, ipu: int, ipus: int) -> Op:
+    attributes = {name: value for name, value in op.attributes.items() if name != BLOCK}
+    return replace(op, attributes=attributes | ({IPU_NUMBER: ipu, PIPELINE_STAGE: stage} if ipus > 1 else {}))
 
 
 def _annotated(op: Op, places: Any, number: Mapping[int, int], ipus: int, strategy: Any) -> Op:

@@ -93,6 +93,16 @@ class DeviceProgram:
         if self.engine is not None:
             self.weights.load(self.engine)
 
+    def restore(self, values: Mapping[str, NDArray[Any]]) -> None:
+        """Set weights, states and scalars on the host and on the device, which is attached."""
+        assert self.engine is not None
+        for id_ in [one for one in self.weights.values if one in values]:
+            self.weights.take(id_, values[id_])
+        self.weights.load(self.engine)
+        for id_, value in values.items():
+            if id_ not in self.weights.values:
+                self.engine.write(id_, value)
+
     def states(self) -> dict[str, NDArray[Any]]:
         """The optimiser's states by id."""
         if self.engine is not None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import copy
 import datetime
-import os
-import pickle
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -14,65 +12,31 @@ from typing import Any
 import numpy as np
 import torch
 
+from ipu_emu.engine import Engine
 from ipu_emu.errors import EmulatorError
 from ipu_emu.poptorch.enums import ConnectionType, MeanReductionStrategy, OutputMode
-from ipu_emu.poptorch.errors import Error, refusal
+from ipu_emu.poptorch.errors import Error
 from ipu_emu.poptorch.executor.arguments import Arguments, cleaned
 from ipu_emu.poptorch.executor.compiling import compile_trace, output_mode
 from ipu_emu.poptorch.executor.cycles import cycles_of
 from ipu_emu.poptorch.executor.device_program import DeviceProgram
+from ipu_emu.poptorch.executor.hooks import compilation
+from ipu_emu.poptorch.executor.micro_batch import first_micro_batch
 from ipu_emu.poptorch.executor.outputs import as_output, rebuilt
+from ipu_emu.poptorch.executor.saved_program import read_program, write_program
+from ipu_emu.poptorch.executor.timings import Latency, latency, perf_counters
 from ipu_emu.poptorch.executor.wrapped import executor_of, unwrap, wrap
 from ipu_emu.poptorch.optim.optimizers import SGD, Optimizer
 from ipu_emu.poptorch.optim.update_rules import check_optimizer, form_of, rule_of, unexpected_attributes
 from ipu_emu.poptorch.options.options import Options
 from ipu_emu.poptorch.tracing.trace import Trace, trace_module
-from popdist_py.atomic_write import replace_file
-from popdist_py.trusted_files import UntrustedError, folder_fault, read_trusted
 
 __all__ = [
     "PoplarExecutor",
     "inferenceModel",
     "load",
-    "registerPostCompileHook",
-    "registerPreCompileHook",
     "trainingModel",
 ]
-
-_VERSION = "3.4.0"
-_FILE = "model.poptorch"
-
-
-class _Hooks(dict[int, Callable[[], None]]):
-    def add(self, hook: Callable[[], None], when: str) -> _Handle:
-        if not callable(hook):
-            raise RuntimeError(f"{when}-compile hook must be callable")
-        number = max(self, default=0) + 1
-        self[number] = hook
-        return _Handle(self, number)
-
-
-class _Handle:
-    """Removes a hook."""
-
-    def __init__(self, hooks: _Hooks, number: int) -> None:
-        self._hooks, self._number = hooks, number
-
-    def remove(self) -> None:
-        self._hooks.pop(self._number, None)
-
-
-_BEFORE, _AFTER = _Hooks(), _Hooks()
-
-
-def registerPreCompileHook(hook: Callable[[], None]) -> _Handle:
-    """Call ``hook`` before every compilation."""
-    return _BEFORE.add(hook, "Pre")
-
-
-def registerPostCompileHook(hook: Callable[[], None]) -> _Handle:
-    """Call ``hook`` after every compilation."""
-    return _AFTER.add(hook, "Post")
 
 
 class PoplarExecutor:
@@ -164,39 +128,15 @@ class PoplarExecutor:
     def _trace(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Trace, Arguments]:
         module = self._model
         arguments = Arguments(type(module).forward.__get__(module), args, kwargs)
-        tensors = [self._first_micro_batch(one) for one in arguments.tensors()]
+        tensors = [first_micro_batch(one, self._options) for one in arguments.tensors()]
 
         def call(shadows: Sequence[torch.Tensor]) -> Any:
             positional, named = arguments.rebuilt(shadows)
             return module(*positional, **named)
 
-        for hook in _BEFORE.values():
-            hook()
-        try:
+        with compilation():
             trace = trace_module(module, tensors, call, training=self._training)
-        finally:
-            for hook in _AFTER.values():
-                hook()
         return trace, arguments
-
-    def _first_micro_batch(self, tensor: torch.Tensor) -> torch.Tensor:
-        batches = self._options.batches
-        if not tensor.dim():
-            if batches != 1:
-                raise AssertionError(
-                    f"Invalid batch dimension: a 0-dimensional input needs one micro-batch per call, not {batches}"
-                )
-            return tensor
-        if tensor.shape[0] % batches:
-            o = self._options
-            raise AssertionError(
-                f"Invalid batch dimension: In the input {tuple(tensor.shape)}, the batch dimension "
-                f"({tensor.shape[0]}) must be a multiple of Options.deviceIterations({o.device_iterations}) * "
-                f"(Options.replicationFactor({o.replication_factor}) / inputGroupSize({o.input_group_size})) * "
-                f"Options.Training.gradientAccumulation({o.Training.gradient_accumulation}) = {batches} because it "
-                "is used to calculate the size of the micro-batch that the model sees"
-            )
-        return tensor[: tensor.shape[0] // batches]
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """Trace and compile the module for arguments like these."""
@@ -452,6 +392,10 @@ class PoplarExecutor:
             self.copyWeightsToDevice()
         return made
 
+    def trained_state(self) -> TrainedState:
+        """Return what a checkpoint saves and restores, while the device is attached."""
+        return TrainedState(self)
+
     # The optimiser
 
     def setOptimizer(self, optimizer: Any) -> None:
@@ -499,11 +443,8 @@ class PoplarExecutor:
         if self._program is None:
             raise Error("Model has not been compiled or has been destroyed.")
         self._weights_are_read()
-        path = os.path.join(filename, _FILE) if os.path.isdir(filename) else filename
-        os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
         model, optimizer = copy.deepcopy((self._model, self._optimizer)) if export_model else (None, None)
         content = {
-            "version": _VERSION,
             "training": self._training,
             "options": self._options,
             "trace": self._program.trace,
@@ -512,7 +453,7 @@ class PoplarExecutor:
             "model": model,
             "optimizer": optimizer,
         }
-        replace_file(path, pickle.dumps(content))
+        write_program(filename, content)
 
     def compileAndExport(self, filename: str, *args: Any, export_model: bool = True, **kwargs: Any) -> None:
         """Compile, and write the executable."""
@@ -521,7 +462,7 @@ class PoplarExecutor:
 
     def loadExecutable(self, filename: str) -> None:
         """Take the compiled program from a file instead of compiling."""
-        content = _read(filename)
+        content = read_program(filename)
         self._restore(content)
 
     def _restore(self, content: Mapping[str, Any]) -> None:
@@ -563,36 +504,26 @@ class PoplarExecutor:
         """Return the seconds at which inputs and outputs were copied, for each tensor."""
         if self._program is None:
             return {name: [[]] for name in ("input", "input_complete", "output", "output_complete")}
-        before, run = ([one[k] for one in self._program.seconds] for k in (0, 1))
-        inputs = max(len(self._program.trace.inputs), 1)
-        outputs = max(len(self._program.trace.outputs), 1)
-        begin = [0.0] * len(before)
-        done = [a + b for a, b in zip(before, run, strict=True)]
-        return {
-            "input": [begin] * inputs,
-            "input_complete": [before] * inputs,
-            "output": [done] * outputs,
-            "output_complete": [done] * outputs,
-        }
+        trace = self._program.trace
+        return perf_counters(self._program.seconds, len(trace.inputs), len(trace.outputs))
 
-    def _latency(self, *parts: int) -> tuple[float, float, float]:
-        found = [] if self._program is None or self._options.enable_synthetic_data else self._program.seconds
-        values = [sum(one[k] for k in parts) for one in found]
-        return (min(values), max(values), sum(values) / len(values)) if values else (0.0, 0.0, 0.0)
+    def _latency(self, *parts: int) -> Latency:
+        unknown = self._program is None or self._options.enable_synthetic_data
+        return latency([] if unknown or self._program is None else self._program.seconds, *parts)
 
-    def getLatency(self) -> tuple[float, float, float]:
+    def getLatency(self) -> Latency:
         """Return the least, largest and average seconds of a step, measured on the host."""
         return self._latency(0, 1, 2)
 
-    def getHostIpuLatency(self) -> tuple[float, float, float]:
+    def getHostIpuLatency(self) -> Latency:
         """As ``getLatency``, for the inputs."""
         return self._latency(0)
 
-    def getComputeLatency(self) -> tuple[float, float, float]:
+    def getComputeLatency(self) -> Latency:
         """As ``getLatency``, for the device."""
         return self._latency(1)
 
-    def getIpuHostLatency(self) -> tuple[float, float, float]:
+    def getIpuHostLatency(self) -> Latency:
         """As ``getLatency``, for the outputs."""
         return self._latency(2)
 
@@ -601,6 +532,26 @@ class PoplarExecutor:
         if not self._options.log_cycle_count:
             raise Error("Cycle count logging is disabled. Please set option logCycleCount to True to enable.")
         return cycles_of(self._compiled_program())
+
+
+class TrainedState:
+    """The weights, optimiser states and scalars on the device of an executor, as checkpoints take them."""
+
+    def __init__(self, executor: PoplarExecutor) -> None:
+        self._executor = executor
+
+    @property
+    def engine(self) -> Engine:
+        """The engine, which holds the values."""
+        engine = self._executor._compiled_program().engine
+        if engine is None:
+            raise Error("Device is not attached")
+        return engine
+
+    def restore(self, values: Mapping[str, Any]) -> None:
+        """Set the values, which the module has when it is read next."""
+        self._executor._compiled_program().restore(values)
+        self._executor._dirty = True
 
 
 def trainingModel(model: Any, options: Options | None = None, optimizer: Any = None) -> PoplarExecutor:
@@ -613,27 +564,9 @@ def inferenceModel(model: Any, options: Options | None = None) -> PoplarExecutor
     return PoplarExecutor(model, options, training=False)
 
 
-def _read(filename: str) -> dict[str, Any]:
-    """The content of a file, which may hold any Python object: one that other users may have written is refused."""
-    path = os.path.join(filename, _FILE) if os.path.isdir(filename) else filename
-    try:
-        if fault := folder_fault(os.path.dirname(os.path.abspath(path))):
-            raise UntrustedError(f"{fault}; if you trust it, copy it to a private folder")
-        content = pickle.loads(read_trusted(path))
-        if not isinstance(content, dict) or "trace" not in content:
-            raise refusal("it has no program")
-    except (OSError, pickle.UnpicklingError, EOFError, AttributeError, Error, ValueError, KeyError) as error:
-        raise Error(f"Invalid file {filename}: {error}") from None
-    if content["version"] != _VERSION:
-        raise AssertionError(
-            f"Invalid file {filename}: PopTorch version mismatch: file {content['version']}, this is {_VERSION}"
-        )
-    return content
-
-
 def load(filename: str, edit_opts_fn: Callable[[Options], None] | None = None) -> PoplarExecutor:
     """Return the module in a file, wrapped, with its program; loaded wrappers are not linked to others."""
-    content = _read(filename)
+    content = read_program(filename)
     if content["model"] is None:
         raise AssertionError(
             f"{filename} is a valid PopTorch file but was created with 'export_model=False', which means you need to "

@@ -9,6 +9,7 @@ from ipu_emu.poptorch.blocks import BlockUse
 from ipu_emu.poptorch.enums import AutoStage, Liveness
 
 __all__ = [
+    "BalancedPipeline",
     "ParallelPhasedExecution",
     "Phase",
     "PipelinedExecution",
@@ -113,6 +114,21 @@ class PipelinedExecution(_StagedExecution):
     """Stages work at the same time, on different micro-batches."""
 
     pipelined = True
+
+
+class BalancedPipeline(Strategy):
+    """A pipeline of ``ipus`` stages that the compiler chooses by work and bytes; blocks of the program do not count.
+
+    Not one of PopTorch's.
+    """
+
+    pipelined = True
+
+    def __init__(self, ipus: int) -> None:
+        self.ipus = ipus
+
+    def place(self, uses: Sequence[BlockUse]) -> list[tuple[int, int]]:
+        return [(0, 0)] * len(uses)
 
 
 class ShardedExecution(_StagedExecution):

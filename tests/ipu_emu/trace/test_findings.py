@@ -33,7 +33,7 @@ def run(folder: Path, fault: str, instances: int = 2, ipus: int = 1) -> RunAnaly
 
 def printed(*arguments: str | Path) -> str:
     """What ``ipu-emu report`` prints."""
-    command = [sys.executable, "-m", "ipu_emu", "report", *arguments]
+    command = [sys.executable, "-m", "ipu_emu.cli", "report", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 

@@ -1,0 +1,166 @@
+"""Batches: the samples of each weight update in an order that is the same on all instances, and this instance's part.
+
+    one batch, accumulation 2, 4 replicas, 2 samples each       samples 0 to 15
+    micro-batch 0    replica 0: 0 1   replica 1: 2 3   replica 2: 4 5   replica 3: 6 7
+    micro-batch 1    replica 0: 8 9   ...
+
+However replicas are spread over instances, each computes on the same samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler, TensorDataset
+
+__all__ = ["Batches", "Spread", "batches_of"]
+
+_USUAL_SIZE = 32
+
+
+@dataclass(frozen=True)
+class Spread:
+    """``size`` samples over ``accumulation`` micro-batches and ``replicas``, of which ``local`` are here."""
+
+    size: int
+    accumulation: int = 1
+    replicas: int = 1
+    offset: int = 0
+    local: int = 1
+
+    def own(self, samples: torch.Tensor) -> torch.Tensor:
+        """Return the samples of this instance's replicas, out of those of a whole batch along axis 0."""
+        parts = samples.reshape(self.accumulation, self.replicas, -1, *samples.shape[1:])
+        return parts[:, self.offset : self.offset + self.local].flatten(0, 2)
+
+
+@dataclass(frozen=True)
+class Batches:
+    """``count`` batches an epoch, None if that is not known; ``epoch`` gives this instance's part of each.
+
+    ``size`` is the number of samples of a batch.
+    """
+
+    size: int
+    count: int | None
+    epoch: Callable[[Spread, int, int], Iterator[Any]]
+
+
+def batches_of(data: Any, size: int | None, *, shuffle: bool | None, seed: int) -> Batches:
+    """Return the batches of tensors, of a data set, of a data loader, or of an iterable of batches.
+
+    The samples that are left when no whole batch remains are not used in an epoch. Raise ValueError or TypeError for
+    data that give no batch.
+    """
+    if isinstance(data, torch.Tensor):
+        data = (data,)
+    if isinstance(data, tuple) and data and all(isinstance(one, torch.Tensor) for one in data):
+        data = TensorDataset(*data)
+    if isinstance(data, DataLoader):
+        return _of_loader(data, size, shuffle=shuffle, seed=seed)
+    if isinstance(data, IterableDataset) or not hasattr(data, "__getitem__"):
+        return _of_iterable(data, size)
+    return _of_samples(data, _USUAL_SIZE if size is None else size, _Order(shuffle is not False, seed), {})
+
+
+@dataclass(frozen=True)
+class _Order:
+    shuffled: bool
+    seed: int
+
+    def of(self, count: int, epoch: int) -> torch.Tensor:
+        if not self.shuffled:
+            return torch.arange(count)
+        return torch.randperm(count, generator=torch.Generator().manual_seed(self.seed * 1_000_003 + epoch))
+
+
+def _of_samples(samples: Any, size: int, order: _Order, settings: Mapping[str, Any]) -> Batches:
+    count = len(samples) // size
+    if not count:
+        raise ValueError(f"there are {len(samples)} samples, and a batch has {size}; use a smaller batch_size")
+
+    def epoch(spread: Spread, number: int, first: int) -> Iterator[Any]:
+        chosen = order.of(len(samples), number)[: count * size].reshape(count, size)[first:]
+        own = [spread.own(batch) for batch in chosen]
+        if type(samples) is TensorDataset and not settings:
+            return (tuple(tensor[batch] for tensor in samples.tensors) for batch in own)
+        return iter(DataLoader(samples, batch_sampler=_Lists(own), **settings))
+
+    return Batches(size, count, epoch)
+
+
+class _Lists:
+    """A batch sampler of given batches."""
+
+    def __init__(self, batches: Sequence[torch.Tensor]) -> None:
+        self._batches = batches
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return (batch.tolist() for batch in self._batches)
+
+
+def _of_loader(loader: Any, size: int | None, *, shuffle: bool | None, seed: int) -> Batches:
+    sampler = loader.sampler
+    usual = type(sampler) in (RandomSampler, SequentialSampler) and loader.batch_size is not None
+    if not usual or getattr(sampler, "replacement", False) or isinstance(loader.dataset, IterableDataset):
+        return _of_iterable(loader, size)
+    if size is None:
+        size = int(loader.batch_size)
+    if shuffle is None:
+        shuffle = isinstance(sampler, RandomSampler)
+    settings = {"collate_fn": loader.collate_fn, "num_workers": loader.num_workers}
+    settings |= {"worker_init_fn": loader.worker_init_fn, "timeout": loader.timeout}
+    if type(loader.dataset) is TensorDataset and loader.collate_fn is torch.utils.data.default_collate:
+        settings = {}
+    return _of_samples(loader.dataset, size, _Order(shuffle, seed), settings)
+
+
+def _of_iterable(data: Any, size: int | None) -> Batches:
+    if not isinstance(data, Iterable) or isinstance(data, Iterator):
+        raise TypeError(
+            f"data is a {type(data).__name__}; give tensors, a data set, a torch.utils.data.DataLoader, or an object "
+            "that yields the batches of an epoch whenever it is iterated"
+        )
+    if size is None:
+        first = next(iter(data), None)
+        if first is None:
+            raise ValueError("data gives no batch")
+        size = _length(first)
+    expected = size
+
+    def epoch(spread: Spread, number: int, first: int) -> Iterator[Any]:
+        for index, batch in enumerate(data):
+            if index >= first and _length(batch) == expected:
+                yield _own(batch, spread)
+
+    return Batches(size, len(data) if isinstance(data, Sized) else None, epoch)
+
+
+def _parts(batch: Any) -> list[Any]:
+    return list(
+        batch.values() if isinstance(batch, Mapping) else batch if isinstance(batch, tuple | list) else [batch]
+    )
+
+
+def _length(batch: Any) -> int:
+    found = [len(one) for one in _parts(batch) if isinstance(one, torch.Tensor) and one.dim()]
+    if not found:
+        raise TypeError(
+            f"a batch is a {type(batch).__name__} without tensors; yield tensors, tuples or dicts of them"
+        )
+    return found[0]
+
+
+def _own(batch: Any, spread: Spread) -> Any:
+    def part(one: Any) -> Any:
+        return spread.own(one) if isinstance(one, torch.Tensor) and one.dim() else one
+
+    if isinstance(batch, Mapping):
+        return {name: part(one) for name, one in batch.items()}
+    return tuple(part(one) for one in _parts(batch))

@@ -1,0 +1,51 @@
+"""Objective: a module whose result is the loss that is trained."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from ipu_emu.poptorch.ops import identity_loss
+
+__all__ = ["Objective"]
+
+
+class Objective(torch.nn.Module):
+    """``loss`` of the output of ``module`` and the last element of a batch; None: the loss that forward returns.
+
+    A loss that forward returns is its result, its attribute or item ``loss``, or the first element of a tuple.
+    """
+
+    def __init__(self, module: torch.nn.Module, loss: Callable[..., torch.Tensor] | None) -> None:
+        super().__init__()
+        self.module = module
+        self.loss = loss
+
+    def forward(self, *inputs: Any, **named: Any) -> torch.Tensor:
+        if self.loss is None:
+            value = _loss_in(self.module(*inputs, **named))
+        elif len(inputs) < 2:
+            raise ValueError(
+                "a batch has one element, and the loss needs two: the input and the target. Give (input, target), or "
+                "loss=None where forward returns the loss"
+            )
+        else:
+            value = self.loss(self.module(*inputs[:-1], **named), inputs[-1])
+        if not isinstance(value, torch.Tensor):
+            raise ValueError(f"the loss must be one number, and it is a {type(value).__name__}; return a tensor")
+        if value.numel() != 1:
+            shape = list(value.shape)
+            raise ValueError(f"the loss must be one number, and it has the shape {shape}; use its mean")
+        return identity_loss(value.reshape(()), "none")
+
+
+def _loss_in(result: Any) -> Any:
+    if isinstance(result, torch.Tensor):
+        return result
+    if getattr(result, "loss", None) is not None:
+        return result.loss
+    if isinstance(result, Mapping):
+        return result.get("loss")
+    return result[0] if isinstance(result, tuple | list) and result else result

@@ -1,0 +1,288 @@
+"""train: a module, a loss, an optimiser and data in; the trained module out.
+
+    module = ipu_emu.torch.train(module, nn.CrossEntropyLoss(), torch.optim.Adam(module.parameters()), data, epochs=5)
+
+Under ``poprun-py`` every instance makes the same call, and the replicas are those of the job.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import popdist_py
+from ipu_emu.checkpoint import Checkpoints
+from ipu_emu.poptorch.enums import OutputMode
+from ipu_emu.poptorch.executor.executor import PoplarExecutor, trainingModel
+from ipu_emu.poptorch.options.options import Options
+from ipu_emu.poptorch.options.strategies import BalancedPipeline
+from ipu_emu.torch.batches import Batches, Spread, batches_of
+from ipu_emu.torch.objective import Objective
+from ipu_emu.torch.progress_bar import ProgressBar
+
+__all__ = ["train"]
+
+
+def train(
+    module: torch.nn.Module,
+    loss: Callable[..., torch.Tensor] | None,
+    optimiser: Any,
+    data: Any,
+    *,
+    replicas: int | None = None,
+    ipus: int | None = None,
+    epochs: int = 1,
+    batch_size: int | None = None,
+    accumulation: int | None = None,
+    clip: float | None = None,
+    scheduler: Any = None,
+    shuffle: bool | None = None,
+    seed: int = 0,
+    checkpoints: str | Path | None = None,
+    checkpoint_every: int | None = None,
+    after_epoch: Callable[[int, float], object] | None = None,
+    progress: bool = True,
+    options: Options | None = None,
+) -> torch.nn.Module:
+    """Train ``module`` in place on emulated IPUs, and return it.
+
+    ``loss(output, target)`` takes the last element of a batch as the target; None: forward returns the loss.
+    ``optimiser`` is one of PyTorch's or PopTorch's SGD, Adam, AdamW, RMSprop or LAMB, or a function that makes it of
+    the parameters; parameters that it does not have are not trained. ``data``: a tuple of tensors, a data set, a
+    data loader, or an iterable of batches of the whole job.
+
+    ``replicas`` copies of the module share each batch of ``batch_size`` samples (32, or that of the data loader), in
+    ``accumulation`` micro-batches each. ``ipus`` per replica form a pipeline, whose stages are chosen by work and
+    bytes. Both default to what poprun-py was given, else 1. Gradients are the mean over micro-batches and replicas,
+    scaled down to the norm ``clip`` if given. With the same batch size and accumulation, the number of instances and
+    of IPUs change no bit of the weights.
+
+    ``scheduler`` steps after each epoch. With a folder for ``checkpoints``, which all hosts share, the state is saved
+    after each epoch, or every ``checkpoint_every`` steps, and a later call with the same arguments continues from
+    there. ``after_epoch(epoch, mean_loss)`` may read the module. ``options`` are PopTorch options to start from.
+
+    Raise ValueError for numbers that do not fit each other, and poptorch.Error for a module that cannot be compiled.
+    """
+    if not module.training:
+        raise ValueError("the module is in evaluation mode; call module.train() before it is trained")
+    job = _job(replicas, ipus)
+    if callable(optimiser) and not isinstance(optimiser, torch.optim.Optimizer):
+        optimiser = optimiser([one for one in module.parameters() if one.requires_grad])
+    if clip is not None:
+        optimiser.max_grad_norm = float(clip)
+    batches = batches_of(data, batch_size, shuffle=shuffle, seed=seed)
+    spread = _spread(batches.size, accumulation, job)
+    total = None if batches.count is None else batches.count * epochs
+    bar = ProgressBar(epochs, total, shown=progress and job.instance == 0)
+    with _frozen(module, optimiser), _executor(module, loss, optimiser, options, job, spread, seed) as executor:
+        run = _Run(executor, batches, spread, job, bar, optimiser, scheduler)
+        with _checkpoints(checkpoints) as store:
+            try:
+                run.train(epochs, store, checkpoint_every, after_epoch)
+            finally:
+                bar.close()
+    return module
+
+
+class _Job:
+    """The replicas of the job and of this instance."""
+
+    def __init__(self, replicas: int, ipus: int, instance: int, instances: int) -> None:
+        self.replicas, self.ipus, self.instance, self.instances = replicas, ipus, instance, instances
+        self.local = replicas // instances
+
+
+def _job(replicas: int | None, ipus: int | None) -> _Job:
+    for name, value in (("replicas", replicas), ("ipus", ipus)):
+        if value is not None and value < 1:
+            raise ValueError(f"{name} = {value}; use at least 1")
+    if not popdist_py.isPopdistEnvSet():
+        return _Job(replicas or 1, ipus or 1, 0, 1)
+    popdist_py.init()
+    given = {"replicas": popdist_py.getNumTotalReplicas(), "ipus": popdist_py.getNumIpusPerReplica()}
+    for name, value, flag in (("replicas", replicas, "--num-replicas"), ("ipus", ipus, "--ipus-per-replica")):
+        if value is not None and value != given[name]:
+            raise ValueError(
+                f"{name} = {value}, and poprun-py was started with {flag} {given[name]}; use equal numbers, or leave "
+                f"{name} out"
+            )
+    return _Job(given["replicas"], given["ipus"], popdist_py.getInstanceIndex(), popdist_py.getNumInstances())
+
+
+def _spread(size: int, accumulation: int | None, job: _Job) -> Spread:
+    if size % job.replicas:
+        raise ValueError(
+            f"batch_size {size} is not divisible by {job.replicas} replicas; use a multiple of {job.replicas}"
+        )
+    each, least = size // job.replicas, 2 * job.ipus - 1 if job.ipus > 1 else 1
+    fitting = [count for count in range(least, each + 1) if each % count == 0]
+    if accumulation is None:
+        if not fitting:
+            raise ValueError(
+                f"a pipeline of {job.ipus} IPUs needs {least} micro-batches for each replica, and {job.replicas} "
+                f"replicas share a batch_size of {size}; use a multiple of {job.replicas * 2 * job.ipus}"
+            )
+        accumulation = fitting[0]
+    elif accumulation not in fitting:
+        raise ValueError(
+            f"accumulation = {accumulation} does not fit {each} samples for each replica on {job.ipus} IPUs; use one "
+            f"of {', '.join(map(str, fitting)) or 'a larger batch_size'}"
+        )
+    return Spread(size, accumulation, job.replicas, job.instance * job.local, job.local)
+
+
+@contextmanager
+def _frozen(module: torch.nn.Module, optimiser: Any) -> Iterator[None]:
+    """Freeze the parameters that the optimiser does not have."""
+    trained = {id(one) for group in optimiser.param_groups for one in group["params"]}
+    left = [one for one in module.parameters() if one.requires_grad and id(one) not in trained]
+    for one in left:
+        one.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for one in left:
+            one.requires_grad_(True)
+
+
+@contextmanager
+def _executor(
+    module: torch.nn.Module, loss: Any, optimiser: Any, options: Options | None, job: _Job, spread: Spread, seed: int
+) -> Iterator[PoplarExecutor]:
+    """The executor; in the end the weights are in the module, and the device is free."""
+    made = Options() if options is None else options.clone()
+    made.set(random_seed=seed, replication_factor=job.local)
+    made.Distributed.configureProcessId(job.instance, job.instances)
+    made.Training.gradientAccumulation(spread.accumulation)
+    made.outputMode(OutputMode.All).broadcastBuffers(False).relaxOptimizerAttributesChecks().useIpuModel(True)
+    if job.ipus > 1:
+        made.setExecutionStrategy(BalancedPipeline(job.ipus))
+    _share(module, job)
+    executor = trainingModel(Objective(module, loss), made, optimiser)
+    try:
+        yield executor
+    finally:
+        executor.destroy()
+
+
+def _share(module: torch.nn.Module, job: _Job) -> None:
+    """Give all instances the parameters and buffers of the first."""
+    if job.instances == 1:
+        return
+    with torch.no_grad():
+        for tensor in [*module.parameters(), *module.buffers()]:
+            if tensor.numel():
+                plain = tensor.detach().to(torch.float32) if tensor.dtype is torch.bfloat16 else tensor.detach()
+                first = popdist_py.broadcast(np.ascontiguousarray(plain.numpy()), 0)
+                tensor.copy_(torch.from_numpy(first).reshape(tensor.shape))
+
+
+@contextmanager
+def _checkpoints(folder: str | Path | None) -> Iterator[Checkpoints | None]:
+    if folder is None:
+        yield None
+        return
+    with Checkpoints(folder) as store:
+        yield store
+
+
+class _Run:
+    """The steps of a training run, of which ``step`` are done."""
+
+    def __init__(
+        self,
+        executor: PoplarExecutor,
+        batches: Batches,
+        spread: Spread,
+        job: _Job,
+        bar: ProgressBar,
+        optimiser: Any,
+        scheduler: Any,
+    ) -> None:
+        self._executor, self._batches, self._spread, self._job = executor, batches, spread, job
+        self._bar, self._optimiser, self._scheduler = bar, optimiser, scheduler
+        self._losses: list[float] = []
+        self._step = 0
+
+    def train(
+        self,
+        epochs: int,
+        store: Checkpoints | None,
+        every: int | None,
+        after_epoch: Callable[[int, float], object] | None,
+    ) -> None:
+        first, skipped = self._resume(store)
+        for epoch in range(first, epochs):
+            for number, batch in enumerate(self._batches.epoch(self._spread, epoch, skipped), skipped + 1):
+                self._losses.append(self._one_step(batch, epoch))
+                if store is not None and every is not None and self._step % every == 0:
+                    self._save(store, epoch, number)
+            skipped = 0
+            if not self._losses:
+                raise ValueError(f"data gave no batch of {self._spread.size} samples in epoch {epoch + 1}")
+            mean = self._mean()
+            self._bar.epoch(epoch + 1, self._step, mean)
+            self._after(epoch, mean, after_epoch)
+            if store is not None and every is None:
+                self._save(store, epoch + 1, 0)
+
+    def _one_step(self, batch: Any, epoch: int) -> float:
+        args, named = _call(batch)
+        found = float(self._executor(*args, **named).mean())
+        self._step += 1
+        self._bar.step(epoch + 1, self._step, found, self._spread.size)
+        popdist_py.report(step=self._step, samples=self._spread.size // self._job.instances, loss=found)
+        return found
+
+    def _mean(self) -> float:
+        """The mean loss of the epoch over all instances."""
+        mean = math.fsum(self._losses) / len(self._losses)
+        self._losses.clear()
+        if self._job.instances > 1:
+            mean = float(popdist_py.allReduce(np.float64(mean))) / self._job.instances
+        return mean
+
+    def _after(self, epoch: int, mean: float, call: Callable[[int, float], object] | None) -> None:
+        if call is not None:
+            call(epoch + 1, mean)
+        self._schedule()
+
+    def _schedule(self) -> None:
+        if self._scheduler is not None:
+            self._optimiser._opt_called = True  # PyTorch warns of schedulers that step before their optimiser
+            self._scheduler.step()
+            self._executor.setOptimizer(self._optimiser)
+
+    # Checkpoints
+
+    def _save(self, store: Checkpoints, epoch: int, skipped: int) -> None:
+        state = {"epoch": epoch, "skipped": skipped, "losses": self._losses}
+        store.save(self._executor.trained_state(), self._step, state)
+
+    def _resume(self, store: Checkpoints | None) -> tuple[int, int]:
+        """Load the newest checkpoint, if there is one; return the epoch and the number of batches of it to skip."""
+        if store is None:
+            return 0, 0
+        args, named = _call(next(self._batches.epoch(self._spread, 0, 0)))
+        self._executor.compile(*args, **named)
+        self._executor.attachToDevice()
+        resumed = store.restore(self._executor.trained_state())
+        self._step = resumed.step
+        epoch, skipped = resumed.state.get("epoch", 0), resumed.state.get("skipped", 0)
+        self._losses = list(resumed.state.get("losses", []))
+        for _ in range(epoch):
+            self._schedule()
+        return epoch, skipped
+
+
+def _call(batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of forward in a batch."""
+    if isinstance(batch, Mapping):
+        return (), dict(batch)
+    return (tuple(batch) if isinstance(batch, tuple | list) else (batch,)), {}
