@@ -2,6 +2,8 @@
 
     tensorflow.python.ipu          ipu_emu.tensorflow.api
     tensorflow.python.ipu.ops.x    ipu_emu.tensorflow.api.ops.x
+    tensorflow.python.ipu.keras    ipu_emu.tensorflow.keras, also as keras.ipu and tensorflow.keras.ipu
+    keras                          tf_keras: Keras 2
 
 A program gets them by ``python -m ipu_emu.compat program.py``, or by ``import ipu_emu.tensorflow.install``.
 """
@@ -16,11 +18,21 @@ from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from types import ModuleType
 
-from ipu_emu.tensorflow.versions import check_versions
+from ipu_emu.tensorflow.versions import check_keras, check_versions
 
 __all__ = ["Finder", "install", "uninstall"]
 
 _IPU, _API = "tensorflow.python.ipu", "ipu_emu.tensorflow.api"
+_KERAS = "ipu_emu.tensorflow.keras"
+#: Packages by their names for programs; a longer name comes before one that it begins with.
+_PACKAGES = {
+    f"{_IPU}.keras": _KERAS,
+    "tensorflow.keras.ipu": _KERAS,
+    "tf_keras.ipu": _KERAS,
+    "keras.ipu": _KERAS,
+    "keras": "tf_keras",
+    _IPU: _API,
+}
 #: Modules that exist under a second name.
 _MOVED = {
     name: f"ops.{name}"
@@ -71,23 +83,29 @@ class _Alias(Loader):
 
 
 class Finder(MetaPathFinder):
-    """Finds the names below ``tensorflow.python.ipu``."""
+    """Finds the names below ``tensorflow.python.ipu`` and ``keras``."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if fullname != _IPU and not fullname.startswith(_IPU + "."):
+        package = next((one for one in _PACKAGES if f"{fullname}.".startswith(f"{one}.")), None)
+        if package is None or (package == "keras" and find_spec("tf_keras") is None):
             return None
         check_versions()
         from ipu_emu.tensorflow import patches
+        from ipu_emu.tensorflow.keras.keras_patches import KERAS_PATCHES
 
-        patches.apply()
-        rest = fullname[len(_IPU) + 1 :]
-        name = _MOVED.get(rest, rest)
-        module = f"{_API}.{name}" if name else _API
-        if rest in _REFUSED:
+        patches.apply(KERAS_PATCHES)
+        rest, target_package = fullname[len(package) + 1 :], _PACKAGES[package]
+        if package == "keras":
+            check_keras(rest)
+        name = _MOVED.get(rest, rest) if package == _IPU else rest
+        module = f"{target_package}.{name}" if name else target_package
+        if package == _IPU and rest in _REFUSED:
             raise ModuleNotFoundError(f"{fullname} is not part of the emulator; {_REFUSED[rest]}", name=fullname)
         found = find_spec(module)
+        if found is None and package == "keras":
+            return None
         if found is None:
             raise ModuleNotFoundError(
                 f"{fullname} is not part of the emulator (see docs/tensorflow.md for what is)", name=fullname

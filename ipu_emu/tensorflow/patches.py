@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -28,7 +28,9 @@ Make = Callable[[Any], Any]
 
 @dataclass(frozen=True)
 class Patch:
-    """``target`` is module:object.attribute; ``make`` turns what is there into what takes its place."""
+    """``target`` is module:object.attribute; ``make`` turns what is there, None if nothing is, into what takes its
+    place.
+    """
 
     target: str
     why: str
@@ -52,13 +54,13 @@ def applied() -> bool:
     return bool(_undone)
 
 
-def apply() -> None:
-    """Put all patches in place; a second call changes nothing."""
+def apply(more: Sequence[Patch] = ()) -> None:
+    """Put all patches, and ``more``, in place; a second call changes nothing."""
     if _undone:
         return
-    for patch in PATCHES:
+    for patch in (*PATCHES, *more):
         owner, name = patch.owner()
-        before = getattr(owner, name)
+        before = getattr(owner, name, None)
         setattr(owner, name, patch.make(before))
         _undone.append((owner, name, before))
 
@@ -67,7 +69,10 @@ def undo() -> None:
     """Restore TensorFlow."""
     while _undone:
         owner, name, before = _undone.pop()
-        setattr(owner, name, before)
+        if before is None:
+            delattr(owner, name)
+        else:
+            setattr(owner, name, before)
 
 
 def _graph_device(before: Any) -> Any:

@@ -7,10 +7,14 @@ import sys
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 
-__all__ = ["OLDEST", "TOO_NEW", "check_versions", "first_version", "installed_version"]
+__all__ = ["OLDEST", "TOO_NEW", "check_keras", "check_versions", "first_version", "installed_version"]
 
 #: TensorFlow's versions from the first (included) to the last (excluded) that are known to work.
 OLDEST, TOO_NEW = (2, 18), (2, 22)
+#: What Keras 3 has and Keras 2 has not.
+_OF_KERAS_3 = frozenset(
+    {"distribution", "dtype_policies", "device", "KerasTensor", "ops", "quantizers", "random", "remat", "tree"}
+)
 _LEGACY_KERAS = "TF_USE_LEGACY_KERAS"
 _HOW = "pip install tensorflow-cpu==2.21.0 && pip install --no-deps tf_keras==2.21.0"
 
@@ -57,6 +61,16 @@ def _choose_keras() -> None:
             name="tensorflow",
         )
     os.environ[_LEGACY_KERAS] = "1"
+
+
+def check_keras(name: str) -> None:
+    """Raise ModuleNotFoundError for a module or a name that only Keras 3 has."""
+    if name.split(".")[0] in _OF_KERAS_3:
+        raise ModuleNotFoundError(
+            f"keras.{name} belongs to Keras 3, and models for the IPU are those of Keras 2, as keras is here; use "
+            f"TensorFlow's own function instead of keras.{name}, or leave it to the data set",
+            name=f"keras.{name}",
+        )
 
 
 def first_version() -> None:

@@ -17,7 +17,7 @@ from ipu_emu.tensorflow.devices import current_device
 from ipu_emu.tensorflow.program.program import Program
 from ipu_emu.tensorflow.program.seeds import seed
 from ipu_emu.tensorflow.program.session_runs import SessionRuns
-from ipu_emu.tensorflow.tracing.trace import Trace, is_resource
+from ipu_emu.tensorflow.tracing.trace import Trace, held_by, is_resource, name_of
 
 __all__ = ["compile"]
 
@@ -70,8 +70,8 @@ def _host_graph(program: Program, trace: Trace, tensors: Sequence[Any]) -> Any:
     captures = trace.captures()
     handles = [(outer, inner) for outer, inner in captures if is_resource(outer)]
     others = [(outer, inner) for outer, inner in captures if not is_resource(outer)]
-    names = [_name_of(outer) for outer, _ in handles]
-    kinds = [_kind(outer) for outer, _ in handles]
+    names = [name_of(outer) for outer, _ in handles]
+    kinds = [held_by(outer)[0] for outer, _ in handles]
     changed = [number for number, (_, inner) in enumerate(handles) if _may_change(trace, inner)]
     reads = [
         gen_resource_variable_ops.read_variable_op(outer, kind)
@@ -127,17 +127,6 @@ class _Run:
 
 def _as_list(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else [value]
-
-
-def _name_of(handle: Any) -> str:
-    return getattr(getattr(handle, "op", None), "name", None) or str(id(handle))
-
-
-def _kind(handle: Any) -> Any:
-    from tensorflow.python.ops import handle_data_util
-
-    data = handle_data_util.get_resource_handle_data(handle)
-    return dtypes.as_dtype(data.shape_and_type[0].dtype)
 
 
 def _may_change(trace: Trace, handle: tensor_lib.Tensor) -> bool:

@@ -13,6 +13,7 @@ from tensorflow.python.util import nest
 
 from ipu_emu.tensorflow.api import ipu_compiler
 from ipu_emu.tensorflow.devices import device_number, on_ipu
+from ipu_emu.tensorflow.tracing.strategies import in_strategy
 
 __all__ = ["IPUStrategy", "IPUStrategyV1"]
 
@@ -28,11 +29,17 @@ class IPUStrategyV1:
         enable_keras_extensions: bool = True,
     ) -> None:
         self._number = device_number(ipu_device) or 0
+        self.enable_keras_extensions = enable_keras_extensions
+
+    @property
+    def device_ordinal(self) -> int:
+        """The number of the device."""
+        return self._number
 
     @contextmanager
     def scope(self) -> Iterator[IPUStrategyV1]:
         """Build a model for the device."""
-        with on_ipu(self._number):
+        with on_ipu(self._number), in_strategy(self):
             yield self
 
     @property

@@ -182,7 +182,10 @@ class Program:
     def run(
         self, inputs: Mapping[str, NDArray[Any]], variables: dict[str, NDArray[Any]]
     ) -> tuple[list[NDArray[Any]], dict[str, NDArray[Any]]]:
-        """Run with ``inputs`` by the names of tensors of the trace; return the results and the changed variables."""
+        """Run with ``inputs`` by the names of tensors of the trace; return the results and the changed variables.
+
+        A variable that is not in ``variables`` keeps the values that it has on the device, one for each replica.
+        """
         with self._lock:
             loaded = self._load(self._counts(inputs))
             if self._seed is not None:
@@ -223,7 +226,7 @@ class Program:
             if f"variable/{name}" in tensors:
                 engine.write(f"variable/{name}", on_device(np.asarray(values[initial.name])))
         for name in imported.variables:
-            if not name.startswith("carried/") and f"variable/{name}" in tensors:
+            if name in variables and f"variable/{name}" in tensors:
                 engine.write(f"variable/{name}", on_device(variables[name]))
         self._steps(one, values)
         for number, carried in enumerate(imported.section.carried):

@@ -9,8 +9,6 @@ from heapq import heapify, heappop, heappush
 from typing import Any
 
 import numpy as np
-from tensorflow.python.framework import dtypes, tensor_shape
-from tensorflow.python.ops import handle_data_util
 
 from ipu_emu.compiler.gradients.gradient import Gradient
 from ipu_emu.errors import UnsupportedError
@@ -19,7 +17,7 @@ from ipu_emu.ops import Value
 from ipu_emu.tensorflow.importer.importer import Importer, Position
 from ipu_emu.tensorflow.importer.node import Node
 from ipu_emu.tensorflow.importer.values import Held, Imported, Known, Variable, device_dtype
-from ipu_emu.tensorflow.tracing.trace import Marker, Section, Trace, is_resource
+from ipu_emu.tensorflow.tracing.trace import Marker, Section, Trace, held_by, is_resource, name_of
 
 __all__ = ["ImportedSection", "Outfeed", "SectionPlan", "import_section", "plan_sections"]
 
@@ -507,11 +505,7 @@ def _static_shape(tensor: Any) -> tuple[int, ...]:
 
 def _variable(handle: Any) -> Variable:
     """A resource variable by its handle."""
-    data = handle_data_util.get_resource_handle_data(handle)
-    (only,) = data.shape_and_type
-    shape = tensor_shape.TensorShape(only.shape)
+    kind, shape = held_by(handle)
     if not shape.is_fully_defined():
-        raise UnsupportedError(f"The variable {handle.op.name} has the shape {shape}; give it fixed sizes")
-    numpy = dtypes.as_dtype(only.dtype).as_numpy_dtype
-    name = getattr(getattr(handle, "op", None), "name", None) or str(id(handle))
-    return Variable(name, device_dtype(numpy), tuple(int(size) for size in shape.as_list()))
+        raise UnsupportedError(f"The variable {name_of(handle)} has the shape {shape}; give it fixed sizes")
+    return Variable(name_of(handle), device_dtype(kind.as_numpy_dtype), tuple(int(size) for size in shape.as_list()))

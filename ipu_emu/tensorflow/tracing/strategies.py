@@ -1,4 +1,4 @@
-"""Strategies: whether the enclosing strategy sums the gradients that an optimizer applies over all replicas."""
+"""Strategies: the strategy of the enclosing scope, and whether it sums gradients over all replicas."""
 
 from __future__ import annotations
 
@@ -9,9 +9,25 @@ from typing import Any
 from ipu_emu.tensorflow.tracing.collectives import cross_replica_sum
 from ipu_emu.tensorflow.tracing.trace import Trace
 
-__all__ = ["reduced_gradient", "reducing_gradients"]
+__all__ = ["current_strategy", "in_strategy", "reduced_gradient", "reducing_gradients"]
 
 _reducing: list[bool] = []
+_strategies: list[Any] = []
+
+
+@contextmanager
+def in_strategy(strategy: Any) -> Iterator[None]:
+    """Make ``strategy`` the current one in the ``with`` block."""
+    _strategies.append(strategy)
+    try:
+        yield
+    finally:
+        _strategies.pop()
+
+
+def current_strategy() -> Any:
+    """The strategy of the innermost scope, None outside of scopes."""
+    return _strategies[-1] if _strategies else None
 
 
 @contextmanager

@@ -12,12 +12,24 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from tensorflow.python.eager import lift_to_graph
-from tensorflow.python.framework import dtypes, func_graph, ops
+from tensorflow.python.client import session
+from tensorflow.python.eager import context, lift_to_graph
+from tensorflow.python.framework import dtypes, func_graph, ops, tensor_shape
 from tensorflow.python.framework import tensor as tensor_lib
-from tensorflow.python.ops import array_ops, control_flow_ops, gen_script_ops, variable_scope
+from tensorflow.python.ops import array_ops, control_flow_ops, gen_script_ops, handle_data_util, variable_scope
 
-__all__ = ["Carried", "Marker", "PipelineSection", "Section", "Trace", "current_trace", "tracing"]
+__all__ = [
+    "Carried",
+    "Marker",
+    "PipelineSection",
+    "Section",
+    "Trace",
+    "current_trace",
+    "held_by",
+    "is_resource",
+    "name_of",
+    "tracing",
+]
 
 
 @dataclass(frozen=True)
@@ -181,10 +193,19 @@ class Trace:
     def _create_variable(self, create: Callable[..., Any], **options: Any) -> Any:
         """Create a variable; an initial value that the function computes is computed outside of it."""
         given = options.get("initial_value")
-        if isinstance(given, tensor_lib.Tensor) and given.graph is self.graph:
-            outer = self.graph.outer_graph
-            options["initial_value"] = lift_to_graph.lift_to_graph([given], outer)[given]
+        if isinstance(given, tensor_lib.Tensor) and getattr(given, "graph", None) is self.graph:
+            options["initial_value"] = self._lifted(given)
         return create(**options)
+
+    def _lifted(self, tensor: Any) -> Any:
+        """``tensor`` computed in the enclosing graph; its value if that executes eagerly."""
+        with ops.init_scope():
+            if not context.executing_eagerly():
+                return lift_to_graph.lift_to_graph([tensor], self.graph.outer_graph)[tensor]
+        with ops.Graph().as_default() as graph:
+            lifted = lift_to_graph.lift_to_graph([tensor], graph)[tensor]
+            with session.Session(graph=graph) as alone:
+                return alone.run(lifted)
 
     def captures(self) -> list[tuple[Any, Any]]:
         """Pairs of a tensor of the enclosing graph and its placeholder in the trace."""
@@ -212,3 +233,15 @@ def tracing(trace: Trace) -> Iterator[Trace]:
 def is_resource(tensor: Any) -> bool:
     """Whether ``tensor`` is the handle of a variable."""
     return isinstance(tensor, tensor_lib.Tensor) and tensor.dtype == dtypes.resource
+
+
+def name_of(handle: Any) -> str:
+    """The name by which a program knows a variable, which has none in eager execution."""
+    return getattr(getattr(handle, "op", None), "name", None) or str(id(handle))
+
+
+def held_by(handle: Any) -> tuple[Any, Any]:
+    """The type and the shape of the variable of a handle."""
+    data = getattr(handle, "_handle_data", None) or handle_data_util.get_resource_handle_data(handle)
+    (only,) = data.shape_and_type
+    return dtypes.as_dtype(only.dtype), tensor_shape.TensorShape(only.shape)

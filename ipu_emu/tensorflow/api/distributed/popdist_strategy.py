@@ -14,7 +14,7 @@ import popdist_py
 from ipu_emu.tensorflow.api.distributed.host_collective_ops import allreduce, broadcast
 from ipu_emu.tensorflow.devices import device_number, on_ipu
 from ipu_emu.tensorflow.tracing.collectives import cross_replica_mean, cross_replica_sum
-from ipu_emu.tensorflow.tracing.strategies import reducing_gradients
+from ipu_emu.tensorflow.tracing.strategies import in_strategy, reducing_gradients
 from ipu_emu.tensorflow.tracing.trace import current_trace
 
 __all__ = ["PopDistStrategy"]
@@ -32,6 +32,12 @@ class PopDistStrategy:
     ) -> None:
         popdist_py.init()
         self._number, self._reduces = device_number(ipu_device) or 0, add_ipu_cross_replica_reductions
+        self.enable_keras_extensions = enable_keras_extensions
+
+    @property
+    def device_ordinal(self) -> int:
+        """The number of the device."""
+        return self._number
 
     def update_ipu_config(self, config: Any) -> None:
         """Set the number of this instance, and of all, in an IPUConfig."""
@@ -46,7 +52,8 @@ class PopDistStrategy:
     @contextmanager
     def scope(self) -> Iterator[PopDistStrategy]:
         """Build a model that all replicas train."""
-        with on_ipu(self._number), variable_scope.variable_creator_scope(_from_first), self._reducing():
+        creating = variable_scope.variable_creator_scope(_from_first)
+        with on_ipu(self._number), in_strategy(self), creating, self._reducing():
             yield self
 
     def _reducing(self) -> Any:

@@ -1,0 +1,103 @@
+"""Elements: what an execution takes from the iterator of a data set, one element for each step and replica."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from numpy.typing import NDArray
+from tensorflow.python.eager import context
+from tensorflow.python.framework import errors, ops
+from tensorflow.python.framework import tensor as tensor_lib
+from tensorflow.python.util import nest
+
+from ipu_emu.errors import UnsupportedError
+from ipu_emu.tensorflow.tracing.trace import Trace
+
+__all__ = ["ElementSource", "Run", "runs_of"]
+
+
+class ElementSource:
+    """The infeed of a program: gives it the elements that were set, or those of an iterator."""
+
+    def __init__(self, spec: Any) -> None:
+        self.spec = spec
+        self._waiting: Iterator[Any] = iter(())
+
+    def set(self, elements: Iterator[Any]) -> None:
+        """Take the next elements from ``elements``."""
+        self._waiting = elements
+
+    def dequeue(self, trace: Trace) -> Any:
+        """Return the tensors of an element of the program that is traced."""
+        use = trace.position()
+        flat = [
+            trace.placeholder(one.dtype, one.shape, "infeed", (self, number, use), f"element_{number}")
+            for number, one in enumerate(nest.flatten(self.spec))
+        ]
+        return nest.pack_sequence_as(self.spec, flat)
+
+    def next_element(self) -> list[NDArray[Any]]:
+        """The arrays of the next element; raise OutOfRangeError at the end of the data."""
+        try:
+            with ops.init_scope(), context.eager_mode(), ops.device("CPU:0"):
+                element = next(self._waiting)
+        except StopIteration:
+            raise errors.OutOfRangeError(None, None, "The data set has no more elements") from None
+        return [tensor.numpy() for tensor in nest.flatten(element)]
+
+
+class Run:
+    """Consecutive elements of one ``spec``: ``steps`` of them for each replica."""
+
+    def __init__(self, spec: Any, steps: int, elements: Iterator[Any]) -> None:
+        self.spec, self.steps, self.elements = spec, steps, elements
+
+
+def runs_of(iterator: Any, steps: int, replicas: int) -> list[Run]:
+    """Divide an execution of ``steps`` into runs of elements of the same shape.
+
+    Elements of fixed sizes are taken from the iterator one by one, while the program runs. Others are taken at once,
+    as the last one may be smaller. Raise OutOfRangeError where there are none.
+    """
+    spec = iterator.element_spec
+    _check(spec)
+    if all(one.shape.is_fully_defined() for one in nest.flatten(spec)):
+        return [Run(spec, steps, iterator)]
+    taken: list[Any] = []
+    for _ in range(steps * replicas):
+        try:
+            taken.append(next(iterator))
+        except (StopIteration, errors.OutOfRangeError):
+            break
+    if not taken:
+        raise errors.OutOfRangeError(None, None, "The data set has no more elements")
+    return [_run(group, replicas) for group in _groups(taken) if len(group) >= replicas]
+
+
+def _check(spec: Any) -> None:
+    for one in nest.flatten(spec):
+        if not isinstance(one, tensor_lib.TensorSpec):
+            raise UnsupportedError(
+                f"The data set has elements of {type(one).__name__}, which the IPU does not take; make them dense"
+            )
+
+
+def _groups(elements: Sequence[Any]) -> list[list[Any]]:
+    """Neighbours of the same shapes."""
+    groups: list[list[Any]] = []
+    for element in elements:
+        if groups and _shapes(groups[-1][0]) == _shapes(element):
+            groups[-1].append(element)
+        else:
+            groups.append([element])
+    return groups
+
+
+def _shapes(element: Any) -> list[tuple[int, ...]]:
+    return [tuple(tensor.shape) for tensor in nest.flatten(element)]
+
+
+def _run(group: list[Any], replicas: int) -> Run:
+    spec = nest.map_structure(lambda tensor: tensor_lib.TensorSpec(tensor.shape, tensor.dtype), group[0])
+    return Run(spec, len(group) // replicas, iter(group))

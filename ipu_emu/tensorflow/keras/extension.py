@@ -1,0 +1,41 @@
+"""Extension: what a Keras model has more when it was made in the scope of an IPU strategy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from ipu_emu.tensorflow.tracing.strategies import current_strategy
+
+__all__ = ["Extension", "extend", "extension_of"]
+
+_ATTRIBUTE = "_ipu_extension"
+
+
+@dataclass
+class Extension:
+    """``strategy`` is that of the scope in which the model was made."""
+
+    strategy: Any
+    #: Functions that run steps on the device, by what they do: train, test or predict.
+    functions: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def device(self) -> int:
+        """The number of the device that the model runs on."""
+        return int(self.strategy.device_ordinal)
+
+
+def extend(model: Any) -> None:
+    """Extend a model that is made in the scope of a strategy."""
+    strategy = current_strategy()
+    if strategy is not None and strategy.enable_keras_extensions:
+        model.__dict__.setdefault(_ATTRIBUTE, Extension(strategy))
+
+
+def extension_of(model: Any) -> Extension | None:
+    """The extension of a model; None for a model that runs on the host."""
+    if current_strategy() is not None:
+        extend(model)
+    found: Extension | None = model.__dict__.get(_ATTRIBUTE)
+    return found

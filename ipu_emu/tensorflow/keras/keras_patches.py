@@ -1,0 +1,101 @@
+"""Keras patches: everything in Keras that is replaced or added, in one table."""
+
+from __future__ import annotations
+
+import functools
+from importlib import import_module
+from typing import Any
+
+from ipu_emu.tensorflow.keras.extension import extend, extension_of
+from ipu_emu.tensorflow.keras.step_function import StepFunction
+from ipu_emu.tensorflow.patches import Make, Patch, dense
+from ipu_emu.tensorflow.tracing.trace import current_trace
+from ipu_emu.tensorflow.versions import check_keras
+
+__all__ = ["KERAS_PATCHES"]
+
+_MODEL = "tf_keras.src.engine.training:Model"
+
+
+def _init(before: Any) -> Any:
+    @functools.wraps(before)
+    def __init__(self: Any, *arguments: Any, **named: Any) -> None:  # noqa: N807
+        before(self, *arguments, **named)
+        extend(self)
+
+    return __init__
+
+
+def _make_function(kind: str) -> Make:
+    """Make the function of ``kind`` (train, test or predict) one that runs on the device."""
+
+    def make(before: Any) -> Any:
+        @functools.wraps(before)
+        def make_function(self: Any, force: bool = False) -> Any:
+            extension, name = extension_of(self), f"{kind}_function"
+            if extension is None:
+                return before(self, force)
+            if getattr(self, name) is None or force:
+                setattr(self, name, StepFunction(self, extension, kind))
+            return getattr(self, name)
+
+        return make_function
+
+    return make
+
+
+def _apply_gradients(before: Any) -> Any:
+    @functools.wraps(before)
+    def apply_gradients(self: Any, grads_and_vars: Any, *arguments: Any, **named: Any) -> Any:
+        trace = current_trace()
+        if trace is None:
+            return before(self, grads_and_vars, *arguments, **named)
+        pairs = [(dense(gradient), variable) for gradient, variable in grads_and_vars]
+        with trace.updating():
+            return before(self, pairs, *arguments, **named)
+
+    return apply_gradients
+
+
+def _face(before: Any) -> Any:
+    return import_module("ipu_emu.tensorflow.keras")
+
+
+def _absent_name(before: Any) -> Any:
+    """Say of names of Keras 3 that they are; as a module says of names that it has not."""
+
+    def __getattr__(name: str) -> Any:  # noqa: N807
+        try:
+            check_keras(name)
+        except ModuleNotFoundError as error:
+            raise AttributeError(str(error)) from None
+        raise AttributeError(f"module 'keras' has no attribute {name!r}")
+
+    return __getattr__
+
+
+KERAS_PATCHES: tuple[Patch, ...] = (
+    Patch(f"{_MODEL}.__init__", "a model that is made in the scope of a strategy runs on the IPU", _init),
+    *(
+        Patch(
+            f"{_MODEL}.make_{kind}_function",
+            f"{method} runs its steps on the IPU",
+            _make_function(kind),
+        )
+        for kind, method in (("train", "fit"), ("test", "evaluate"), ("predict", "predict"))
+    ),
+    *(
+        Patch(
+            f"tf_keras.src.optimizers.{module}.apply_gradients",
+            "the ops of a weight update are to be known, and their gradients dense",
+            _apply_gradients,
+        )
+        for module in ("optimizer:Optimizer", "legacy.optimizer_v2:OptimizerV2")
+    ),
+    *(
+        Patch(f"{module}:ipu", "programs call it tf.keras.ipu, keras.ipu and tensorflow.python.ipu.keras", _face)
+        for module in ("tf_keras", "tf_keras.api._v2.keras")
+    ),
+    Patch("ipu_emu.tensorflow.api:keras", "the package of the API is below that of Keras", _face),
+    Patch("tf_keras:__getattr__", "a program for Keras 3 gets a sentence that says so", _absent_name),
+)

@@ -1,0 +1,110 @@
+"""Step program: a number of steps of ``train_step``, ``test_step`` or ``predict_step`` as a program of the device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tensorflow.python.util import nest
+
+from ipu_emu.errors import EmulatorError
+from ipu_emu.tensorflow.api.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
+from ipu_emu.tensorflow.devices import on_ipu
+from ipu_emu.tensorflow.keras.device_variables import DeviceVariables
+from ipu_emu.tensorflow.keras.elements import ElementSource
+from ipu_emu.tensorflow.patches import translated
+from ipu_emu.tensorflow.program.program import Program
+from ipu_emu.tensorflow.program.seeds import seed
+from ipu_emu.tensorflow.tracing.trace import Section, Trace, is_resource
+
+__all__ = ["StepProgram"]
+
+_STEPS: dict[str, tuple[str, str]] = {
+    "train": ("train_step", "_train_counter"),
+    "test": ("test_step", "_test_counter"),
+    "predict": ("predict_step", "_predict_counter"),
+}
+
+
+class StepProgram:
+    """``steps`` steps of ``model`` on elements of ``spec``; ``kind`` is train, test or predict."""
+
+    def __init__(self, model: Any, kind: str, spec: Any, steps: int, device: int) -> None:
+        self._source = ElementSource(spec)
+        self._results = IPUOutfeedQueue(IPUOutfeedMode.ALL if kind == "predict" else IPUOutfeedMode.LAST)
+        self._trace = Trace(kind, device)
+        self._structure: Any = None
+        with on_ipu(device), _errors_of_tensorflow():
+            self._trace.call(lambda: self._build(_step(model, kind), steps), [])
+            self._program = Program(self._trace, [])
+        self._variables = DeviceVariables(self._trace)
+
+    @property
+    def replicas(self) -> int:
+        """The replicas of this process."""
+        return self._program.share.local
+
+    def _build(self, step: Callable[[Any], Any], steps: int) -> None:
+        trace = self._trace
+        section = Section("loop", trace.position(), batches=steps)
+        with trace.in_section(section):
+            self._structure = step(self._source.dequeue(trace))
+            self._results.enqueue(self._structure)
+            section.roots = _effects(trace, section.start)
+
+    def run(self, elements: Iterator[Any]) -> Any:
+        """Run on the next elements; return the results in the structure that a step returns.
+
+        Each result has the axes [steps, replicas, ...], or [replicas, ...] if only the last step's are kept.
+        """
+        self._source.set(elements)
+        self._program.seed(*seed())
+        try:
+            with _errors_of_tensorflow():
+                _, changed = self._program.run(self._variables.inputs, self._variables.to_device())
+        except BaseException:
+            self._program.close()
+            self._variables.forget()
+            raise
+        self._variables.to_host(changed)
+        arrays = self._results._take()
+        if self.replicas == 1:
+            axis = 1 if self._results.keeps_all else 0
+            arrays = [array[(slice(None),) * axis + (None,)] for array in arrays]
+        return nest.pack_sequence_as(self._structure, arrays)
+
+    def close(self) -> None:
+        """Free the memory of the device."""
+        self._program.close()
+
+
+def _step(model: Any, kind: str) -> Callable[[Any], Any]:
+    """A step, after which its counter goes on."""
+    method, counter = _STEPS[kind]
+
+    def counted(data: Any) -> Any:
+        outputs = getattr(model, method)(data)
+        getattr(model, counter).assign_add(1)
+        return outputs
+
+    return counted
+
+
+def _effects(trace: Trace, start: int) -> list[Any]:
+    """The ops that change variables."""
+    return [
+        op
+        for op in trace.graph.get_operations()[start:]
+        if op.op_def.is_stateful and op.type != "ReadVariableOp" and any(is_resource(one) for one in op.inputs)
+    ]
+
+
+class _errors_of_tensorflow:  # noqa: N801
+    """Raises errors of the emulator as those of TensorFlow."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
+        if isinstance(error, EmulatorError):
+            raise translated(error) from None

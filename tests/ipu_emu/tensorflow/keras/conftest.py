@@ -1,0 +1,52 @@
+"""Keras: eager TensorFlow 2, a strategy, and comparisons with plain Keras on the CPU."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+
+@pytest.fixture
+def tf2(tensorflow: Any) -> Iterator[Any]:
+    """TensorFlow 2, with an unconfigured system."""
+    from ipu_emu.tensorflow import system
+
+    yield tensorflow.v2
+    system.configure(system.System())
+    tensorflow.v2.keras.backend.clear_session()
+
+
+@pytest.fixture
+def strategy(tf2: Any, ipu: Any) -> Any:
+    return ipu.ipu_strategy.IPUStrategy()
+
+
+@pytest.fixture
+def both(tf2: Any, strategy: Any) -> Callable[..., tuple[Any, Any]]:
+    """Call a function on its own, then in the scope of the strategy, from the same seed; return both results."""
+
+    def call(function: Callable[[], Any]) -> tuple[Any, Any]:
+        tf2.keras.utils.set_random_seed(3)
+        plain = function()
+        tf2.keras.utils.set_random_seed(3)
+        with strategy.scope():
+            return plain, function()
+
+    return call
+
+
+def images(batches: int = 5, batch: int = 8, classes: int = 5) -> tuple[Any, Any]:
+    """Images and their classes, in batches of which the last is smaller."""
+    random, count = np.random.default_rng(0), batches * batch - 3
+    return random.normal(size=(count, 6, 6, 3)).astype(np.float32), random.integers(0, classes, count)
+
+
+def assert_close(found: Any, expected: Any, tolerance: float = 1e-6) -> None:
+    """Compare results of ``fit``, ``predict``, ..., in any structure."""
+    if isinstance(expected, dict):
+        assert list(found) == list(expected)
+        found, expected = list(found.values()), list(expected.values())
+    assert len(found) == len(expected)
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=tolerance, atol=tolerance)

@@ -1,0 +1,229 @@
+"""fit, evaluate and predict: the same numbers as plain Keras, for all kinds of models, optimizers and data."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.ipu_emu.tensorflow.keras.conftest import assert_close, images
+
+
+def sequential(keras: Any) -> Any:
+    layers = keras.layers
+    return keras.Sequential(
+        [
+            layers.Conv2D(4, 3, use_bias=False, input_shape=(6, 6, 3)),
+            layers.BatchNormalization(),
+            layers.Flatten(),
+            layers.Dense(5, "softmax"),
+        ]
+    )
+
+
+def functional(keras: Any) -> Any:
+    layers = keras.layers
+    given = keras.Input((6, 6, 3))
+    x = layers.BatchNormalization()(layers.Conv2D(4, 3, strides=2, padding="same", use_bias=False)(given))
+    y = layers.Activation("relu")(x) + layers.Conv2D(4, 1, strides=2, kernel_regularizer="l2")(given)
+    return keras.Model(given, layers.Dense(5, "softmax")(layers.GlobalAveragePooling2D()(y)))
+
+
+def subclassed(keras: Any) -> Any:
+    class Net(keras.Model):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.flatten, self.norm = keras.layers.Flatten(), keras.layers.LayerNormalization()
+            self.hidden, self.out = keras.layers.Dense(16, "tanh"), keras.layers.Dense(5, "softmax")
+
+        def call(self, x: Any, training: bool = False) -> Any:
+            x = self.norm(self.hidden(self.flatten(x)))
+            if training:
+                x = x * 1.5
+            return self.out(x)
+
+    return Net()
+
+
+def optimizers(keras: Any) -> dict[str, Any]:
+    opts = keras.optimizers
+    decayed = opts.schedules.ExponentialDecay(0.05, 2, 0.5)
+    return {
+        "SGD": lambda: opts.SGD(0.05),
+        "Nesterov": lambda: opts.SGD(0.02, momentum=0.9, nesterov=True),
+        "Adam": lambda: opts.Adam(0.01, amsgrad=True),
+        "RMSprop": lambda: opts.RMSprop(0.003, momentum=0.5, centered=True),
+        "AdamW": lambda: opts.AdamW(decayed, weight_decay=0.02),
+        "Adagrad, clipped": lambda: opts.Adagrad(0.05, global_clipnorm=0.3),
+        "legacy Adam, schedule": lambda: opts.legacy.Adam(decayed, clipnorm=0.2),
+        "legacy Ftrl": lambda: opts.legacy.Ftrl(0.05),
+    }
+
+
+def trained(keras: Any, make: Any, optimizer: Any, steps: int = 2) -> tuple[Any, ...]:
+    """History, weights, statistics and predictions of a model."""
+    model, (x, y) = make(keras), images()
+    model.compile(optimizer, "sparse_categorical_crossentropy", ["accuracy"], steps_per_execution=steps)
+    fitted = model.fit(
+        x, y, batch_size=8, epochs=2, shuffle=False, verbose=0, validation_data=(x[:16], y[:16])
+    ).history
+    return fitted, model.get_weights(), [model.predict(x[:16], 16, verbose=0)]
+
+
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (sequential, "SGD"), (functional, "Nesterov"), (subclassed, "Adam"), (sequential, "RMSprop"),
+        (functional, "AdamW"), (subclassed, "Adagrad, clipped"), (functional, "legacy Adam, schedule"),
+        (sequential, "legacy Ftrl"),
+    ],
+)  # fmt: skip
+def test_training_equals_plain_keras(tf2: Any, both: Any, make: Any, name: str) -> None:
+    keras = tf2.keras
+    expected, found = both(lambda: trained(keras, make, optimizers(keras)[name]()))
+    for one, other in zip(found, expected, strict=True):
+        assert_close(one, other, 5e-6 if name in ("Adam", "RMSprop", "legacy Adam, schedule") else 1e-6)
+    assert len(np.unique(found[0]["loss"])) == 2
+
+
+def test_steps_in_one_execution_have_the_bits_of_single_ones(tf2: Any, strategy: Any) -> None:
+    results = []
+    for steps in (1, 2, 5):
+        tf2.keras.utils.set_random_seed(1)
+        with strategy.scope():
+            results.append(trained(tf2.keras, sequential, "adam", steps))
+    for history, weights, *_ in results[1:]:
+        assert history == results[0][0]
+        for one, other in zip(weights, results[0][1], strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_weights_of_samples_and_classes(tf2: Any, both: Any) -> None:
+    def fit() -> Any:
+        model, (x, y) = sequential(tf2.keras), images()
+        model.compile("sgd", "sparse_categorical_crossentropy", weighted_metrics=["accuracy"])
+        samples = np.linspace(0, 1, len(x)).astype(np.float32)
+        first = model.fit(x, y, 8, sample_weight=samples, shuffle=False, verbose=0).history
+        second = model.fit(x, y, 8, class_weight={0: 0.1, 1: 3, 2: 1, 3: 1, 4: 0}, shuffle=False, verbose=0).history
+        return first["loss"] + first["accuracy"] + second["loss"]
+
+    assert_close(*both(fit))
+
+
+def test_a_custom_step_with_several_inputs_losses_and_metrics(tf2: Any, both: Any) -> None:
+    tf, keras = tf2, tf2.keras
+
+    class Distance(keras.metrics.Metric):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__(name="distance")
+            self.total = self.add_weight("total", initializer="zeros")
+
+        def update_state(self, y: Any, y_pred: Any, sample_weight: Any = None) -> None:
+            self.total.assign_add(tf.reduce_sum(tf.abs(tf.cast(y, tf.float32) - y_pred)))
+
+        def result(self) -> Any:
+            return self.total
+
+    class Custom(keras.Model):  # type: ignore[misc]
+        def train_step(self, data: Any) -> Any:
+            x, y = data
+            with tf.GradientTape() as tape:
+                predicted = self(x, training=True)
+                loss = self.compute_loss(x, y, predicted) + 0.1 * tf.reduce_mean(predicted["a"] ** 2)
+            gradients = tape.gradient(loss, self.trainable_variables)
+            self.optimizer.apply_gradients(zip(gradients, self.trainable_variables, strict=True))
+            return {"extra": loss, **self.compute_metrics(x, y, predicted, None)}
+
+    def fit() -> Any:
+        u, v = keras.Input((4,), name="u"), keras.Input((3,), name="v")
+        joined = keras.layers.Concatenate()([u, v])
+        model = Custom({"u": u, "v": v}, {name: keras.layers.Dense(2, name=name)(joined) for name in "ab"})
+        model.compile("adam", {"a": "mse", "b": lambda y, p: tf.abs(y - p)}, metrics={"b": [Distance()]})
+        random = np.random.default_rng(0)
+        x = {name: random.normal(size=(16, n)).astype(np.float32) for name, n in (("u", 4), ("v", 3))}
+        y = {name: random.normal(size=(16, 2)).astype(np.float32) for name in "ab"}
+        history = model.fit(x, y, 4, epochs=2, shuffle=False, verbose=0).history
+        predicted = model.predict(x, verbose=0)
+        return [*history.values(), predicted["a"], predicted["b"], *model.evaluate(x, y, verbose=0)]
+
+    assert_close(*both(fit), 3e-6)
+
+
+def test_callbacks_data_sets_and_single_batches(tf2: Any, both: Any) -> None:
+    keras = tf2.keras
+    dataset = tf2.data.Dataset.from_tensor_slices(images(4)).batch(8, drop_remainder=True).repeat()
+
+    def fit() -> Any:
+        seen: list[float] = []
+
+        class Watch(keras.callbacks.Callback):  # type: ignore[misc]
+            def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+                seen.extend((batch, logs["loss"]))
+
+            def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+                self.model.stop_training = epoch == 1
+
+        model = sequential(keras)
+        model.compile(keras.optimizers.SGD(0.1), "sparse_categorical_crossentropy", steps_per_execution=2)
+        schedule = keras.callbacks.LearningRateScheduler(lambda epoch: 0.1 / (epoch + 1))
+        history = model.fit(dataset, epochs=5, steps_per_epoch=4, callbacks=[Watch(), schedule], verbose=0).history
+        model.compile("sgd", "sparse_categorical_crossentropy")
+        x, y = images()
+        batches = [model.train_on_batch(x[:7], y[:7]), model.test_on_batch(x[:3], y[:3])]
+        return [seen, history["loss"], history["lr"], batches, model.predict_on_batch(x[:5])]
+
+    expected, found = both(fit)
+    assert len(expected[0]) == 8
+    assert_close(found, expected, 2e-6)
+
+
+def test_a_model_is_saved_and_continues_with_the_same_bits(tf2: Any, strategy: Any, tmp_path: Any) -> None:
+    keras, (x, y) = tf2.keras, images()
+    options = {"batch_size": 8, "shuffle": False, "verbose": 0}
+    with strategy.scope():
+        model = functional(keras)
+        model.compile("adam", "sparse_categorical_crossentropy", ["accuracy"])
+        model.fit(x, y, **options)
+        model.save(tmp_path / "model.keras")
+        model.save(tmp_path / "model.h5")
+        model.save_weights(tmp_path / "weights")
+        expected = model.fit(x, y, **options).history, model.get_weights()
+        for name in ("model.keras", "model.h5"):
+            loaded = keras.models.load_model(tmp_path / name)
+            assert loaded.fit(x, y, **options).history == expected[0]
+            for one, other in zip(loaded.get_weights(), expected[1], strict=True):
+                np.testing.assert_array_equal(one, other)
+        model.load_weights(tmp_path / "weights").expect_partial()
+        assert model.fit(x, y, **options).history == expected[0]
+
+
+def test_a_data_set_that_ends_early_ends_the_training(tf2: Any, strategy: Any) -> None:
+    dataset = tf2.data.Dataset.from_tensor_slices(images(4)).batch(8, drop_remainder=True)
+    with strategy.scope():
+        model = sequential(tf2.keras)
+        model.compile("sgd", "sparse_categorical_crossentropy")
+        assert len(model.fit(dataset, steps_per_epoch=5, epochs=2, verbose=0).history["loss"]) == 1
+        model.fit(dataset, verbose=0)
+
+
+def test_an_op_that_the_device_has_not_is_named(tf2: Any, strategy: Any) -> None:
+    with strategy.scope():
+        given = tf2.keras.Input((4,))
+        model = tf2.keras.Model(given, tf2.keras.layers.Lambda(lambda x: tf2.unique(x[0])[0])(given))
+        model.compile()
+        with pytest.raises(tf2.errors.UnimplementedError, match=r"Unique at .*test_fit\.py:"):
+            model.predict(np.ones((2, 4), np.float32), verbose=0)
+
+
+def test_a_model_made_outside_of_the_scope_runs_on_the_host(tf2: Any, strategy: Any) -> None:
+    from ipu_emu.tensorflow.keras.step_function import StepFunction
+
+    outside = sequential(tf2.keras)
+    with strategy.scope():
+        inside = sequential(tf2.keras)
+    outside.compile()
+    inside.compile()
+    x, _ = images()
+    inside.predict(x, verbose=0)
+    outside.predict(x, verbose=0)
+    assert isinstance(inside.predict_function, StepFunction)
+    assert not isinstance(outside.predict_function, StepFunction)
