@@ -9,17 +9,32 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from ipu_emu.compiler.cache.executable_codec import CLASSES
+from ipu_emu.compiler.cache.packed_value import pack, unpack
 from ipu_emu.compiler.gradients.gradient import Gradient
+from ipu_emu.compiler.memory.tensor_locations import LocationRule, ShardingDomain, StorageChoice, TensorLocations
 from ipu_emu.compiler.optimisers.update_rule import HyperParameter, OptimizerState, UpdateRule
-from ipu_emu.compiler.options import CompileOptions, TrainingOptions
+from ipu_emu.compiler.options import CompileOptions, HostStreams, TrainingOptions
 from ipu_emu.compiler.pipeline import CompileState
-from ipu_emu.errors import InternalError
+from ipu_emu.compiler.placement.placement_options import PipelineOptions, PlacementMode, PlacementOptions
+from ipu_emu.errors import EmulatorError, InternalError
 from ipu_emu.graph import Graph, Tensor
 
-__all__ = ["TRACE_FOLDER", "traced_step"]
+__all__ = ["TRACE_FOLDER", "from_bytes", "to_bytes", "traced_step"]
 
 #: The environment variable with the folder to which a program writes what it would compile, instead of running it.
 TRACE_FOLDER = "IPU_EMU_TRACE_FOLDER"
+
+_MAGIC = b"IPUTRC\x00\x01"
+
+#: What a file of a traced step may hold: that of executables, and the options that a framework's programs set.
+_CLASSES = dict(CLASSES) | {
+    cls.__name__: cls
+    for cls in (
+        *(CompileOptions, HostStreams, PipelineOptions, PlacementMode, PlacementOptions),
+        *(LocationRule, ShardingDomain, StorageChoice, TensorLocations),
+    )
+}
 
 #: The last of the passes that build gradients and updates.
 _LAST = "change-loss-scale"
@@ -47,3 +62,18 @@ def traced_step(
     training = TrainingOptions("", _TracedRule()) if trains else None
     chosen = replace(options, training=training)
     return CompileState(graph, chosen, chosen.anchors, tuple(gradients), done=(_LAST,))
+
+
+def to_bytes(state: CompileState) -> bytes:
+    """Return the state that ``traced_step`` has made as the content of a file."""
+    options = replace(state.options, training=None)
+    return pack(_MAGIC, (state.graph, options, state.gradients, state.options.training is not None))
+
+
+def from_bytes(data: bytes) -> CompileState:
+    """Reverse ``to_bytes``; raise EmulatorError for other bytes. Nothing in them is executed."""
+    made = unpack(_MAGIC, data, "a traced step", classes=_CLASSES)
+    match made:
+        case Graph() as graph, CompileOptions() as options, tuple() as gradients, bool() as trains:
+            return traced_step(graph, options, gradients, trains=trains)
+    raise EmulatorError("it does not hold a traced step")

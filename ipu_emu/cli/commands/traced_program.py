@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 import subprocess
 import sys
 from dataclasses import dataclass, replace
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ipu_emu.cli.commands.compile_model import CompileRequest
 from ipu_emu.compiler.pipeline import CompileState, run_passes
-from ipu_emu.compiler.traced_training import TRACE_FOLDER
+from ipu_emu.compiler.traced_training import TRACE_FOLDER, from_bytes
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Role
 
@@ -49,7 +48,7 @@ class TracedProgram(CompileRequest):
             done = subprocess.run(
                 command, env=os.environ | {TRACE_FOLDER: folder}, capture_output=True, text=True, check=False
             )
-            states = [pickle.loads(file.read_bytes()) for file in sorted(Path(folder).iterdir())]
+            states = [from_bytes(file.read_bytes()) for file in sorted(Path(folder).iterdir())]
         if not states:
             said = "\n".join(done.stderr.strip().splitlines()[-_LINES:])
             raise EmulatorError(

@@ -24,17 +24,16 @@ from ipu_emu.program.executable import Executable
 from ipu_emu.program.instructions import INSTRUCTIONS, Counter, Overlap, PipelineStage
 from ipu_emu.program.memory_plan import Allocation, Lifetime, MemoryPlan
 
-__all__ = ["Decoder", "Encoder"]
+__all__ = ["CLASSES", "Decoder", "Encoder"]
 
-#: The classes that may be written and read.
+#: The classes that may be written and read in an executable.
 _LISTED: tuple[tuple[type, ...], ...] = (
     (Graph, Op, Tensor, Phase, Place, Role, Shards),
     (Executable, Lifetime, MemoryPlan, Allocation, Anchor, Return, StepShape),
     (*INSTRUCTIONS, Counter, Overlap, PipelineStage),
     (Gradient, GradientReduction, Recomputation, ActivationStorage),
 )
-_CLASSES = {cls.__name__: cls for group in _LISTED for cls in group}
-
+CLASSES: Mapping[str, type] = {cls.__name__: cls for group in _LISTED for cls in group}
 
 #: Types that msgpack writes unchanged.
 _PLAIN = (type(None), bool, int, float, str, bytes)
@@ -85,15 +84,16 @@ class Encoder:
 
 
 class Decoder:
-    """Reverses Encoder; ``blob`` returns the bytes of an array by number."""
+    """Reverses Encoder; ``blob`` returns the bytes of an array by number; only ``classes``, by name, are made."""
 
-    def __init__(self, blob: Callable[[int], memoryview]) -> None:
+    def __init__(self, blob: Callable[[int], memoryview], classes: Mapping[str, type] = CLASSES) -> None:
         self.blob = blob
+        self.classes = classes
         self.kinds: dict[str, Callable[..., Any]] = {
             "array": self._array,
             "dtype": dtype_named,
             "enum": self._enum,
-            "made": lambda name, values: _CLASSES[name](*self._list(values)),
+            "made": lambda name, values: self.classes[name](*self._list(values)),
             "dict": lambda items: {self.decode(k): self.decode(v) for k, v in items},
             "list": self._list,
             "tuple": lambda items: tuple(self._list(items)),
@@ -111,7 +111,7 @@ class Decoder:
         return np.frombuffer(self.blob(number), np.dtype(dtype)).reshape(shape)
 
     def _enum(self, name: str, member: str) -> Any:
-        members: Any = _CLASSES[name]
+        members: Any = self.classes[name]
         return members[member]
 
     def _list(self, items: list[Any]) -> list[Any]:

@@ -7,7 +7,6 @@ that it changes back.
 from __future__ import annotations
 
 import os
-import pickle
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
@@ -20,7 +19,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from ipu_emu.compiler.traced_training import TRACE_FOLDER
+from ipu_emu.compiler.traced_training import TRACE_FOLDER, to_bytes
 from ipu_emu.engine import Engine, Replicas
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Phase
@@ -123,7 +122,7 @@ class Program:
         """Write what the compiler would get to files, and end the program: a command reads them."""
         for number, imported in enumerate(self.imported()):
             state = compile_state(imported, self.share)
-            (folder / f"{number:03}").write_bytes(pickle.dumps(state))
+            (folder / f"{number:03}").write_bytes(to_bytes(state))
         raise SystemExit(0)
 
     def _loaded_section(self, imported: ImportedSection, number: int) -> Loaded:

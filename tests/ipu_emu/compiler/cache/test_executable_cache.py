@@ -183,7 +183,7 @@ def test_random_changes_with_a_good_checksum_are_an_error_of_the_package(tmp_pat
         except EmulatorError:
             refused += 1
     assert refused > 250
-    nested = msgpack.packb({"key": "", "blobs": [], "executable": None}).replace(
+    nested = msgpack.packb({"key": "", "blobs": [], "value": None}).replace(
         b"\xc0", b"\x92\xa4list\x91" * 400 + b"\xc0"
     )
     body = len(nested).to_bytes(8, "little") + nested
