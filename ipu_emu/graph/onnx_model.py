@@ -34,6 +34,8 @@ __all__ = [
 Append = Callable[[Graph, Op], object]
 
 _PRODUCER = "ipu_emu"
+#: The first opset of ai.onnx in which a Constant may be of integers.
+_CONSTANT_OF_ANY_TYPE = 9
 #: The metadata property that names the program that a model came from, if that was another one.
 IMPORTED_FROM = "imported_from"
 
@@ -42,7 +44,7 @@ def to_model(graph: Graph, *, opset: int, external: Places = MappingProxyType({}
     """Serialise ``graph`` as a ModelProto of ai.onnx ``opset`` and ai.graphcore 1; ``external`` data stay outside."""
     outside = graph.with_role(Role.INPUT, Role.WEIGHT)
     proto = helper.make_graph(
-        [_node(op) for op in graph.ops],
+        _nodes(graph, opset),
         graph.name,
         [_value_info(tensor) for tensor in outside],
         [_value_info(graph.tensor(id)) for id in graph.outputs],
@@ -172,8 +174,25 @@ def _value_info(tensor: Tensor) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(tensor.id, tensor.dtype.onnx, tensor.shape)
 
 
-def _node(op: Op) -> onnx.NodeProto:
-    attributes = {name: _exported(name, value) for name, value in op.attributes.items()}
+def _nodes(graph: Graph, opset: int) -> list[onnx.NodeProto]:
+    return [node for op in graph.ops for node in (_typed_constant(op, opset) or [_node(op, opset)])]
+
+
+def _typed_constant(op: Op, opset: int) -> list[onnx.NodeProto] | None:
+    """A constant of integers or truths for an opset whose Constant is of a floating-point type: that and a Cast."""
+    value = op.attributes.get("value")
+    if op.type != "Constant" or opset >= _CONSTANT_OF_ANY_TYPE or not isinstance(value, np.ndarray):
+        return None
+    real = next((t for t in (np.float32, np.float64) if (value.astype(t).astype(value.dtype) == value).all()), None)
+    if value.dtype.kind not in "iub" or real is None:
+        return None
+    number, id = _number(value), f"{op.outputs[0]}/number"
+    plain = replace(op, outputs=(id,), attributes={**op.attributes, "value": value.astype(real)})
+    return [_node(plain, opset), _node(replace(op, type="Cast", inputs=(id,), attributes={"to": number}), opset)]
+
+
+def _node(op: Op, opset: int) -> onnx.NodeProto:
+    attributes = {name: _exported(name, value, opset) for name, value in op.attributes.items()}
     # ONNX cannot infer the type of an empty list. It is the default of every attribute but the axes of reductions:
     # without them all axes are reduced, with an empty list none is.
     kept = {name: value for name, value in attributes.items() if not (isinstance(value, list) and not value)}
@@ -184,16 +203,16 @@ def _node(op: Op) -> onnx.NodeProto:
     return node
 
 
-def _exported(name: str, value: Any) -> Any:
+def _exported(name: str, value: Any, opset: int) -> Any:
     """Return the ONNX form of an attribute."""
     if isinstance(value, np.ndarray):
         return proto_of("", value)
-    return _graph(name, value) if isinstance(value, Graph) else value
+    return _graph(name, value, opset) if isinstance(value, Graph) else value
 
 
-def _graph(name: str, body: Graph) -> onnx.GraphProto:
+def _graph(name: str, body: Graph, opset: int) -> onnx.GraphProto:
     return helper.make_graph(
-        [_node(op) for op in body.ops],
+        _nodes(body, opset),
         name,
         [_value_info(body.tensor(id)) for id in body.inputs],
         [_value_info(body.tensor(id)) for id in body.outputs],

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import numpy_helper
 
@@ -168,3 +169,22 @@ def packed(value: np.ndarray) -> onnx.TensorProto:
     halves = np.concatenate([value, np.zeros(value.size % 2, np.float16)])
     proto.int32_data.extend(halves.view(np.int32).tolist())
     return proto
+
+
+@pytest.mark.parametrize("opset", [6, 8, 9])
+def test_constants_of_integers_are_valid_in_every_opset(opset: int) -> None:
+    """Constant of opsets before 9 is of a floating-point type: onnxruntime refuses any other."""
+    builder = popart.Builder(opsets={"ai.onnx": opset})
+    x = builder.addInputTensor(popart.TensorInfo("FLOAT", [2, 3]))
+    shape = builder.aiOnnx.constant(np.array([3, 2]))
+    large = builder.aiOnnx.constant(np.array([2**40 + 1, -1]))
+    builder.addOutputTensor(builder.aiOnnx.reshape([x, shape]))
+    builder.addOutputTensor(large)
+    proto = builder.getModelProto()
+    model = onnx.load_model_from_string(proto)
+    onnx.checker.check_model(model, full_check=True)
+    data = np.arange(6, dtype=np.float32).reshape(2, 3)
+    y, number = onnxruntime.InferenceSession(proto).run(None, {x: data})
+    np.testing.assert_array_equal(y, data.reshape(3, 2))
+    assert number.tolist() == [2**40 + 1, -1]
+    assert popart.Builder(proto).getTensorShape(model.graph.output[0].name) == [3, 2]
