@@ -3,6 +3,7 @@
     backward    finalLossScale = lossScaling * lossScaleUpdateFactor
                 Accum___autoLossScaleStats = numbers of small and large elements of the tracked tensors
                 finalInverseLossScale_0 = scaledLearningRate0 / factor, where it is anchored
+                (with a period, only in the batches after which the factor changes; 0 in the others)
                 the statistics are summed over micro-batches and replicas, with the gradients
     update      gradients = UndoLossScale(gradients, factor);  ...;  factor = ChangeLossScale(factor, numbers)
 
@@ -102,6 +103,10 @@ class LossScaler:
 
         Each IPU counts those of its gradients in each stage. ``totals`` are the gradients that updates read.
         """
+        every = name
+        if self.period > 1:
+            self._state(graph, _SEEN, np.zeros((), np.float32))
+            every = graph.unused("lossScaleStatistics/every")
         by_place: dict[Place, list[str]] = {}
         for id, op in self._tracked(graph, totals):
             by_place.setdefault(op.place, []).append(id)
@@ -111,13 +116,17 @@ class LossScaler:
         last = min(by_place)
         for place in sorted(by_place, reverse=True):
             writer.place = place
-            own = name if len(by_place) == 1 else graph.unused(f"lossScaleStatistics/{place.stage}/{place.ipu}")
+            own = every if len(by_place) == 1 else graph.unused(f"lossScaleStatistics/{place.stage}/{place.ipu}")
             writer.append("CountLargeGradients", tuple(by_place[place]), (own,), {"edge": self.edge})
             sums.append(own)
         writer.place, total = last, sums[0]
         for index, own in enumerate(sums[1:], 2):
-            more = name if index == len(sums) else graph.unused("lossScaleStatistics/sum")
+            more = every if index == len(sums) else graph.unused("lossScaleStatistics/sum")
             total = writer.append("Add", (total, own), (more,))[0].id
+        if self.period > 1:  # 0 in batches whose numbers are not asked for
+            zero, due = graph.constant(0.0, graph.tensor(_SEEN)).id, graph.unused("lossScaleStatistics/due")
+            writer.append("Equal", (_SEEN, zero), (due,))
+            total = writer.append("Where", (due, total, zero), (name,))[0].id
         return total
 
     def _tracked(self, graph: Graph, totals: Collection[str]) -> Iterator[tuple[str, Op]]:
@@ -174,7 +183,6 @@ class LossScaler:
         if self.period == 1:
             writer.append("ChangeLossScale", inputs, outputs, attributes)
         else:
-            self._state(graph, _SEEN, np.zeros((), np.float32))
             writer.append(
                 "ChangeLossScaleAtTimes", (FACTOR, _SEEN, numbers), (*outputs, f"Updated{_SEEN}"), attributes
             )

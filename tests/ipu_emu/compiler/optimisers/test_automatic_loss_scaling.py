@@ -291,3 +291,18 @@ def _mean_loss(builder: popart.Builder, y: str, kind: str) -> str:
         "sum": lambda: onnx.sum([l1, graphcore.identityloss([y])]),
         "added": lambda: onnx.add([l1, graphcore.identityloss([y])]),
     }[kind]()
+
+
+@pytest.mark.parametrize("values", [{}, {"A": 2}, {"R": 2}])
+def test_numbers_are_counted_in_the_batches_that_change_the_factor(values: dict[str, int]) -> None:
+    model = Scaled()
+    A, R = values.get("A", 1), values.get("R", 1)
+    proto, _, *others = model.model
+    flow = popart.DataFlow(5, {STATISTICS: popart.AnchorReturnType("All")})
+    chosen = options(**values, automaticLossScalingSettings=settings(updatePeriod=2))
+    session = model.session(chosen, (proto, flow, *others))
+    anchors = session.initAnchorArrays()
+    session.run(popart.PyStepIO({model.x: np.ones((5, A, R, 4), np.float16)}, anchors))
+    last = anchors[STATISTICS].reshape(5, A, R, 2)[:, -1].sum(-1)
+    assert [bool(batch.all()) for batch in last] == [True, False, True, False, True]
+    assert not last[1::2].any()
