@@ -24,6 +24,11 @@ from ipu_emu.ops import TABLE, Adjoint, Value, node_of
 
 __all__ = ["differentiate"]
 
+#: Ops that are refused where a loss is made of their results: these are no numbers.
+_WITHOUT_GRADIENT = (
+    *("And", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXnor", "BitwiseXor", "Equal", "Greater", "Less"),
+    *("GreaterOrEqual", "LessOrEqual", "Not", "Or", "Xor"),
+)
 #: Ops that pass on a gradient of a wider type than their result; and ops that take one and compute with it.
 _PASS_ON, _TAKE = ("Add", "Identity", "Scale", "Sum"), ("IdentityLoss", "L1", "Nll", "ReduceMean", "ReduceSum")
 
@@ -40,7 +45,7 @@ def differentiate(graph: Graph, loss: str, seed: Tensor) -> None:
 
 class _Differentiation:
     def __init__(self, graph: Graph, loss: str, seed: Tensor) -> None:
-        self.graph = graph
+        self.graph, self.loss, self.producers = graph, loss, graph.producers()
         self.tensor_places = tensor_places(graph)
         self.guards = {id: op.guard for op in graph.ops for id in op.outputs}
         self.writer = OpWriter(graph, Phase.BACKWARD, self.tensor_places[loss])
@@ -50,9 +55,11 @@ class _Differentiation:
         self.parts: dict[str, list[Value]] = {loss: [start]}
         self.totals: dict[str, Value] = {}
         self.names: dict[str, str] = {}
+        self.writes: dict[str, Op] = {}
 
     def run(self) -> None:
         forward = list(self.graph.ops)
+        self.check_gradient_of(self.loss)
         for op in reversed(forward):
             if op.phase is Phase.FORWARD and any(output in self.parts for output in op.outputs):
                 self.step(op)
@@ -63,6 +70,8 @@ class _Differentiation:
     def step(self, op: Op) -> None:
         """Add the contributions of ``op`` to the gradients of its inputs."""
         rule = TABLE[op].grad
+        if op.type in _TAKE:
+            self.check_gradient_of(op.inputs[0])
         gradients = tuple(self.total(output) for output in op.outputs)
         self.writer.place, self.writer.guard = op.place, op.guard
         if rule is None:
@@ -79,7 +88,20 @@ class _Differentiation:
             if id and contribution is not None and self.graph.tensor(id).dtype.is_float:
                 if op.type not in _PASS_ON:
                     contribution = contribution.cast(self.graph.tensor(id).dtype)
+                self.note_write(op, contribution)
                 self.parts.setdefault(id, []).append(self.guarded(contribution, op.guard, id))
+
+    def note_write(self, op: Op, contribution: Value) -> None:
+        """Remember the op that writes the gradient of a slice into zeros, if its slices are said not to overlap."""
+        last = self.graph.ops[-1]
+        if op.type == "DynamicSlice" and op.attributes.get("noOverlap", 0) and contribution.tensor.id in last.outputs:
+            self.writes[contribution.tensor.id] = last
+
+    def check_gradient_of(self, id: str) -> None:
+        """Raise EmulatorError if ``id``, a loss or what a loss sums, is the result of a comparison or of logic."""
+        op = self.producers.get(id)
+        if op is not None and op.type in _WITHOUT_GRADIENT:
+            raise EmulatorError(f"PopART does not have a valid grad op corresponding to {op.type}Op")
 
     def guarded(self, value: Value, guard: str, id: str) -> Value:
         """The contribution of an op with ``guard`` to ``id``: 0 if the op did not run but ``id`` was computed."""
@@ -92,13 +114,28 @@ class _Differentiation:
         """The gradient of ``id``: the sum of its contributions, named when all of them are known."""
         if id not in self.totals and id in self.parts:
             self.writer.place, self.writer.guard = self.tensor_places[id], self.guards.get(id, "")
-            first, *others = self.parts[id]
-            if len({part.tensor.dtype for part in self.parts[id]}) > 1:
-                first, *others = (part.cast(self.graph.tensor(id).dtype) for part in self.parts[id])
+            first, *others = self.merged(self.parts[id])
+            if len({part.tensor.dtype for part in [first, *others]}) > 1:
+                first, *others = (part.cast(self.graph.tensor(id).dtype) for part in [first, *others])
             for other in others:
                 first = first + other
             self.totals[id] = self.named(first, GRADIENT + id)
         return self.totals.get(id)
+
+    def merged(self, parts: list[Value]) -> list[Value]:
+        """Contributions, of which those of slices that do not overlap are written into one tensor, the last one last.
+
+        x = [a, b, c];  g of x[0:2] = [p, q], g of x[1:3] = [r, s]   ->   [p, r, s], where a sum is [p, q + r, s]
+        """
+        written = [part for part in parts if part.tensor.id in self.writes]
+        if len(written) < 2:
+            return parts
+        whole = written[-1]  # that of the first slice: the parts are in the reverse order of the ops
+        for part in reversed(written[:-1]):
+            write = self.writes[part.tensor.id]
+            _, index, piece = (self.writer.value(self.graph.tensor(id)) for id in write.inputs)
+            whole = whole.op(write.type, index, piece, **write.attributes)
+        return [whole, *(part for part in parts if part.tensor.id not in self.writes)]
 
     def named(self, value: Value, name: str) -> Value:
         """Name ``value``, or a copy of it if it has a name already or is not a result of the backward pass."""

@@ -204,3 +204,24 @@ def test_labels_are_integers_of_32_bits() -> None:
     made = builder.aiGraphcore.nllloss([builder.addInputTensor("FLOAT", [2, 3]), builder.addInputTensor("INT8", [2])])
     with pytest.raises(popart.popart_exception, match="Expected the label tensor NllOp to be an integer data type"):
         infer(builder, popart.DataFlow(1, [made]), {})
+
+
+@pytest.mark.parametrize(("apart", "expected"), [(0, [10, 16, 6, 5]), (1, [10, 6, 6, 5])])
+def test_gradients_of_slices_that_do_not_overlap_are_written(apart: int, expected: list[float]) -> None:
+    """Where they overlap all the same, the last slice counts; what else reads the tensor is added."""
+    builder = popart.Builder()
+    w = builder.addInitializedInputTensor(np.ones(4, np.float32))
+    at = [builder.aiOnnx.constant(np.array([start], np.uint32)) for start in (0, 1)]
+    first, second = (builder.aiGraphcore.dynamicslice([w, start], [0], [2], apart) for start in at)
+    weights = builder.aiOnnx.constant(np.array([0, 0, 0, 5], np.float32))
+    parts = [
+        builder.aiGraphcore.scale([builder.aiOnnx.reducesum([first])], 10.0),
+        builder.aiGraphcore.scale([builder.aiOnnx.reducesum([second])], 6.0),
+        builder.aiOnnx.reducesum([builder.aiOnnx.mul([w, weights])]),
+    ]
+    loss = builder.aiGraphcore.identityloss([builder.aiOnnx.sum(parts)], popart.ReductionType.Sum)
+    gradient = popart.reservedGradientPrefix() + w
+    session = train(builder, popart.DataFlow(1, [gradient]), loss, popart.ConstSGD(0.1))
+    anchors = session.initAnchorArrays()
+    session.run(popart.PyStepIO({}, anchors))
+    assert anchors[gradient].tolist() == expected

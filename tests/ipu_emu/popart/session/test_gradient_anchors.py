@@ -61,3 +61,22 @@ def test_an_anchored_result_of_constants_is_not_folded(reads_input: bool) -> Non
     found = anchored(builder, more, [f"Gradient___{c}", square])
     assert found[square].tolist() == [4, 9]
     assert found[f"Gradient___{c}"].tolist() == ([6, 15] if reads_input else [4, 6])
+
+
+@pytest.mark.parametrize("name", ["equal", "greater", "less", "bitwiseand"])
+@pytest.mark.parametrize("summed", [False, True])
+def test_a_loss_made_of_a_comparison_is_refused(name: str, summed: bool) -> None:
+    """What a cast makes of the comparison is a constant of the training, and no fault."""
+    builder = popart.Builder()
+    kind = "INT32" if name == "bitwiseand" else "FLOAT"
+    x, y = (builder.addInputTensor(kind, [2] if summed else []) for _ in range(2))
+    opset = builder.aiGraphcore if name == "bitwiseand" else builder.aiOnnx
+    compared = getattr(opset, name)([x, y])
+    loss = builder.aiGraphcore.identityloss([compared], popart.ReductionType.Sum) if summed else compared
+    with pytest.raises(popart.popart_exception) as error:
+        train(builder, FLOW(1, [loss]), loss, popart.ConstSGD(0.1))
+    kinds = {"equal": "Equal", "greater": "Greater", "less": "Less", "bitwiseand": "BitwiseAnd"}
+    assert error.value.args[0] == f"PopART does not have a valid grad op corresponding to {kinds[name]}Op"
+    truths = builder.aiOnnx.cast([compared], "FLOAT")
+    loss = builder.aiGraphcore.identityloss([truths], popart.ReductionType.Sum)
+    train(builder, FLOW(1, [loss]), loss, popart.ConstSGD(0.1))
