@@ -74,7 +74,7 @@ def _check_sizes(node: Node, output: list[int]) -> None:
         channels = node.input(1 if len(node.inputs) > 1 else 0)
         shape = [node.input(0).shape[0], channels.shape[0 if len(node.inputs) > 1 else 1], *output]
         raise RefusedError(
-            f"Output '{''.join(node.op.outputs[:1])}' of node '{node.op.type}' has invalid shape, {shape}. "
+            f"Output '{''.join(node.op.outputs[:1])}' of node '{node.op.type}' has invalid shape, {listed(shape)}. "
             "Values must be non-negative in each shape dimension."
         )
     if min(output) <= 0:

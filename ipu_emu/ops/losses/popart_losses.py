@@ -17,7 +17,7 @@ from ipu_emu.ops.core.adjoint import Adjoint, Value
 from ipu_emu.ops.core.call_chain import call_chain
 from ipu_emu.ops.core.cost import per_element
 from ipu_emu.ops.core.kernel_helpers import scalar, view
-from ipu_emu.ops.core.node import Node, OutputTypes
+from ipu_emu.ops.core.node import Node, OutputTypes, listed
 from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
 from ipu_emu.ops.core.shape_rules import reduction_of, same, scalar_or_same
 
@@ -107,8 +107,8 @@ def _check_labels(node: Node, probabilities: Tensor, labels: Tensor) -> None:
         )
     if labels.shape != probabilities.shape[:-1]:
         raise EmulatorError(
-            f"The label tensor ({list(labels.shape)}) must have shape {list(probabilities.shape[:-1])} to match all "
-            f"but the final dimension of the probabilities tensor ({list(probabilities.shape)}) in Op "
+            f"The label tensor ({listed(labels.shape)}) must have shape {listed(probabilities.shape[:-1])} to match "
+            f"all but the final dimension of the probabilities tensor ({listed(probabilities.shape)}) in Op "
             f"{node.op.label}. "
         )
 

@@ -41,6 +41,11 @@ _SYNC_NAMES = {
     SyncPattern.SinglePipeline: "singlePipeline",
     SyncPattern.ReplicaAndLadder: "replicaAndLadder",
 }
+#: How PopART says where to look for free devices, and where they are listed here.
+_AVAILABILITY = (
+    "If you have enabled the Poplar SDK you can check device availability with the `gc-monitor` command-line utility."
+)
+_HERE = "Here `ipu-emu info` lists the IPUs and their users"
 _MODEL_OPTIONS = ("numIPUs", "tilesPerIPU", "compileIPUCode", "ipuVersion")
 _SIM_OPTIONS = ("numIPUs", "tilesPerIPU")
 _OFFLINE_OPTIONS = ("numIPUs", "tilesPerIPU", "ipuVersion", "syncPattern", "gatewayMode")
@@ -220,8 +225,8 @@ class DeviceManager:
         if found is None:
             raise EmulatorError(
                 f"Failed to acquire device with {numIpus} IPUs. Ensure that there are sufficient IPUs available. "
-                "You can check device availability with the `ipu-emu info` command-line utility.",
-                note=f"The emulated {self._system.name} has {self._system.ipus} IPUs",
+                f"{_AVAILABILITY}",
+                note=f"{_HERE}. The emulated {self._system.name} has {self._system.ipus} IPUs",
             )
         return found
 
@@ -258,8 +263,7 @@ class DeviceManager:
         found = self.tryAcquireDeviceById(id, pattern, connectionType)
         if found is None:
             raise EmulatorError(
-                f"Failed to acquire device with id '{id}'. Ensure it is available. You can check "
-                "device availability with the `ipu-emu info` command-line utility."
+                f"Failed to acquire device with id '{id}'. Ensure it is available. {_AVAILABILITY}", note=_HERE
             )
         return found
 

@@ -234,7 +234,7 @@ def test_a_negative_dimension_is_refused_at_once() -> None:
     with pytest.raises(popart.popart_exception) as error:
         builder.aiOnnx.conv([x, w])
     assert error.value.args[0] == (
-        "Output 'Conv:0' of node 'Conv' has invalid shape, [2, 5, -1, 6]. Values must be non-negative in each shape "
+        "Output 'Conv:0' of node 'Conv' has invalid shape, [2 5 -1 6]. Values must be non-negative in each shape "
         "dimension."
     )
 

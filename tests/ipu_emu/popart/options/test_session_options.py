@@ -283,13 +283,14 @@ class TestDevices:
             ),
             (
                 lambda m: m.acquireAvailableDevice(32),
-                "Failed to acquire device with 32 IPUs. Ensure that there are sufficient IPUs available. You can "
-                "check device availability with the `ipu-emu info` command-line utility.",
+                "Failed to acquire device with 32 IPUs. Ensure that there are sufficient IPUs available. If "
+                "you have enabled the Poplar SDK you can check device availability with the `gc-monitor` "
+                "command-line utility.",
             ),
             (
                 lambda m: m.acquireDeviceById(99),
-                "Failed to acquire device with id '99'. Ensure it is available. You can check device "
-                "availability with the `ipu-emu info` command-line utility.",
+                "Failed to acquire device with id '99'. Ensure it is available. If you have enabled the "
+                "Poplar SDK you can check device availability with the `gc-monitor` command-line utility.",
             ),
             (
                 lambda m: m.acquireAvailableDevice("2"),

@@ -199,7 +199,7 @@ def test_loss_and_label_errors() -> None:
     )
     assert refusal(nll("INT32", [3])) == (
         "The label tensor ([3]) must have shape [4] to match all but the final dimension of the probabilities tensor "
-        "([4, 3]) in Op Nll (Nll:0). "
+        "([4 3]) in Op Nll (Nll:0). "
     )
     scalar = refusal(lambda b: b.aiGraphcore.l1loss([b.addInputTensor("FLOAT", [])], 0.1))
     assert scalar == "L1Op not valid for rank-0 tensor (scalar)"
