@@ -62,6 +62,7 @@ class Job:
     release: str = RELEASES[-1]
     samples: float = 0.0
     epochs: float = 0.0
+    given: Network | None = None
 
     def __post_init__(self) -> None:
         faults = [fault for fault in self._faults() if fault]
@@ -109,7 +110,13 @@ class Job:
     @cached_property
     def network(self) -> Network:
         """The network, with the sizes that the job sets."""
-        return network(self.model, length=self.length, vocabulary=self.vocabulary, masked=self.masked, size=self.size)
+        sizes = {"length": self.length, "vocabulary": self.vocabulary, "masked": self.masked, "size": self.size}
+        if self.given is None:
+            return network(self.model, **sizes)
+        wrong = [f"--{name}" for name, value in sizes.items() if value is not None]
+        if wrong:
+            raise EmulatorError(f"{self.model} is a file with sizes of its own; leave out {' and '.join(wrong)}")
+        return self.given
 
     @property
     def itemsize(self) -> int:

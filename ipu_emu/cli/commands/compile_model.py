@@ -242,12 +242,10 @@ class CompileRequest:
         model.graph.ops = ops
 
     def predicted(self, system: System, profile: Profile | None = None, release: str = "") -> Prediction | None:
-        """What ipu-emu predict says of the same options; None for a file, and for replicas of other sizes.
+        """What ipu-emu predict says of the same options; None for replicas of sizes that it does not know.
 
         ``profile`` is the calibration, for ``release``; without it rates are nominal.
         """
-        if self.model not in CATALOGUE:
-            return None
         from ipu_emu.predict.prediction import predict
 
         try:
@@ -258,15 +256,17 @@ class CompileRequest:
 
     def _job(self, system: System, masked: int | None = None) -> Job:
         """The job as predictions describe it."""
+        network, dtype = (None, self.dtype) if self.model in CATALOGUE else self._file.network()
         job = Job(
-            self.model,
+            self.model if network is None else network.name,
             system,
+            given=network,
             replicas=self.replicas,
             ipus=self.ipus,
-            batch=self.batch,
+            batch=self.micro_batch,
             accumulation=self.accumulation,
             training=self.training,
-            dtype={"float32": "float"}.get(self.dtype, self.dtype),
+            dtype={"float32": "float"}.get(dtype, dtype),
             optimiser=self.optimiser,
             recompute=bool(self.recompute),
             schedule=self.schedule or ("sequential" if self.ipus > 1 else "grouped"),

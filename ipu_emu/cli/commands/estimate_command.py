@@ -21,7 +21,7 @@ __all__ = ["estimate"]
 _HELP = """Estimate on paper: nominal rates, every formula named, no calibration. Give a network, or the times that
 you know, or only the share of a step that is constant. Amdahl's and Gustafson's laws are always both shown.
 
-MODEL is the name of a network: ipu-emu predict --list lists them.
+MODEL is the name of a network, as ipu-emu predict --list lists them, or an ONNX file.
 
 \b
 Examples
@@ -170,11 +170,12 @@ def _layers(own: dict[str, Any], options: dict[str, Any]) -> Any:
     from ipu_emu.predict.paper import lines_of_layers
 
     system = options["system"]
-    if options["dtype"] not in ("float16", "float"):
+    dtype = options["dtype"] or "float16"
+    if dtype not in ("float16", "float"):
         raise EmulatorError(f"dtype '{options['dtype']}' is unknown; use float16, float")
     return lines_of_layers(
         own["layers_"],
-        DTYPES[options["dtype"]],
+        DTYPES[dtype],
         batch=options["batch"],
         optimiser=options["optimiser"],
         training=not options["inference"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from os.path import isfile
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,7 +15,14 @@ if TYPE_CHECKING:
     from ipu_emu.predict.calibration.profile import Profile
     from ipu_emu.predict.job import Job
 
-__all__ = ["calibration_option", "job_of", "job_options", "profile_named", "release_option", "shared_job_options"]
+__all__ = [
+    "calibration_option",
+    "job_of",
+    "job_options",
+    "profile_named",
+    "release_option",
+    "shared_job_options",
+]
 
 release_option = click.option(
     "--release", default="2.3", show_default=True, help="SDK of the calibration to use: 2.1, 2.3."
@@ -28,7 +36,7 @@ _OPTIONS = (
     click.option("--accumulation", type=int, default=1, show_default=True, help="Micro-batches per weight update."),
     click.option("--global-batch", type=float, help="Samples per weight update; sets --accumulation."),
     click.option("--inference", is_flag=True, help="The forward pass only."),
-    click.option("--dtype", default="float16", show_default=True, help="Type of weights: float16, float."),
+    click.option("--dtype", help="Type of weights: float16, float.  [default: float16, or that of a file]"),
     click.option("--optimiser", default="sgd", show_default=True, help="sgd, momentum, lars, adam, lamb."),
     click.option(
         "--recompute",
@@ -112,6 +120,7 @@ def job_of(model: str, **options: Any) -> tuple[Job, bool]:
     """The job that the options describe, and whether its states may move to Streaming Memory by themselves."""
     from gcl import ArgumentError
     from gcl.drawing.units import parse_bytes
+    from ipu_emu.cli.commands.onnx_argument import OnnxFile
     from ipu_emu.hardware import System
     from ipu_emu.predict.calibration.rows import layer_counts
     from ipu_emu.predict.job import Job, smallest_pod
@@ -131,9 +140,12 @@ def job_of(model: str, **options: Any) -> tuple[Job, bool]:
         host_rate = float(parse_bytes(rate.removesuffix("/s"), "--host-rate")) if rate else 0.0
     except ArgumentError as error:
         raise EmulatorError(str(error)) from None
+    network, dtype = OnnxFile.read(model, given["batch"]).network() if isfile(model) else (None, "float16")
+    given["dtype"] = given["dtype"] or dtype
     job = Job(
-        model,
+        model if network is None else network.name,
         where,
+        given=network,
         training=not inference,
         off_chip=tuple(each for each in off_chip if each != "none"),
         layers=layer_counts(layers) if layers else (),

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph.dtype import DType, dtype_numbered
-from ipu_emu.graph.onnx_files import load_model
+from ipu_emu.graph.onnx_files import load_light, load_model
+from ipu_emu.graph.tensor import Role
+
+if TYPE_CHECKING:
+    from ipu_emu.predict.networks import Network
 
 __all__ = ["OnnxFile"]
 
@@ -47,6 +52,16 @@ class OnnxFile:
                 f"{', '.join(self.outputs)}), or --inference"
             )
         return given
+
+    def network(self) -> tuple[Network, str]:
+        """The network as predictions describe it, and the type of its weights by PopART's name."""
+        from ipu_emu.compiler.rewriting.read_model import read_model
+        from ipu_emu.predict.networks.graph_network import graph_network
+
+        proto, large = load_light(self.path)
+        graph = read_model(proto, shapes=self.shapes, large=large)
+        is_half = any(t.dtype.itemsize == 2 and t.dtype.is_float for t in graph.with_role(Role.WEIGHT))
+        return graph_network(graph, Path(self.path).name, self.batch), "float16" if is_half else "float"
 
 
 def _outputs(path: str, graph: Any) -> list[str]:

@@ -20,7 +20,7 @@ __all__ = ["predict"]
 _HELP = """Predict the time of a training step on a Pod, its memory, and what limits it. Nothing is compiled; a
 calibration on published results says which share of the nominal rates real systems reach.
 
-MODEL is the name of a network: ipu-emu predict --list lists them.
+MODEL is the name of a network, as ipu-emu predict --list lists them, or an ONNX file.
 
 \b
 Examples
