@@ -202,7 +202,7 @@ def _unfold(state: CompileState) -> CompileState:
 
 
 def _expand(state: CompileState) -> CompileState:
-    return replace(state, graph=expanded(state.graph))
+    return replace(state, graph=expanded(state.graph, differentiated=_trains(state.options)))
 
 
 def _dropout(state: CompileState) -> CompileState:

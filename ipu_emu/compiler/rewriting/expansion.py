@@ -14,6 +14,7 @@ from typing import Any
 
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Op, Role, Tensor
+from ipu_emu.ops.control.iteration_bounds import with_bound
 from ipu_emu.ops.core.node import input_node
 from ipu_emu.ops.table import TABLE
 
@@ -23,8 +24,11 @@ __all__ = ["expanded"]
 _UNREPEATED = ("Dropout", "ShapedDropout", "ReplicatedAllReduce", "ReplicatedReduceScatter")
 
 
-def expanded(model: Graph, kept: frozenset[str] = frozenset()) -> Graph:
-    """A copy of ``model`` that is ready to be differentiated and lowered; ops of ``kept`` types stay as they are."""
+def expanded(model: Graph, kept: frozenset[str] = frozenset(), *, differentiated: bool = False) -> Graph:
+    """A copy of ``model`` that is ready to be differentiated and lowered; ops of ``kept`` types stay as they are.
+
+    Loops of a bounded number of iterations are unrolled in models that are ``differentiated``.
+    """
     graph = model.copy()
     graph.ops = []
     for op in model.ops:
@@ -32,7 +36,7 @@ def expanded(model: Graph, kept: frozenset[str] = frozenset()) -> Graph:
             graph.ops.append(op)
             continue
         try:
-            _expand(graph, op)
+            _expand(graph, op, differentiated)
         except EmulatorError:
             raise
         except (ArithmeticError, LookupError, TypeError, ValueError) as error:  # an operand or attribute does not fit
@@ -40,9 +44,11 @@ def expanded(model: Graph, kept: frozenset[str] = frozenset()) -> Graph:
     return graph
 
 
-def _expand(graph: Graph, op: Op) -> None:
+def _expand(graph: Graph, op: Op, differentiated: bool) -> None:
     if _is_known(graph, op):
         return
+    if differentiated:
+        op = with_bound(graph, op)
     complete = _with_all_outputs(graph, _with_attributes(graph, op))
     expand = TABLE[op].expand
     others = expand(graph, complete) if expand else None
@@ -51,7 +57,7 @@ def _expand(graph: Graph, op: Op) -> None:
         return
     for other in others:
         _declare(graph, other)
-        _expand(graph, replace(other, place=op.place))
+        _expand(graph, replace(other, place=op.place), differentiated)
 
 
 def _with_bodies(op: Op) -> dict[str, Any]:

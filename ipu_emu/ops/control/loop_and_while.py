@@ -1,6 +1,7 @@
 """Loop and While: a loop unrolled into ops, or kept as one op that runs its body.
 
-    Loop    unrolled: the body once for each iteration, if their number is constant and not too large
+    Loop    unrolled: the body once for each iteration, if their number is constant and not too large; to be
+            differentiated also if it is computed but bounded
     While   any other Loop: one op that runs its body until the count or the condition ends it
 
 In an unrolled loop that may stop early, each iteration has a guard, and a choice that keeps the state once the loop
@@ -16,6 +17,7 @@ import numpy as np
 
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Op, Role
+from ipu_emu.graph.dtype import INT32
 from ipu_emu.ops.control.inlining import (
     MAX_INLINED_OPS,
     Inliner,
@@ -25,6 +27,7 @@ from ipu_emu.ops.control.inlining import (
     inlined_op,
     stacked,
 )
+from ipu_emu.ops.control.iteration_bounds import MOST_ITERATIONS
 from ipu_emu.ops.core.adjoint import Adjoint, Value
 from ipu_emu.ops.core.cost import copy_cost
 from ipu_emu.ops.core.node import Node, OutputTypes, input_node
@@ -79,9 +82,10 @@ def _loop(graph: Graph, op: Op) -> list[Op]:
         raise node.fail("the loop never ends: it has no number of iterations, and its condition stays true")
     if ends and len(body.outputs) > len(op.inputs) - 1:
         raise node.fail("a loop that may stop early cannot collect the results of its iterations")
-    if count is None or count * len(body.ops) > MAX_INLINED_OPS:
+    most = op.attributes.get(MOST_ITERATIONS) if count is None else count
+    if most is None or most * len(body.ops) > MAX_INLINED_OPS:
         return [_while(op, body)]
-    return _unrolled(graph, op, count, ends)
+    return _unrolled(graph, op, most, ends=ends or count is None, computed=op.inputs[0] if count is None else "")
 
 
 def _may_stop(node: Node, body: Graph) -> bool:
@@ -98,13 +102,18 @@ def _keeps_going(body: Graph) -> bool:
     return id == body.inputs[1] or (id in body.data and bool(body.data[id].all()))
 
 
-def _unrolled(graph: Graph, op: Op, count: int, ends: bool) -> list[Op]:
+def _unrolled(graph: Graph, op: Op, count: int, *, ends: bool, computed: str = "") -> list[Op]:
+    """The body ``count`` times; it stops where the condition or the ``computed`` number of iterations says so."""
     inliner, body, carried = Inliner(Rewrite(graph, op)), op.attributes["body"], len(op.inputs) - 2
     rewrite, states, scanned = inliner.rewrite, list(op.inputs[2:]), []
     always_true = rewrite.constant(np.array(True))
     condition = rewrite.op("ReshapeTo", op.inputs[1], shape=[]) if op.inputs[1] else always_true
     number = body.tensor(body.inputs[0]).dtype.numpy
+    trips = rewrite.op("ReshapeTo", rewrite.op("Cast", computed, to=INT32.onnx), shape=[]) if computed else ""
     for i in range(count):
+        if trips:
+            more = rewrite.op("Greater", trips, rewrite.constant(np.array(i, np.int32)))
+            condition = rewrite.op("And", condition, more)
         guard = inliner.guard(condition) if ends else ""
         made = inliner.inline(body, [rewrite.constant(np.array(i, number)), condition, *states], guard)
         new = made[1 : 1 + carried]
@@ -144,8 +153,9 @@ def check_gradients(graph: Graph) -> None:
     for op in graph.ops:
         if op.type == _GRADIENT:
             raise EmulatorError(
-                f"'{op.inputs[0]}' has no gradient: it goes into a loop whose number of iterations is computed or "
-                "very large; give it a smaller constant number (its condition may end the loop earlier)"
+                f"'{op.inputs[0]}' has no gradient: it goes into a loop whose number of iterations is computed without "
+                "a bound, or is very large; give it a smaller constant number, or a bound such as Min(n, 8) (its "
+                "condition may end the loop earlier)"
             )
 
 

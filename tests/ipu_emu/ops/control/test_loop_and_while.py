@@ -223,3 +223,36 @@ def test_scan_of_opset_8_treats_each_sample_apart(back: int) -> None:
     sums = given["start"][:, None] + np.cumsum(rows, 1)
     np.testing.assert_allclose(found["last"], sums[:, -1], rtol=1e-5)
     np.testing.assert_allclose(found["rows"], sums * rows, rtol=1e-5)
+
+
+@pytest.mark.parametrize("bounded", ["min", "mod", "clip", "bool"])
+@pytest.mark.parametrize("ends", [False, True])
+def test_a_loop_of_a_bounded_number_has_gradients(bounded: str, ends: bool) -> None:
+    """w to the power of 1 + trips; where the condition ends it, the state is at most 30."""
+    builder = popart.Builder(opsets={"ai.onnx": 11})
+    trips = builder.addInputTensor("BOOL" if bounded == "bool" else "INT32", [])
+    four = builder.aiOnnx.constant(np.array(4, np.int32))
+    limits = {
+        "min": lambda: builder.aiOnnx.min([trips, four]),
+        "mod": lambda: builder.aiOnnx.mod([trips, builder.aiOnnx.constant(np.array(5, np.int32))]),
+        "clip": lambda: builder.aiOnnx.clip([trips, "", four]),
+        "bool": lambda: builder.aiOnnx.cast([trips], "INT32"),
+    }
+    w = builder.addInitializedInputTensor(np.array([2, 3, 1], np.float32))
+    limit = builder.aiOnnx.constant(np.array(30, np.float32))
+
+    def body(c: popart.Builder, i: str, going: str, state: str) -> list[str]:
+        new = c.aiOnnx.mul([state, w])
+        return [c.aiOnnx.less([c.aiOnnx.reducemax([new], None, 0), limit]) if ends else going, new]
+
+    (y,) = builder.aiOnnx.loop([limits[bounded](), "", w], 1, body_with(builder, [COUNT, FLAG, VECTOR], body))
+    loss = builder.aiGraphcore.identityloss([y], popart.ReductionType.Sum)
+    gradient = popart.reservedGradientPrefix() + w
+    session = train(builder, popart.DataFlow(1, [y, gradient]), loss, popart.ConstSGD(1e-9))
+    for number in (0, 1) if bounded == "bool" else (0, 1, 3, 4):
+        anchors = session.initAnchorArrays()
+        kind = np.bool_ if bounded == "bool" else np.int32
+        session.run(popart.PyStepIO({trips: np.array(number, kind)}, anchors))
+        power = min(number, 3 if ends else 4) + 1
+        np.testing.assert_allclose(anchors[y], np.array([2.0, 3, 1]) ** power, rtol=1e-6)
+        np.testing.assert_allclose(anchors[gradient], power * np.array([2.0, 3, 1]) ** (power - 1), rtol=1e-6)
