@@ -1,7 +1,7 @@
 """Iteration bounds: the most iterations of a loop whose number is computed, so that it can be unrolled for gradients.
 
-    M = Min(n, 8)        at most 8          M = Mod(n, 5)       at most 4
-    M = Clip(n, max=6)   at most 6          M = Cast(UINT8 n)   at most 255
+M = Min(n, 8)        at most 8          M = Mod(n, 5)       at most 4
+M = Clip(n, max=6)   at most 6          M = Cast(UINT8 n)   at most 255
 """
 
 from __future__ import annotations

@@ -153,9 +153,9 @@ def check_gradients(graph: Graph) -> None:
     for op in graph.ops:
         if op.type == _GRADIENT:
             raise EmulatorError(
-                f"'{op.inputs[0]}' has no gradient: it goes into a loop whose number of iterations is computed without "
-                "a bound, or is very large; give it a smaller constant number, or a bound such as Min(n, 8) (its "
-                "condition may end the loop earlier)"
+                f"'{op.inputs[0]}' has no gradient: it goes into a loop whose number of iterations is computed "
+                "without a bound, or is very large; give it a smaller constant number, or a bound such as Min(n, 8) "
+                "(its condition may end the loop earlier)"
             )
 
 

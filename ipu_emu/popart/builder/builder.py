@@ -218,9 +218,9 @@ class Builder:
         )
 
     def addOutputTensor(self, id: str) -> None:
-        """Make a tensor an output of the model."""
+        """Make a tensor an output of the model; of a subgraph it may be more than one."""
         self._graph.tensor(id)
-        if id not in self._graph.outputs:
+        if id not in self._graph.outputs or self._graph.parent is not None:
             self._graph.outputs.append(id)
 
     # Ops

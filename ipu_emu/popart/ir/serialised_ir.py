@@ -18,6 +18,7 @@ from ipu_emu.compiler.rewriting.expansion import expanded
 from ipu_emu.compiler.rewriting.pruning import prune
 from ipu_emu.compiler.rewriting.reserved_prefixes import GRADIENT
 from ipu_emu.graph import Graph, Op, Phase, Role, original_of
+from ipu_emu.popart.ir.called_graphs import CONTROL, Bodies, called_graphs
 from ipu_emu.popart.ir.elementary_ops import elementary
 from ipu_emu.popart.ir.inplace import work_in_place
 from ipu_emu.popart.ir.ir_graph import IrGraph, IrOp
@@ -34,7 +35,6 @@ _UNNAMED = ("", "ipu_emu", "BuilderGraph_")
 _OWN = (IPU_NUMBER, PIPELINE_STAGE, EXECUTION_PHASE, RECOMPUTE)
 _AGAIN = 2
 _SERIAL = "__serialize_matmul"
-_CONTROL = frozenset({"Call", "If", "Loop", "Scan"})
 _IDENTITIES = frozenset({"Identity"})
 _SOFTMAX_GRADIENT, _FUSED_LOSS = "SoftmaxGradDirect", "NlllWithSoftmaxGradDirect"
 
@@ -58,14 +58,13 @@ class IrView:
 def serialised(state: CompileState, view: IrView, model: Graph) -> str:
     """Return the IR of a step as JSON: ``{graph: [op, ...]}`` in the order of the schedule; all values are texts.
 
-    ``model`` is the graph that ``state`` came from. In inference its calls, branches and loops stay ops with graphs
-    of their own; the gradients of a training step are those of the ops inside.
+    ``model`` is the graph that ``state`` came from; its calls, branches and loops are ops with graphs of their own.
     """
     state = replace(state, options=replace(state.options, fuse_elementwise=False))
-    if state.options.training is None and any(op.type in _CONTROL for op in model.ops):
+    if state.options.training is None and any(op.type in CONTROL for op in model.ops):
         state = _with_control_flow(state, model)
     final = run_passes(state, stop_after=_LAST_PASS)
-    graphs = _Conversion(final, view).graphs()
+    graphs = _Conversion(final, view, model).graphs()
     return json.dumps({name: [_described(graph, op, view) for op in ops] for name, (graph, ops) in graphs.items()})
 
 
@@ -74,14 +73,14 @@ def _with_control_flow(state: CompileState, model: Graph) -> CompileState:
     first = start(model, state.options)
     if pass_named("assign-ipus").applies(state.options):
         first = pass_named("assign-ipus").run(replace(first, graph=model.copy()))
-    graph = expanded(first.graph, _CONTROL)
+    graph = expanded(first.graph, CONTROL)
     prune(graph, [anchor.tensor for anchor in state.anchors])
     return replace(state, graph=graph)
 
 
 class _Conversion:
-    def __init__(self, state: CompileState, view: IrView) -> None:
-        self.state, self.view, self.source = state, view, state.graph
+    def __init__(self, state: CompileState, view: IrView, model: Graph) -> None:
+        self.state, self.view, self.source, self.model = state, view, state.graph, model
         self.graph = IrGraph(state.graph, [anchor.tensor for anchor in state.anchors])
 
     def graphs(self) -> dict[str, tuple[IrGraph, Sequence[IrOp]]]:
@@ -92,6 +91,7 @@ class _Conversion:
             divided = op.type.startswith("MatMul") and op.phase is Phase.BACKWARD and serial.get(of)
             self.add(replace(op, attributes={**op.attributes, _SERIAL: serial[of]}) if divided else op)
         self.mark_recomputed()
+        called = called_graphs(graph, self.model) if self.state.options.training is not None else {}
         self.drop_identities()
         self.fuse_losses()
         self.name_copies()
@@ -103,7 +103,7 @@ class _Conversion:
         self.place_copies()
         if view.in_place:
             work_in_place(graph)
-        bodies = self.bodies()
+        bodies = called | self.bodies()
         calls = {} if view.outline_threshold is None else outlined(graph, view.outline_threshold)
         main = _MAIN if view.name in _UNNAMED or "BuilderGraph_" in view.name else view.name
         return {main: (graph, graph.ops)} | bodies | {name: (graph, ops) for name, ops in calls.items()}
@@ -218,9 +218,9 @@ class _Conversion:
             op.inputs = [names.get(id, id) for id in op.inputs]
         graph.ops[first:first] = ops
 
-    def bodies(self) -> dict[str, tuple[IrGraph, Sequence[IrOp]]]:
+    def bodies(self) -> Bodies:
         """The graphs of loops and branches, each by the name that its op refers to."""
-        made: dict[str, tuple[IrGraph, Sequence[IrOp]]] = {}
+        made: Bodies = {}
         for op in self.graph.ops:
             for key, body in list(op.attributes.items()):
                 if isinstance(body, Graph):

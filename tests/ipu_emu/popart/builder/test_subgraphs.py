@@ -150,3 +150,15 @@ def test_ops_of_a_called_subgraph_are_on_the_ipu_of_the_call(ipu: int | None, te
             popart.InferenceSession(*given, userOptions=opts)
     else:
         popart.InferenceSession(*given, userOptions=opts)
+
+
+def test_a_tensor_may_be_two_outputs_of_a_subgraph() -> None:
+    builder = popart.Builder()
+    x = builder.addInputTensor("FLOAT", [2])
+    body = builder.createSubgraphBuilder()
+    y = body.aiOnnx.neg([body.addUntypedInputTensor()])
+    body.addOutputTensor(y)
+    body.addOutputTensor(y)
+    made = builder.aiGraphcore.call([x], 2, body)
+    found = infer(builder, popart.DataFlow(1, made), {x: np.ones(2, np.float32)})
+    assert [found[id].tolist() for id in made] == [[-1, -1], [-1, -1]]

@@ -215,3 +215,52 @@ def test_calls_and_loops_of_inference_are_ops_with_graphs() -> None:
     ir = ir_of(build, inference=True)
     assert types(ir["maingraph"]) == ["Call", "ReluInplace"]
     assert types(ir[ir["maingraph"][0]["attributes"]["callee"]]) == ["Neg"]
+
+
+def test_calls_of_a_training_step_are_ops_with_graphs() -> None:
+    """Two calls of one subgraph, and a gradient of each."""
+
+    def build(b: popart.Builder) -> str:
+        w = b.addInitializedInputTensor(np.array([2, 3], np.float32), "w")
+        body = b.createSubgraphBuilder()
+        body.addOutputTensor(body.aiOnnx.exp([body.addInputTensor("FLOAT", [2])]))
+        (y,) = b.aiGraphcore.call(b.aiGraphcore.call([w], 1, body), 1, body)
+        return str(b.aiGraphcore.l1loss([y], 0.1))
+
+    ir = ir_of(build)
+    assert types(ir["maingraph"]) == ["Call", "Call", "L1", "L1Grad", "CallGrad", "CallGrad", "SGD0VarUpdate"]
+    first, second, *_ = ir["maingraph"]
+    assert first["attributes"]["callee"] == second["attributes"]["callee"]
+    assert types(ir[first["attributes"]["callee"]]) == ["Exp"]
+    assert types(ir[ir["maingraph"][4]["attributes"]["callee"]]) == ["Mul"]
+
+
+def test_loops_and_branches_of_a_training_step_are_ops_with_graphs() -> None:
+    def looped(b: popart.Builder) -> str:
+        w = b.addInitializedInputTensor(np.array([2, 3], np.float32), "w")
+        count = b.aiOnnx.constant(np.array(3, np.int32))
+        body = b.createSubgraphBuilder()
+        body.addInputTensor("INT32", [])
+        going = body.addInputTensor("BOOL", [])
+        state = body.addInputTensor("FLOAT", [2])
+        body.addOutputTensor(going)
+        body.addOutputTensor(body.aiOnnx.sigmoid([state]))
+        return str(b.aiGraphcore.l1loss(b.aiOnnx.loop([count, "", w], 1, body), 0.1))
+
+    def branched(b: popart.Builder) -> str:
+        w = b.addInitializedInputTensor(np.array([2, 3], np.float32), "w")
+        sides = b.createSubgraphBuilder(), b.createSubgraphBuilder()
+        sides[0].addOutputTensor(sides[0].aiOnnx.neg([w]))
+        sides[1].addOutputTensor(sides[1].aiOnnx.exp([w]))
+        chosen = b.aiOnnx.logical_if([b.addInputTensor("BOOL", [])], 1, *sides)
+        return str(b.aiGraphcore.l1loss(chosen, 0.1))
+
+    for build, type, bodies in (
+        (looped, "Loop", {"body": ["Sigmoid"]}),
+        (branched, "If", {"else_branch": ["Neg"], "then_branch": ["Exp"]}),
+    ):
+        ir = ir_of(build)
+        (op,) = [op for op in ir["maingraph"] if op["type"] == type]
+        for key, wanted in bodies.items():
+            assert types(ir[op["attributes"][key]])[: len(wanted)] == wanted
+        assert f"{type}Grad" in types(ir["maingraph"])

@@ -1,0 +1,128 @@
+"""Called graphs: the calls, branches and loops of a training step, and their gradients, as ops with graphs.
+
+The compiler copies the bodies into the graph of a step, each op of the k-th copy under ``<output>/body/<k>/``. Here
+what was copied becomes one op again, and its gradient another:
+
+    Exp(x) -> Call:0/body/0/Exp:0 -> Call:0   ...   Mul -> Gradient___x
+    Call(x) -> Call:0                         ...   CallGrad -> Gradient___x
+
+Of a loop the first copy is shown.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ipu_emu.compiler.rewriting.reserved_prefixes import GRADIENT
+from ipu_emu.graph import Graph, Op, Phase
+from ipu_emu.popart.ir.ir_graph import IrGraph, IrOp
+
+__all__ = ["CONTROL", "Bodies", "called_graphs"]
+
+CONTROL = frozenset({"Call", "If", "Loop", "Scan"})
+#: The number of the copy that is shown, where it is not the first.
+_COPIES = {"else_branch": 1}
+#: The graph of each call, branch and loop, by name.
+Bodies = dict[str, tuple[IrGraph, Sequence[IrOp]]]
+
+
+def called_graphs(graph: IrGraph, model: Graph) -> Bodies:
+    """Put the calls, branches and loops of ``model`` in place of the ops that were copied from their bodies."""
+    made: Bodies = {}
+    for op in model.ops:
+        if op.type in CONTROL:
+            graph.tensors = {id: model.tensors[id] for id in op.inputs if id in model.tensors} | graph.tensors
+            inside = _inside(op)
+            copied = [one for one in graph.ops if one.phase is Phase.FORWARD and any(map(inside, one.outputs))]
+            if copied:
+                _replace(graph, op, copied, made)
+    return made
+
+
+def _inside(op: Op) -> Callable[[str], bool]:
+    """Whether a tensor was made in place of ``op``: by a copied body, by an op around it, or as a result."""
+    made = re.compile(rf"{re.escape(op.outputs[0])}/(body/\d+/.*|\d+/\w+(/\d+)?)")
+    return lambda id: id in op.outputs or made.fullmatch(id) is not None
+
+
+def _replace(graph: IrGraph, op: Op, copied: Sequence[IrOp], made: Bodies) -> None:
+    bodies = [name for name, value in op.attributes.items() if isinstance(value, Graph)]
+    inside = _inside(op)
+    touched = [
+        index
+        for index, one in enumerate(graph.ops)
+        if one.phase is Phase.BACKWARD and any(_is_gradient_of(id, inside) for id in (*one.inputs, *one.outputs))
+    ]
+    gradient = graph.ops[touched[0] : touched[-1] + 1] if touched else []
+    if gradient:
+        names = {name: _body(graph, op, gradient, name, made) for name in bodies}
+        _put(graph, gradient, f"{op.type}Grad", op.name, names)
+    given = {key: value for key, value in op.attributes.items() if key not in bodies and not key.startswith("__")}
+    names = {name: _body(graph, op, copied, name, made) for name in bodies}
+    call = _put(graph, copied, op.type, op.name, given | names)
+    call.inputs, call.outputs = list(op.inputs), list(op.outputs)
+
+
+def _is_gradient_of(id: str, inside: Callable[[str], bool]) -> bool:
+    """Whether ``id`` is the gradient of a tensor of a body: those of its results belong to the ops around it."""
+    return id.startswith(GRADIENT) and "/body/" in id and inside(id.removeprefix(GRADIENT))
+
+
+def _put(graph: IrGraph, ops: Sequence[IrOp], type: str, name: str, attributes: Mapping[str, Any]) -> IrOp:
+    """One op instead of ``ops``, in the place of the last, that reads and makes what they do for others."""
+    inside, results = {id(op) for op in ops}, {one for op in ops for one in op.outputs}
+    rest = [op for op in graph.ops if id(op) not in inside]
+    wanted = {one for op in rest for one in op.inputs} | graph.anchors
+    read = dict.fromkeys(one for op in ops for one in op.inputs if one and one not in results)
+    call = replace(ops[0].like(type, list(read), [one for one in results if one in wanted]), name=name)
+    call.attributes = dict(attributes)
+    call.outputs.sort()
+    last = max(index for index, op in enumerate(graph.ops) if id(op) in inside)
+    graph.ops[last] = call
+    graph.ops = [op for op in graph.ops if id(op) not in inside]
+    return call
+
+
+def _body(graph: IrGraph, op: Op, ops: Sequence[IrOp], name: str, made: Bodies) -> str:
+    """The name of the graph with the ops of one copy, by the names that the user gave to the tensors."""
+    prefix = f"{op.outputs[0]}/body/{_COPIES.get(name, 0)}/"
+    body = op.attributes[name]
+    own = {outer: inner for outer, inner in zip(op.inputs, body.inputs, strict=False) if op.type == "Call"}
+    chosen = [one for one in ops if op.type == "Call" or _touches(one, prefix)]
+    names = {
+        id: own.get(id) or id.replace(prefix, "", 1) for one in chosen for id in (*one.inputs, *one.outputs) if id
+    }
+    shown = IrGraph(body, [])
+    shown.tensors = graph.tensors | {new: replace(graph.tensors[old], id=new) for old, new in names.items()}
+    shown.ops = [
+        replace(
+            one,
+            inputs=[names.get(id, id) for id in one.inputs],
+            outputs=[names.get(id, id) for id in one.outputs],
+            context="Subgraph",
+        )
+        for one in chosen
+    ]
+    shown.without(
+        {one.outputs[0]: one.inputs[0] for one in shown.ops if one.type == "Identity" and one.source is not None}
+    )
+    title = f"{op.type}{'Grad' if ops[0].phase is Phase.BACKWARD else ''}_{name}"
+    same = (
+        id for id, (_, kept) in made.items() if id.startswith(f"{title}(") and _listing(kept) == _listing(shown.ops)
+    )
+    found = next(same, None)
+    if found is None:
+        found = f"{title}({len(made)})"
+        made[found] = (shown, shown.ops)
+    return found
+
+
+def _touches(op: IrOp, prefix: str) -> bool:
+    return any(id.removeprefix(GRADIENT).startswith(prefix) for id in (*op.inputs, *op.outputs))
+
+
+def _listing(ops: Sequence[IrOp]) -> list[tuple[str, list[str]]]:
+    return [(op.type, op.outputs) for op in ops]
