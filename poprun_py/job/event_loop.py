@@ -23,6 +23,7 @@ from poprun_py.job.stdin import StdinReader
 from poprun_py.linux import processes
 from poprun_py.linux.event_sources import SignalPipe, Timers
 from poprun_py.linux.job_record import JobRecord
+from poprun_py.linux.loopback_only import ignore_other_hosts
 from poprun_py.linux.mpi_files import MpiFiles
 from poprun_py.linux.pipes import OutputPipe
 from poprun_py.numa.topology import format_cpu_list
@@ -106,6 +107,7 @@ class EventLoop:
         self._mpirun = 0
         self._mpirun_status: int | None = None
         self._mpirun_text: deque[bytes] = deque(maxlen=64)
+        self._has_closed_ports = False
         self._has_reported_wait = False
         self._has_listed = False  # the MPI's files, before its processes end
 
@@ -171,6 +173,7 @@ class EventLoop:
         if hello.rank in self._connections:
             return False
         self._startup.on_hello(hello)
+        self._close_ports()
         if not self._job.expects(hello.rank):
             return False
         self._connections.connect(hello.rank, channel)
@@ -179,6 +182,13 @@ class EventLoop:
         if hello.rank == 0:
             self._watch_stdin()
         return True
+
+    def _close_ports(self) -> None:
+        """Close mpirun's ports to other hosts where they have no part in the job; they are open by now."""
+        if self._plan.closes_ports and not self._has_closed_ports:
+            self._has_closed_ports = True
+            for port in ignore_other_hosts(self._mpirun):
+                self._log.debug(f"Port {port} of {self._starter} is closed to other hosts")
 
     def _on_message(self, rank: int, message: messages.Message) -> None:
         match message:

@@ -80,6 +80,7 @@ class LaunchPlan:
     remote_hosts: tuple[str, ...] = ()
     network: str = ""  # subnet for the traffic between hosts
     notes: tuple[str, ...] = ()
+    closes_ports: bool = False  # no other host has anything to say to the command
 
     @property
     def hosts(self) -> tuple[str, ...]:
@@ -123,6 +124,8 @@ def plan(
         as_root=options.allow_run_as_root,
         forwarded=SUPERVISOR_VARIABLES,
     )
+    remote = tuple(host for host in cluster.hosts if not cluster.is_here(host))
+    elsewhere = remote or starter == SLURM or any("host" in word for word in (*request.extra, *request.local))
     return LaunchPlan(
         program=options.program,
         executable=executable,
@@ -134,9 +137,10 @@ def plan(
         instances_per_host=per_host,
         placement=strategy,
         threads=threads,
-        remote_hosts=tuple(host for host in cluster.hosts if not cluster.is_here(host)),
+        remote_hosts=remote,
         network=cluster.network,
         notes=arguments.notes,
+        closes_ports=not elsewhere,
     )
 
 

@@ -54,6 +54,49 @@ def test_every_instance_says_hello_from_its_host(four, run, mpi, count, tmp_path
     assert not job.left(within=60)
 
 
+#: Says at which ports anything of its host listens once MPI runs, and waits for a line.
+LISTENING = """
+import sys
+from mpi4py import MPI
+from tests.hostile.jobs.strangers import listening
+MPI.COMM_WORLD.Barrier()
+if MPI.COMM_WORLD.rank == 0:
+    print("ports", *{port for _, port in listening()}, flush=True)
+    sys.stdin.readline()
+MPI.COMM_WORLD.Barrier()
+"""
+
+#: Says which of the ports of an address answer.
+PROBE = """
+import socket, sys
+for port in map(int, sys.argv[2:]):
+    with socket.socket() as probe:
+        probe.settimeout(1)
+        print(port) if probe.connect_ex((sys.argv[1], port)) == 0 else None
+"""
+
+
+@needs_hosts
+def test_no_port_of_a_job_on_one_host_answers_another_host(four, mpi):
+    argv = ["--mpi", mpi, "--num-instances", "2", sys.executable, "-c", LISTENING]
+    job = Job(four, argv, {"UCX_TLS": "all"}, stdin=subprocess.PIPE)
+
+    def answers(address: str, host: int) -> list[str]:
+        argv = four.command(host, [sys.executable, "-c", PROBE, address, *ports])
+        return subprocess.run(argv, capture_output=True, text=True, check=True, timeout=100).stdout.split()
+
+    try:
+        ports = [word for word in job.wait_for(b"ports", 1)[0].decode().split()[1:] if word != "22"]
+        assert answers("10.77.0.1", host=1) == []
+        assert len(answers("127.0.0.1", host=0)) > 1  # the launcher, and what belongs to the MPI
+        job.process.stdin.write(b"\n")
+        job.process.stdin.close()
+        job.process.stdin = None
+        assert job.finish()[0] == 0
+    finally:
+        job.end()
+
+
 @needs_hosts
 def test_a_subnet_is_used_by_its_name_on_each_host(four, run):
     show = "echo $UCX_NET_DEVICES $GLOO_SOCKET_IFNAME"

@@ -80,6 +80,7 @@ class Job:
     arguments: list[str]
     environ: Mapping[str, str] = field(default_factory=dict)
     launcher: int = 0  # the host that it is started on
+    stdin: int = subprocess.DEVNULL
 
     def __post_init__(self) -> None:
         argv = self.where.command(self.launcher, [BIN / "poprun-py", *self.arguments])
@@ -90,7 +91,7 @@ class Job:
         }  # else UCX finds that it is one machine
         self.process = subprocess.Popen(
             argv,
-            stdin=subprocess.DEVNULL,
+            stdin=self.stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env={**base, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **network, **self.environ},

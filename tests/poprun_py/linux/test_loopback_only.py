@@ -1,0 +1,49 @@
+"""Loopback only: ports of another process stay open for this host, and there is nothing to close at those of it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from poprun_py.linux.loopback_only import ignore_other_hosts
+
+SERVER = """
+import socket, sys
+sockets = [socket.create_server((address, 0), family=family) for address, family in (
+    ("0.0.0.0", socket.AF_INET), ("::", socket.AF_INET6), ("127.0.0.1", socket.AF_INET))]
+print(*(one.getsockname()[1] for one in sockets), flush=True)
+for one in sockets:
+    with one.accept()[0] as peer:
+        peer.sendall(peer.recv(100))
+"""
+
+
+@pytest.fixture
+def server():
+    argv = [sys.executable, "-c", SERVER]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        yield process
+        process.kill()
+
+
+def test_this_host_is_still_served_at_ports_that_are_closed_to_others(server):
+    ports = [int(word) for word in server.stdout.readline().split()]
+    assert ignore_other_hosts(server.pid) == sorted(ports[:2])
+    for address, port in zip(("127.0.0.1", "::1", "127.0.0.1"), ports, strict=True):
+        with socket.create_connection((address, port), timeout=20) as connection:
+            connection.sendall(b"hello")
+            assert connection.recv(100) == b"hello"
+
+
+def test_a_process_that_is_gone_has_no_ports(server):
+    server.kill()
+    server.wait()
+    assert ignore_other_hosts(server.pid) == []
+
+
+def test_a_process_that_may_not_be_looked_into_keeps_its_ports():
+    assert ignore_other_hosts(1 if os.getuid() else 2) == []  # somebody else's; a thread of the kernel
