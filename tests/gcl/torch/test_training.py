@@ -49,21 +49,6 @@ def weights(hook, as_view):
     return found.numpy()
 
 
-def test_weights_are_those_of_gloo_on_every_rank():
-    gloo = torch.from_numpy(run_ranks(2, weights, "none", False, backend="gloo")[0])
-    for hook in ("none", "ddp"):
-        for as_view in (False, True):
-            found = torch.from_numpy(run_ranks(2, weights, hook, as_view)[1])
-            assert (found - gloo).abs().max() < 1e-6, (hook, as_view)
-
-
-@pytest.mark.parametrize("hook", ["fp16", "bf16"])
-def test_half_precision_hooks_train_nearly_the_same(hook):
-    exact = torch.from_numpy(run_ranks(2, weights, "none", True)[0])
-    found = torch.from_numpy(run_ranks(2, weights, hook, True)[0])
-    assert 0 < (found - exact).abs().max() < 0.02
-
-
 def fully_sharded(allocate):
     """The weights after training with FSDP2, buffers from gcl or from PyTorch."""
     from torch.distributed.fsdp import fully_shard
@@ -79,11 +64,42 @@ def fully_sharded(allocate):
     return torch.cat([one.full_tensor().detach().reshape(-1) for one in model.parameters()]).numpy()
 
 
-def test_fully_sharded_weights_are_those_of_gloo():
-    gloo = torch.from_numpy(run_ranks(2, fully_sharded, False, backend="gloo")[0])
-    for allocate in (False, True):
-        found = torch.from_numpy(run_ranks(2, fully_sharded, allocate)[0])
-        assert (found - gloo).abs().max() < 1e-6
+def all_weights(data_parallel, fully_sharded_with):
+    """The weights of every training, in one job for all of them."""
+    replicated = {case: weights(*case) for case in data_parallel}
+    return replicated, {allocate: fully_sharded(allocate) for allocate in fully_sharded_with}
+
+
+@pytest.fixture(scope="module")
+def gloo():
+    import torch._dynamo  # noqa: F401  PyTorch does when training begins: once here instead of on every rank
+
+    return run_ranks(2, all_weights, [("none", False)], [False], backend="gloo")[0]
+
+
+@pytest.fixture(scope="module")
+def trained(gloo):
+    """What each rank has with gcl."""
+    return run_ranks(2, all_weights, [(hook, view) for hook in HOOKS for view in (False, True)], [False, True])
+
+
+@pytest.mark.parametrize("as_view", [False, True])
+@pytest.mark.parametrize("hook", ["none", "ddp"])
+def test_weights_are_those_of_gloo_on_every_rank(hook, as_view, gloo, trained):
+    for replicated, _ in trained:
+        assert abs(replicated[hook, as_view] - gloo[0]["none", False]).max() < 1e-6
+
+
+@pytest.mark.parametrize("as_view", [False, True])
+@pytest.mark.parametrize("hook", ["fp16", "bf16"])
+def test_half_precision_hooks_train_nearly_the_same(hook, as_view, trained):
+    replicated, _ = trained[0]
+    assert 0 < abs(replicated[hook, as_view] - replicated["none", as_view]).max() < 0.02
+
+
+@pytest.mark.parametrize("allocate", [False, True])
+def test_fully_sharded_weights_are_those_of_gloo(allocate, gloo, trained):
+    assert abs(trained[0][1][allocate] - gloo[1][False]).max() < 1e-6
 
 
 def shared_memory():
