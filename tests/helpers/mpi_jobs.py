@@ -5,18 +5,14 @@ Every instance gets its POPDIST_* variables from popdist_py's own table, and its
 
 from __future__ import annotations
 
-import atexit
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from textwrap import dedent
 
@@ -25,15 +21,13 @@ import pytest
 from popdist_py.environment import Environment
 from popdist_py.layout import Layout
 from poprun_py.linux.mpi_files import MpiFiles
+from tests.helpers.warm_processes import warm_python
 
 __all__ = ["MPICH", "OPENMPI", "PROGRAMS", "ROOT", "Ended", "Mpi", "every_mpi", "run_alone", "run_job"]
 
 ROOT = Path(__file__).parents[2]
 #: What tests start as processes, a file each.
 PROGRAMS = ROOT / "tests" / "programs"
-
-
-_WARM_PYTHON = Path(__file__).with_name("warm_python.py")
 
 
 @dataclass(frozen=True)
@@ -118,7 +112,12 @@ def run_job(
     script, files = _script(program, folder), MpiFiles(lambda: _instances(folder))
     command = [str(mpi.mpirun), *mpi.flags]
     for instance in range(len(counts)):
-        command += [":"] * (instance > 0) + ["-n", "1", *_instance(counts, instance, folder), *_warm_python()]
+        command += [":"] * (instance > 0) + [
+            "-n",
+            "1",
+            *_instance(counts, instance, folder),
+            *warm_python("gcl", "popdist_py"),
+        ]
         command += [str(script), *map(str, arguments)]
     with open(folder / "launcher", "wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, env=_environ(mpi.environ, environ))
@@ -137,22 +136,6 @@ def run_job(
                 Path(path).unlink(missing_ok=True)
     out, err, codes = ([_read(folder / f"{file}.{i}") for i in range(len(counts))] for file in ("out", "err", "code"))
     return Ended(code, [int(text) if text else None for text in codes], out, [*err, _read(folder / "launcher")])
-
-
-def _warm_python() -> list[str]:
-    """The command that runs a program in a process forked from one that has imported gcl."""
-    return [sys.executable, "-I", "-S", str(_WARM_PYTHON), "run", _warm_server()[1]]
-
-
-@cache
-def _warm_server() -> tuple[subprocess.Popen[bytes], str]:
-    """What forks those processes for this one, with the path of its socket; it ends when nothing can write to it."""
-    path = f"{tempfile.mkdtemp(prefix='warm-')}/socket"
-    command = [sys.executable, str(_WARM_PYTHON), "serve", path]
-    server = subprocess.Popen(command, stdin=subprocess.PIPE, env=_environ({}, None), start_new_session=True)
-    atexit.register(shutil.rmtree, Path(path).parent)
-    assert server.wait(100) == 0  # it goes on in the background
-    return server, path
 
 
 def _wait(process: subprocess.Popen[bytes], file: Path | None, timeout: float) -> int:
@@ -193,6 +176,7 @@ def _instance(counts: Sequence[int], instance: int, folder: Path) -> list[str]:
         "env",
         f"--chdir={folder}",
         *(f"{name}={value}" for name, value in variables.items()),
+        "WARM_PIDS=1",
         *("sh", "-c", _SHELL.format(i=instance), "sh"),
     ]
 

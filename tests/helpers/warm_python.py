@@ -1,10 +1,11 @@
-"""Warm Python: processes that have imported gcl already, for the instances of jobs; each is as fresh as a new one.
+"""Warm Python: processes that have imported large modules already; each is as fresh as a new one.
 
-    python warm_python.py serve SOCKET            import once; then fork a process for each request, until stdin ends
-    python -I -S warm_python.py run SOCKET FILE ...   be, for all others, the process that runs FILE
+    python warm_python.py serve SOCKET MODULE ...     import once; then fork for each request, until stdin ends
+    python -I -S warm_python.py run SOCKET WHAT ...   be, for all others, the process that runs WHAT
 
-What is forked gets the arguments, environment, folder, ignored signals and file descriptors of the process that asks.
-That one passes signals on, and ends in the same way: with its exit code, or of its signal.
+WHAT is as for Python: a file, ``-m MODULE`` or ``-c CODE``, and arguments. What is forked gets them, and the
+environment, folder, ignored signals, processors and file descriptors of the process that asks. That one passes
+signals on, and ends in the same way: with its exit code, or of its signal.
 """
 
 import os
@@ -26,12 +27,14 @@ def run(path: str, argv: list[str]) -> None:
     ignored = [number for number in signal.valid_signals() if signal.getsignal(number) is signal.SIG_IGN]
     server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     server.connect(path)
-    request = pickle.dumps((argv, dict(os.environ), os.getcwd(), ignored, descriptors))
+    own = (dict(os.environ), os.getcwd(), ignored, os.sched_getaffinity(0))
+    request = pickle.dumps((argv, own, descriptors))
     socket.send_fds(server, [struct.pack("I", len(request))], descriptors)
     server.sendall(request)
     (pid,) = struct.unpack("i", _read(server, 4))
-    with open(f"pid.{pid}", "w") as file:  # for who looks for the processes of a job in its folder
-        file.write(str(pid))
+    if os.environ.get("WARM_PIDS"):
+        with open(f"pid.{pid}", "w") as file:  # for who looks for the processes of a job in its folder
+            file.write(str(pid))
     for number in signal.valid_signals() - _OWN - set(ignored):
         signal.signal(number, lambda number, _: os.kill(pid, number))
     (status,) = struct.unpack("i", _read(server, 4))
@@ -97,11 +100,15 @@ def _request(client: socket.socket) -> tuple[tuple, list[int]]:  # type: ignore[
 
 
 def _become(
-    argv: list[str], environ: dict[str, str], folder: str, ignored: list[int], numbers: list[int], received: list[int]
+    argv: list[str],
+    own: tuple[dict[str, str], str, list[int], set[int]],
+    numbers: list[int],
+    received: list[int],
 ) -> list[str]:
     """Be what a process that was started so would be."""
     import random
 
+    environ, folder, ignored, processors = own
     spare = 1 + max(*numbers, *received)
     moved = [os.dup2(number, spare + index) for index, number in enumerate(received)]
     for number in received:
@@ -112,6 +119,7 @@ def _become(
     os.environ.clear()
     os.environ.update(environ)
     os.chdir(folder)
+    os.sched_setaffinity(0, processors)
     for one in ignored:
         signal.signal(one, signal.SIG_IGN)
     random.seed()
@@ -141,18 +149,29 @@ if __name__ == "__main__":
         run(sys.argv[2], sys.argv[3:])
     import atexit
     import gc
+    import runpy
     import types
+    from importlib import import_module
 
-    import gcl  # noqa: F401
-    import popdist_py  # noqa: F401
-
+    for name in sys.argv[3:]:
+        import_module(name)
     gc.freeze()
-    sys.argv = serve(sys.argv[2])
-    sys.path[0] = os.path.dirname(sys.argv[0])
+    first, *sys.argv[1:] = serve(sys.argv[2])
     # A quarter of what a short process with numba costs is the search, at its end, for cycles in what numba has made.
     atexit.register(gc.freeze)
     # As with a program of its own, what it leaves in its variables is there until the interpreter ends.
-    sys.modules["__main__"] = types.ModuleType("__main__")
-    with open(sys.argv[0], "rb") as file:
-        code = compile(file.read(), sys.argv[0], "exec")
-    exec(code, vars(sys.modules["__main__"]))
+    main = sys.modules["__main__"] = types.ModuleType("__main__")
+    folder = {"-m": os.getcwd(), "-c": ""}.get(first, os.path.dirname(os.path.realpath(first)))
+    sys.path[:1] = [folder, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    if first == "-m":
+        del sys.argv[0]
+        runpy._run_module_as_main(sys.argv[0])  # type: ignore[attr-defined]  # what Python itself does for -m
+    elif first == "-c":
+        source = sys.argv.pop(1)
+        sys.argv[0] = first
+        exec(compile(source, "<string>", "exec"), vars(main))
+    else:
+        sys.argv[0] = main.__file__ = first
+        with open(first, "rb") as file:
+            code = compile(file.read(), first, "exec")
+        exec(code, vars(main))

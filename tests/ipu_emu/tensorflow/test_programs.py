@@ -6,18 +6,27 @@ import json
 import os
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
+from ipu_emu.cli import main
+from ipu_emu.cli.commands.traced_program import TracedProgram
 from ipu_emu.ops.codegen.llvm_compiler import KERNEL_CACHE, kernel_folder
 from tests.helpers.mpi_jobs import ROOT
+from tests.helpers.warm_processes import EMULATOR, warm_python
 
 EXAMPLES = ROOT / "examples" / "tensorflow"
-COMPAT = (sys.executable, "-m", "ipu_emu.compat")
 TRAINING = ROOT / "tests" / "programs" / "ipu_emu" / "tensorflow_training.py"
+
+
+def compat() -> list[str]:
+    """The command that runs a program for IPUs, in a process that has TensorFlow already."""
+    return [*warm_python("tensorflow", "tf_keras", "ipu_emu.tensorflow", *EMULATOR), "-m", "ipu_emu.compat"]
 
 
 def start(*command: Any, folder: Path) -> subprocess.Popen[str]:
@@ -35,12 +44,12 @@ def output(process: subprocess.Popen[str]) -> str:
 
 def poprun(instances: int, replicas: int, *command: Any, ipus: int = 1) -> list[Any]:
     launcher = (Path(sys.executable).parent / "poprun-py", "--num-instances", instances, "--num-replicas", replicas)
-    return [*launcher, "--ipus-per-replica", ipus, *COMPAT, *command]
+    return [*launcher, "--ipus-per-replica", ipus, *compat(), *command]
 
 
 def test_the_listings_run_as_they_were_published(tensorflow: Any, tmp_path: Path) -> None:
     listings = ("sharding_tf1.py", "inference_tf1.py", "training_tf1.py")
-    running = {name: start(*COMPAT, EXAMPLES / name, folder=tmp_path) for name in listings}
+    running = {name: start(*compat(), EXAMPLES / name, folder=tmp_path) for name in listings}
     printed = {name: output(process) for name, process in running.items()}
     assert printed["sharding_tf1.py"] == "[array([ 4., 14.], dtype=float32)]\n"
 
@@ -80,15 +89,21 @@ def test_training_has_the_same_bits_in_one_and_in_two_instances(tensorflow: Any,
     assert_equal_jobs([1, 2], tmp_path)
 
 
-def test_commands_compile_a_program_without_running_it(tensorflow: Any, tmp_path: Path) -> None:
-    program = EXAMPLES / "training_tf1.py"
-    commands = [["memory", "--format", "json"], ["compile", "--stop-after", "form-stages"], ["clock"]]
-    running = [start("ipu-emu", one, program, *more, folder=tmp_path) for one, *more in commands]
-    memory, listing, clock = (output(process) for process in running)
-    assert [ipu["fits"] for ipu in json.loads(memory)["ipus"]] == [True] * 4
+def test_commands_compile_a_program_without_running_it(tensorflow: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program runs, until its first compiled function would, once for all commands."""
+    monkeypatch.setenv(KERNEL_CACHE, str(kernel_folder() or ""))
+    monkeypatch.setattr(TracedProgram, "of", cache(TracedProgram.of))
+
+    def said(command: str, *options: str) -> str:
+        done = CliRunner().invoke(main, [command, str(EXAMPLES / "training_tf1.py"), *options])
+        assert done.exit_code == 0, done.output
+        return done.stdout
+
+    assert [ipu["fits"] for ipu in json.loads(said("memory", "--format", "json"))["ipus"]] == [True] * 4
+    listing = said("compile", "--stop-after", "form-stages")
     assert "training, 8 accumulated, 4 IPUs per replica, grouped pipeline" in listing
     assert "IPU 3  stage 3" in listing
-    assert "copies between IPUs" in clock
+    assert "copies between IPUs" in said("clock")
 
 
 def test_a_program_that_compiles_nothing_is_named(tensorflow: Any, tmp_path: Path) -> None:
