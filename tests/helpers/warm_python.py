@@ -123,7 +123,23 @@ def _become(
     for one in ignored:
         signal.signal(one, signal.SIG_IGN)
     random.seed()
+    _open_streams()
     return argv
+
+
+def _open_streams() -> None:
+    """What sys has of the streams knows whether they are terminals, and whether they can seek."""
+    import io
+
+    unbuffered = bool(os.environ.get("PYTHONUNBUFFERED"))
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        old, stream = getattr(sys, name), None
+        if _is_open(number):
+            file = os.fdopen(number, "wb" if number else "rb", 0 if number and unbuffered else -1, closefd=False)
+            form = {"encoding": old.encoding, "errors": old.errors, "write_through": unbuffered}
+            stream = io.TextIOWrapper(file, line_buffering=number == 2 or file.isatty(), **form)
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
 
 
 def _is_open(number: int) -> bool:

@@ -15,6 +15,7 @@ import torch.distributed as dist  # noqa: E402
 
 from tests.gcl.helpers.torch_ranks import run_ranks  # noqa: E402
 from tests.helpers.mpi_jobs import PROGRAMS, ROOT  # noqa: E402
+from tests.helpers.warm_processes import warm_python  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -121,10 +122,15 @@ def test_abort_ends_a_call_that_waits():
 
 
 def test_torchrun_ends_a_job_whose_rank_is_killed_and_leaves_nothing():
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python"]
     program = PROGRAMS / "gcl" / "torch_killed_rank.py"
     ended = subprocess.run(
-        [*command, str(program)], capture_output=True, text=True, timeout=120, cwd=ROOT, check=False
+        [*command, *warm_python("torch.distributed", "gcl.torch"), str(program)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=ROOT,
+        check=False,
     )
     assert ended.returncode != 0
     line = next(line for line in ended.stdout.splitlines() if line.startswith("rank 0 heard after"))

@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("torch", reason="PyTorch is not installed; scripts/test --with-torch adds it")
 
 from tests.helpers.mpi_jobs import PROGRAMS, ROOT
+from tests.helpers.warm_processes import warm_python
 
 pytestmark = pytest.mark.torch
 
@@ -22,7 +23,11 @@ LAUNCHERS = {
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_ranks_meet_under(launcher):
-    command = [*map(str, LAUNCHERS[launcher]), sys.executable, str(PROGRAMS / "gcl" / "torch_launched.py")]
+    command = [
+        *map(str, LAUNCHERS[launcher]),
+        *warm_python("torch.distributed", "gcl.torch", "mpi4py"),
+        str(PROGRAMS / "gcl" / "torch_launched.py"),
+    ]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=100, cwd=ROOT, check=False)
     assert ended.returncode == 0, ended.stderr
     assert sorted(re.findall(r"rank \d of \d: \S+", ended.stdout)) == ["rank 0 of 2: 3", "rank 1 of 2: 3"]

@@ -22,6 +22,7 @@ from ipu_emu.checkpoint import CheckpointError, Checkpoints
 from ipu_emu.checkpoint.manifest import Manifest
 from ipu_emu.checkpoint.safetensors_file import read, write
 from tests.helpers.mpi_jobs import ROOT
+from tests.helpers.warm_processes import EMULATOR, warm_python
 from tests.ipu_emu.helpers.resuming_job import Job, run
 
 PROGRAM = ROOT / "tests" / "ipu_emu" / "helpers" / "resuming_job.py"
@@ -116,7 +117,8 @@ def test_a_run_resumes_with_another_number_of_instances(tmp_path):
             [folder / "one", STEPS, 0, *form],
             [folder / "stayed", STEPS, 0, *form],
         ]
-    command = ["poprun-py", "--num-instances", "2", "--num-replicas", "2", sys.executable, str(PROGRAM)]
+    command = ["poprun-py", "--num-instances", "2", "--num-replicas", "2", *warm_python(*EMULATOR)]
+    command += [str(PROGRAM)]
     command += " , ".join(" ".join(map(str, job)) for job in jobs).split()
     environment = {name: value for name, value in os.environ.items() if not name.startswith("POPDIST_")}
     environment["PYTHONPATH"] = str(ROOT)

@@ -12,6 +12,7 @@ import pytest
 from onnx import numpy_helper
 
 from tests.helpers.mpi_jobs import ROOT
+from tests.helpers.warm_processes import EMULATOR, warm_python
 
 PROGRAM = ROOT / "tests" / "ipu_emu" / "helpers" / "running_statistics_job.py"
 
@@ -20,7 +21,8 @@ def run(folder: Path, instances: int) -> dict[str, bytes]:
     """The files of a job of four replicas."""
     folder.mkdir()
     shape = ["--print-topology", "no", "--num-instances", str(instances), "--num-replicas", "4"]
-    command = [str(Path(sys.executable).with_name("poprun-py")), *shape, sys.executable, str(PROGRAM), str(folder)]
+    command = [str(Path(sys.executable).with_name("poprun-py")), *shape, *warm_python(*EMULATOR)]
+    command += [str(PROGRAM), str(folder)]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, env=environment, timeout=120, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -10,6 +10,7 @@ import pytest
 
 from ipu_emu.ops.codegen.llvm_compiler import KERNEL_CACHE, kernel_folder
 from tests.helpers.mpi_jobs import PROGRAMS, ROOT
+from tests.helpers.warm_processes import EMULATOR, warm_python
 
 PROGRAM = (PROGRAMS / "ipu_emu/compat.py").read_text()
 
@@ -39,7 +40,7 @@ def test_a_program_runs_unchanged(program: Path) -> None:
 
 def test_it_runs_under_the_launcher(program: Path) -> None:
     launcher = ("poprun-py", "--num-instances", "2", "--num-replicas", "4", "--print-topology", "no")
-    done = run(*launcher, sys.executable, "-m", "ipu_emu.compat", str(program), folder=program.parent)
+    done = run(*launcher, *warm_python(*EMULATOR), "-m", "ipu_emu.compat", str(program), folder=program.parent)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("said [] __main__ -15.0") == 2
 
@@ -57,15 +58,15 @@ def test_processes_that_it_starts_find_the_same_modules(tmp_path: Path) -> None:
 
 
 def test_slips_are_one_message(tmp_path: Path) -> None:
-    done = run(sys.executable, "-m", "ipu_emu.compat", "nothing.py", folder=tmp_path)
+    done = run(*warm_python(*EMULATOR), "-m", "ipu_emu.compat", "nothing.py", folder=tmp_path)
     assert done.returncode == 2
     assert done.stderr == "nothing.py: there is no such file; name the program to run\n"
     (tmp_path / "other.py").write_text("import popxl")
-    done = run(sys.executable, "-m", "ipu_emu.compat", "other.py", folder=tmp_path)
+    done = run(*warm_python(*EMULATOR), "-m", "ipu_emu.compat", "other.py", folder=tmp_path)
     assert done.returncode == 1
     assert "popxl is not part of the emulator, which has popart, popdist and popdist.popart" in done.stderr
 
 
 def test_exit_codes_of_the_program_are_kept(tmp_path: Path) -> None:
     (tmp_path / "leaves.py").write_text("import popart, sys; sys.exit(7)")
-    assert run(sys.executable, "-m", "ipu_emu.compat", "leaves.py", folder=tmp_path).returncode == 7
+    assert run(*warm_python(*EMULATOR), "-m", "ipu_emu.compat", "leaves.py", folder=tmp_path).returncode == 7

@@ -10,8 +10,12 @@ import pytest
 
 from ipu_emu.ops.codegen.llvm_compiler import KERNEL_CACHE, kernel_folder
 from tests.helpers.mpi_jobs import PROGRAMS, ROOT
+from tests.helpers.warm_processes import EMULATOR, warm_python
 
-COMPAT = (sys.executable, "-m", "ipu_emu.compat")
+
+def compat() -> list[str]:
+    """The command that runs a program for PopART, in a process that has imported the emulator."""
+    return [*warm_python(*EMULATOR), "-m", "ipu_emu.compat"]
 
 
 def said(folder: Path, *command: str) -> list[str]:
@@ -24,11 +28,11 @@ def said(folder: Path, *command: str) -> list[str]:
 
 @pytest.mark.parametrize("name", ["mnist", "inference", "callbacks", "adam", "two_ipus", "replicated"])
 def test_a_program(name: str, tmp_path: Path) -> None:
-    assert said(tmp_path, *COMPAT, str(PROGRAMS / "popart" / f"{name}.py")) == ["done"]
+    assert said(tmp_path, *compat(), str(PROGRAMS / "popart" / f"{name}.py")) == ["done"]
 
 
 @pytest.mark.parametrize("name", ["replicated", "groups"])
 def test_replicas_over_instances(name: str, tmp_path: Path) -> None:
     launcher = ("poprun-py", "--print-topology", "no", "--num-instances", "2", "--num-replicas", "4")
-    words = said(tmp_path, *launcher, *COMPAT, str(PROGRAMS / "popart" / f"{name}.py"))
+    words = said(tmp_path, *launcher, *compat(), str(PROGRAMS / "popart" / f"{name}.py"))
     assert sorted(words) == ["[1,0]<stdout>:done", "[1,1]<stdout>:done"]

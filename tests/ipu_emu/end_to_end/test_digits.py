@@ -16,6 +16,7 @@ import pytest
 
 import popdist_py
 from tests.helpers.mpi_jobs import MPICH, ROOT, Mpi, every_mpi
+from tests.helpers.warm_processes import EMULATOR, warm_python
 from tests.ipu_emu.helpers.digits import load_example, local_training, step_data
 from tests.ipu_emu.helpers.digits_in_numpy import ByHand
 from tests.ipu_emu.helpers.example_runs import ExampleMain, example_main
@@ -93,7 +94,7 @@ def launched(mpi: Mpi, instances: int, weights: Path) -> str:
     """Train two epochs on 4 replicas over ``instances`` processes; the hash of the weights file."""
     launcher = Path(sys.executable).parent / "poprun-py"
     shape = ["--mpi", mpi.mpirun, "--num-instances", instances, "--num-replicas", 4]
-    result = run(launcher, *shape, sys.executable, EXAMPLE, "--epochs", 2, "--weights-out", weights)
+    result = run(launcher, *shape, *warm_python(*EMULATOR), EXAMPLE, "--epochs", 2, "--weights-out", weights)
     assert result.returncode == 0, result.stdout + result.stderr
     return hashlib.sha256(weights.read_bytes()).hexdigest()
 
@@ -168,7 +169,7 @@ def test_bad_arguments_are_one_clear_message(
 
 
 def test_the_message_of_a_process_has_no_traceback() -> None:
-    result = run(sys.executable, EXAMPLE, "--weights-out", "/no/such/place/w.npz")
+    result = run(*warm_python(*EMULATOR), EXAMPLE, "--weights-out", "/no/such/place/w.npz")
     assert result.returncode != 0
     assert "there is no directory /no/such/place; make it first" in result.stderr
     assert "Traceback" not in result.stderr
@@ -187,7 +188,7 @@ def test_every_held_back_image_is_counted_once(example: Any) -> None:
 
 
 def test_a_run_that_is_started_again_continues(tmp_path: Path) -> None:
-    command = [sys.executable, str(EXAMPLE), "--epochs", "2", "--checkpoints", str(tmp_path)]
+    command = [*warm_python(*EMULATOR), str(EXAMPLE), "--epochs", "2", "--checkpoints", str(tmp_path)]
     first, again = (
         subprocess.run(command, capture_output=True, text=True, timeout=250, check=True) for _ in range(2)
     )

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.mpi_jobs import ROOT
+from tests.helpers.warm_processes import EMULATOR, warm_python
 from tests.ipu_emu.helpers.example_runs import ExampleMain, example_main
 
 __all__ = ["example_main"]
@@ -43,7 +44,7 @@ def test_mnist_recognises_digits_on_two_replicas(example_main: ExampleMain) -> N
 
 def test_hello_adds_over_all_replicas() -> None:
     job = ("poprun-py", "--print-topology", "no", "--num-instances", "2", "--num-replicas", "4")
-    said = run(*job, sys.executable, str(EXAMPLES / "hello.py"))
+    said = run(*job, *warm_python(*EMULATOR), str(EXAMPLES / "hello.py"))
     for first in (0, 2):
         assert f"replicas {[first, first + 1]} have {[[6.0] * 3] * 2}" in said
 
@@ -52,7 +53,7 @@ def test_line_finds_the_numbers_whatever_the_layout() -> None:
     found = set()
     for instances in ("1", "4"):
         job = (*LAUNCHER, "--num-instances", instances, "--num-replicas", "4")
-        said = run(*job, sys.executable, str(EXAMPLES / "line.py"))
+        said = run(*job, *warm_python(*EMULATOR), str(EXAMPLES / "line.py"))
         found.add(said.split("weights ")[1])
     assert len(found) == 1
     assert [round(float(word), 3) for word in found.pop().split()] == list(range(8))
@@ -66,7 +67,7 @@ def test_local_replication(example_main: ExampleMain) -> None:
 def test_global_replication() -> None:
     """4 instances of 2 replicas: the second of them has offset 2."""
     job = ("poprun-py", "--print-topology", "no", "--num-instances", "4", "--num-replicas", "8")
-    said = run(*job, sys.executable, str(EXAMPLES / "replication.py"))
+    said = run(*job, *warm_python(*EMULATOR), str(EXAMPLES / "replication.py"))
     for first in (0, 2, 4, 6):
         saw = [float(first + 1), float(first + 2)]
         assert f"replicas {first} to {first + 1} of 8 saw {saw}; w is -36" in said
@@ -78,7 +79,7 @@ def test_characters_learns_and_does_not_depend_on_the_layout(example_main: Examp
     losses = [float(value) for value in re.findall(r"loss ([\d.]+)", alone)]
     assert losses[-1] < 3.2  # log of 96 characters is 4.56
     job = (*LAUNCHER, "--num-instances", "2", "--num-replicas", "2")
-    spread = run(*job, sys.executable, script, "--steps", "10")
+    spread = run(*job, *warm_python(*EMULATOR), script, "--steps", "10")
     assert alone.split("def ")[-1].strip() in spread
 
 
@@ -103,7 +104,7 @@ def test_a_resnet_without_pytorch_is_one_message(tmp_path: Path) -> None:
 
 
 def test_a_pipeline_computes_what_one_ipu_does(example_main: ExampleMain) -> None:
-    said = {run(sys.executable, str(EXAMPLES / "pipeline.py"))}
+    said = {run(*warm_python(*EMULATOR), str(EXAMPLES / "pipeline.py"))}
     said |= {example_main("pipeline.py", *flags) for flags in (("--plain",), ("--schedule", "interleaved"))}
     assert len(said) == 1
     first, last = (float(value) for value in re.findall(r"loss ([\d.]+)", said.pop()))
@@ -112,7 +113,10 @@ def test_a_pipeline_computes_what_one_ipu_does(example_main: ExampleMain) -> Non
 
 def test_bytes_become_the_same_floats_on_the_device(example_main: ExampleMain) -> None:
     losses, script, size = [], str(EXAMPLES / "images.py"), ("--steps", "10", "--batch", "8")
-    for said in (run(sys.executable, script, *size), example_main("images.py", *size, "--bytes", "--io-tiles", "32")):
+    for said in (
+        run(*warm_python(*EMULATOR), script, *size),
+        example_main("images.py", *size, "--bytes", "--io-tiles", "32"),
+    ):
         found = re.search(r"step +10 +loss +([\d.]+)", said)
         assert found is not None
         losses.append(float(found.group(1)))

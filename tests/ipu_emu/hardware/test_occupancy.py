@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.helpers.mpi_jobs import PROGRAMS, ROOT
+from tests.helpers.warm_processes import EMULATOR, warm_python
 
 #: Takes devices of argv[1] IPUs, at most argv[2], says which in argv[3], and keeps them until argv[4] is there.
 GREEDY = (PROGRAMS / "ipu_emu/all_devices.py").read_text()
@@ -90,7 +92,7 @@ def test_jobs_have_systems_of_their_own(tmp_path: Path, start: Start) -> None:
     launcher = str(Path(sys.executable).parent / "poprun-py")
     for instances in (1, 2):
         said = f"{tmp_path}/said{instances}.$POPDIST_REPLICA_INDEX_OFFSET"
-        script = f'exec {sys.executable} -c "$0" 2 1 {said} {tmp_path}/go'
+        script = f'exec {shlex.join(warm_python(*EMULATOR))} -c "$0" 2 1 {said} {tmp_path}/go'
         counts = ["--num-instances", str(instances), "--num-replicas", str(2 * instances)]
         start(launcher, *counts, "sh", "-c", script, GREEDY)
     paths = [tmp_path / name for name in ("said1.0", "said2.0", "said2.2")]

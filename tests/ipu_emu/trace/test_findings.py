@@ -12,6 +12,7 @@ import pytest
 from ipu_emu.trace import read_run
 from ipu_emu.trace.findings import Cause, RunAnalysis, analyse
 from tests.helpers.mpi_jobs import PROGRAMS
+from tests.helpers.warm_processes import EMULATOR, warm_python
 
 POPRUN = str(Path(sys.executable).parent / "poprun-py")
 PROGRAM = str(PROGRAMS / "ipu_emu/traced_training.py")
@@ -27,13 +28,14 @@ FAULTS = {
 
 def run(folder: Path, fault: str, instances: int = 2, ipus: int = 1) -> RunAnalysis:
     shape = ["--num-instances", str(instances), "--ipus-per-replica", str(ipus)]
-    subprocess.run([POPRUN, "--trace", folder, *shape, sys.executable, PROGRAM, fault], check=True, timeout=200)
+    program = [*warm_python(*EMULATOR), PROGRAM, fault]
+    subprocess.run([POPRUN, "--trace", folder, *shape, *program], check=True, timeout=200)
     return analyse(read_run(folder))
 
 
 def printed(*arguments: str | Path) -> str:
     """What ``ipu-emu report`` prints."""
-    command = [sys.executable, "-m", "ipu_emu.cli", "report", *arguments]
+    command = [*warm_python(*EMULATOR), "-m", "ipu_emu.cli", "report", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +12,7 @@ import pytest
 
 from ipu_emu.trace import read_run
 from tests.helpers.mpi_jobs import PROGRAMS
+from tests.helpers.warm_processes import EMULATOR, warm_python
 
 PROGRAM = str(PROGRAMS / "ipu_emu/instrumented.py")
 
@@ -32,7 +32,7 @@ def test_an_instrumented_program_runs_unchanged(tmp_path: Path, variable: str, o
     if isinstance(options, dict):
         options |= {"directory": str(tmp_path), "autoReport.directory": str(tmp_path)}
     text = options if isinstance(options, str) else json.dumps(options)
-    command = [sys.executable, "-m", "ipu_emu.compat", PROGRAM]
+    command = [*warm_python(*EMULATOR), "-m", "ipu_emu.compat", PROGRAM]
     subprocess.run(command, env={**os.environ, variable: text}, check=True, timeout=60, cwd=tmp_path)
     if not isinstance(options, dict) or "false" in options.values():
         assert not list(tmp_path.iterdir())
