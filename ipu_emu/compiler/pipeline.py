@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from ipu_emu.compiler.fusion.elementwise_fusion import fuse
+from ipu_emu.compiler.fusion.fused_updates import fuse_updates
 from ipu_emu.compiler.fusion.merge_collectives import Merged, merge_collectives
 from ipu_emu.compiler.fusion.softmax_nll import fuse_softmax_nll
 from ipu_emu.compiler.gradients.autodiff import differentiate
@@ -362,7 +363,9 @@ def _keep_forward_pass(state: CompileState) -> CompileState:
 
 def _fuse_elementwise(state: CompileState) -> CompileState:
     anchors, gradients = state.anchors, state.gradients
-    fuse(state.graph, [*(a.tensor for a in anchors), *(g.part for g in gradients), *(g.total for g in gradients)])
+    wanted = [*(a.tensor for a in anchors), *(g.part for g in gradients), *(g.total for g in gradients)]
+    fuse(state.graph, wanted)
+    fuse_updates(state.graph, wanted)
     return state
 
 

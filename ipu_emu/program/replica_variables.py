@@ -14,5 +14,5 @@ __all__ = ["replica_variables"]
 
 def replica_variables(graph: Graph) -> list[str]:
     """Return the ids of the variables that an op of the forward pass changes, except those of groups of replicas."""
-    changed = {op.inputs[i] for op in graph.ops if op.phase is Phase.FORWARD for i in TABLE[op].updates}
+    changed = {op.inputs[i] for op in graph.ops if op.phase is Phase.FORWARD for _, i in TABLE.in_place(op)}
     return sorted(id for id in changed if (t := graph.tensors[id]).role is Role.WEIGHT and t.group is None)

@@ -76,18 +76,20 @@ class _Fusion:
         return len(group.inputs()) + len(self.outputs(group))
 
     def is_fusable(self, op: Op) -> bool:
-        """Whether ``op`` can be fused: it has a formula, and float operands that are full, scalar or per column."""
+        """Whether ``op`` can be fused: it has a formula, and float operands: full, scalar, or per row or column."""
         if TABLE[op].formula is None or len(op.outputs) != 1 or "axis" in op.attributes:
             return False
         tensors = [self.graph.tensor(id) for id in (*op.inputs, *op.outputs) if id]
         if len(tensors) != len(op.inputs) + 1 or not all(t.dtype.name in ("FLOAT", "FLOAT16") for t in tensors):
             return False
-        return tensors[-1].nelms > 0 and all(self.fits(tensor, tensors[-1]) for tensor in tensors[:-1])
+        if tensors[-1].nelms == 0 or not all(self.fits(tensor, tensors[-1]) for tensor in tensors[:-1]):
+            return False
+        return len(set(self.columns(_Group([(0, op)])).values())) <= 1
 
     def fits(self, tensor: Tensor, out: Tensor) -> bool:
         if tensor.shape == out.shape or tensor.nelms == 1:
             return True
-        return out.id not in self.turned and _columns(tensor, out) > 0
+        return out.id not in self.turned and (_columns(tensor, out) > 0 or _is_per_row(tensor, out))
 
     def joinable(self, place: int, op: Op) -> list[_Group]:
         """The groups that produce inputs of ``op`` and may move to the position of ``op``."""
@@ -117,10 +119,11 @@ class _Fusion:
         return all(user >= place or user in inside for id in group.made for user in self.users.get(id, []))
 
     def columns(self, group: _Group) -> dict[str, int]:
-        """Inputs that have one value per column, and the number of columns."""
+        """Inputs that have one value per column, or per row, and the number of columns."""
         out = self.graph.tensor(group.made[0])
         tensors = [self.graph.tensor(id) for id in group.inputs()]
-        return {t.id: _columns(t, out) for t in tensors if t.shape != out.shape and t.nelms > 1}
+        parts = [t for t in tensors if t.shape != out.shape and t.nelms > 1]
+        return {t.id: out.shape[-1] if _is_per_row(t, out) else _columns(t, out) for t in parts}
 
     def outputs(self, group: _Group) -> list[str]:
         inside = {entry[0] for entry in group.ops}
@@ -134,12 +137,13 @@ class _Fusion:
         if group.made[0] not in self.group_of:
             return last
         inputs, outputs = group.inputs(), self.outputs(group) or group.made[-1:]
-        columns = self.columns(group)
+        columns, out = self.columns(group), self.graph.tensor(group.made[0])
         for id in set(group.made) - set(outputs):
             del self.graph.tensors[id]
         attributes = _placement(last) | {
             "body": self.body(group, inputs, outputs),
             "columns": {inputs.index(id): width for id, width in columns.items()},
+            "rows": [inputs.index(id) for id in columns if _is_per_row(self.graph.tensor(id), out)],
             "dtypes": [self.graph.tensor(id).dtype.onnx for id in outputs],
             "shapes": [self.graph.tensor(id).shape for id in outputs],
         }
@@ -159,6 +163,12 @@ class _Fusion:
         for index, id in enumerate(outputs):
             body("store", len(inputs) + index, values[id])
         return tuple(body.instructions)
+
+
+def _is_per_row(tensor: Tensor, out: Tensor) -> bool:
+    """Whether ``tensor`` has one element for each row of ``out``, along whose last axis it repeats."""
+    width = out.shape[-1] if out.rank else 1
+    return 1 < width < out.nelms and tensor.shape == (*out.shape[:-1], 1)
 
 
 def _columns(tensor: Tensor, out: Tensor) -> int:

@@ -1,7 +1,10 @@
 """Fused: a chain of element-wise ops as one kernel, a single pass over its operands.
 
+FusedUpdate is the same, but its outputs overwrite the first of its inputs.
+
     body      instructions of ``ops.codegen.row_passes``; operands are the inputs, then the outputs
-    columns   the inputs that cover only the last axes, and the number of their elements (else 0)
+    columns   the inputs that cover only the last axes, or all but the last one, and the number of columns
+    rows      those of them that cover all but the last axis
 
 FLOAT16 values are rounded after each op, as they would be if they were stored, so that fusion changes no bit.
 """
@@ -17,7 +20,10 @@ from ipu_emu.ops.core.kernel_helpers import flat, storage
 from ipu_emu.ops.core.node import Node, OutputTypes
 from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef, always
 
-__all__ = ["OPS"]
+__all__ = ["MOST_UPDATES", "OPS"]
+
+#: The most inputs that a FusedUpdate overwrites.
+MOST_UPDATES = 8
 
 
 def _shape(node: Node) -> OutputTypes:
@@ -46,7 +52,7 @@ def _kind(node: Node, index: int) -> str:
     if index >= len(node.inputs):
         return "full"
     if index in node.attribute("columns", {}):
-        return "column"
+        return "row" if index in node.attribute("rows", ()) else "column"
     return "full" if node.input(index).shape == node.outputs[0].shape else "scalar"
 
 
@@ -56,4 +62,16 @@ def _cost(node: Node) -> OpCost:
     return OpCost(work * node.outputs[0].nelms, moved)
 
 
-OPS = [OpDef("Fused", (1, None), _shape, _kernel, _cost, elementwise=True, takes_half=always)]
+OPS = [
+    OpDef("Fused", (1, None), _shape, _kernel, _cost, elementwise=True, takes_half=always),
+    OpDef(
+        "FusedUpdate",
+        (1, None),
+        _shape,
+        _kernel,
+        _cost,
+        updates=tuple(range(MOST_UPDATES)),
+        elementwise=True,
+        takes_half=always,
+    ),
+]

@@ -151,3 +151,28 @@ def test_the_gradient_of_hard_swish_is_that_of_pytorch_also_at_the_ends(
     torch.nn.functional.hardswish(expected).sum().backward()
     np.testing.assert_allclose(arrays[gradient], expected.grad.numpy(), rtol=1e-6)
     assert np.isnan(arrays[gradient][:16]).all()
+
+
+def normalised(rows: tuple[int, ...]) -> tuple[Any, list[str]]:
+    """(x - mean) inverse scale, with one mean and inverse for each row and one scale for each column."""
+    builder = popart.Builder()
+    random = np.random.default_rng(0)
+    x = builder.addInputTensor(popart.TensorInfo("FLOAT", [*rows, 12]))
+    mean, inverse = (
+        builder.addInitializedInputTensor(random.standard_normal((*rows, 1)).astype(np.float32)) for _ in range(2)
+    )
+    scale = builder.addInitializedInputTensor(random.standard_normal(12).astype(np.float32))
+    y = builder.aiOnnx.mul([builder.aiOnnx.mul([builder.aiOnnx.sub([x, mean]), inverse]), scale])
+    session = popart.InferenceSession(builder.getModelProto(), popart.DataFlow(1, [y]), device(options()))
+    session.prepareDevice()
+    arrays = session.initAnchorArrays()
+    data = random.standard_normal((*rows, 12)).astype(np.float32)
+    session.run(popart.PyStepIO({x: data}, arrays))
+    values = {id: session.executable.graph.data[id] for id in (mean, inverse, scale)}
+    np.testing.assert_array_equal(arrays[y], (data - values[mean]) * values[inverse] * values[scale])
+    return session, [leaf.op.type for leaf in leaves(session.executable.program) if isinstance(leaf, Compute)]
+
+
+@pytest.mark.parametrize("rows", [(5,), (2, 3), (1,), (1, 1)])
+def test_operands_with_one_element_per_row_are_fused(rows: tuple[int, ...]) -> None:
+    assert normalised(rows)[1] == ["Fused"]
