@@ -25,7 +25,7 @@ from ipu_emu.ops.indexing import (
     slicing,
     tfidf_vectorizer,
 )
-from ipu_emu.ops.losses import ctc_decoding, ctc_loss, onnx_losses, popart_losses
+from ipu_emu.ops.losses import ctc_decoding, ctc_loss, onnx_losses, popart_losses, softmax_cross_entropy
 from ipu_emu.ops.normalisation import batch_norm, group_norm, onnx_normalisations, softmax
 from ipu_emu.ops.pooling import lp_pooling, max_average_pooling, roi_pooling, unpooling
 from ipu_emu.ops.products import (
@@ -62,7 +62,7 @@ TABLE = Registry(
         (affine_grid, depth_to_space, grid_sample, non_max_suppression, normalize_image, resize),
         (dynamic_slicing, gather_scatter, grouped_gather, one_hot),
         (scatter_reduce, sequence_slice, slicing, tfidf_vectorizer),
-        (ctc_decoding, ctc_loss, onnx_losses, popart_losses),
+        (ctc_decoding, ctc_loss, onnx_losses, popart_losses, softmax_cross_entropy),
         (batch_norm, group_norm, onnx_normalisations, softmax),
         (lp_pooling, max_average_pooling, roi_pooling, unpooling),
         (

@@ -17,20 +17,14 @@ def _along_last(type: str) -> Rule:
 
 def _sparse_cross_entropy(node: Node) -> list[Value]:
     """(logits, labels) -> losses, gradients of the losses"""
-    x, labels = node.x, cast_to(node.y, np.int32)
-    logs = x.op("LogSoftmax", axis=1)
-    losses = logs.op("Nll", labels, reduction="NoReduction", inputIsLogProbability=1)
-    classes = node.constant(np.arange(x.tensor.shape[1]), np.int32)
-    hot = labels.shaped((x.tensor.shape[0], 1)).op("Equal", classes)
-    return [losses, logs.op("Exp") - cast_to(hot, x.tensor.dtype.numpy)]
+    return node.x.ops(2, "SparseSoftmaxCrossEntropy", cast_to(node.y, np.int32))
 
 
 def _cross_entropy(node: Node) -> list[Value]:
     """(logits, label distributions) -> losses, gradients of the losses"""
     x, labels = node.x, node.y
     shape = np.broadcast_shapes(x.tensor.shape, labels.tensor.shape)
-    logs, labels = x.spread_to(shape).op("LogSoftmax", axis=1), labels.spread_to(shape)
-    return [-(logs * labels).op("ReduceSum", axes=[1], keepdims=0), logs.op("Exp") - labels]
+    return x.spread_to(shape).ops(2, "SoftmaxCrossEntropy", labels.spread_to(shape))
 
 
 RULES: dict[str, Rule] = {

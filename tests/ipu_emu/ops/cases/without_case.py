@@ -14,6 +14,7 @@ NO_GRADIENT = {
         GroupedGatherGrad TakeIndexed ClearIndexed CumSumAlong GatherGrad L1Grad NllGrad SoftmaxNllGrad OneHotGrad
         ReduceMedianGrad PadGrad MaxPoolGrad AveragePoolGrad RecurrenceGrad RoiAlignGrad MaxRoiPoolGrad
         SequenceSliceGrad SoftmaxGrad LogSoftmaxGrad MaxUnpoolGrad ElementsInto SlicesInto MatMulT OthersProduct""",
+    "it gives its gradient itself": "SparseSoftmaxCrossEntropy SoftmaxCrossEntropy",
     "it is for inference, and has no gradient in PopART": "CtcBeamSearchDecoder SplineBasis SplineWeighting",
     "its results are steps, whose slope is 0": """
         Equal Greater GreaterOrEqual Less LessOrEqual ArgMax ArgMin Hardmax
@@ -29,7 +30,7 @@ NO_GRADIENT = {
     "it changes variables or their gradients after the backward pass": """
         AdamUpdate LambDirection LambStep AdaptiveUpdate SgdPlain SgdSeparate SgdCombined RunningMean CopyInto
         CopyVarUpdate AddInto MeanInto AddRounded MeanRounded GradientNorm ClipFactor ClipGradient
-        CountLargeGradients UndoLossScale ChangeLossScale ChangeLossScaleAtTimes""",
+        FusedUpdate CountLargeGradients UndoLossScale ChangeLossScale ChangeLossScaleAtTimes""",
     "it moves data between replicas and IPUs, and has no gradient in PopART or is put in later": """
         ReplicatedAllReduce ReplicatedReduceScatter TakeShard ReduceScatterGradient AllGatherWeight
         AllGatherShards IpuCopy RemoteLoad RemoteStore RemoteUpdate""",
