@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from queue import Empty, Full, Queue
+from collections.abc import Iterator
+from queue import Empty, SimpleQueue
 from threading import Event, Thread
 from typing import Any
 
+from numpy.typing import NDArray
 from tensorflow.python.eager import context
 from tensorflow.python.framework import errors, ops
-from tensorflow.python.util import nest
+from tensorflow.python.ops import gen_dataset_ops
 
 __all__ = ["Prefetcher"]
 
@@ -20,7 +22,10 @@ class Prefetcher:
     """Takes up to ``depth`` elements of ``dataset`` ahead."""
 
     def __init__(self, dataset: Any, depth: int) -> None:
-        self._queue: Queue[Any] = Queue(depth)
+        self._elements: SimpleQueue[Any] = SimpleQueue()
+        self._places: SimpleQueue[None] = SimpleQueue()
+        for _ in range(depth):
+            self._places.put(None)
         self._closed = Event()
         self._ended: BaseException | None = None
         self._dataset = dataset
@@ -30,8 +35,7 @@ class Prefetcher:
     def _work(self) -> None:
         try:
             with ops.init_scope(), context.eager_mode(), ops.device("CPU:0"):
-                for element in self._dataset:
-                    arrays = [tensor.numpy() for tensor in nest.flatten(element)]
+                for arrays in _elements(self._dataset):
                     if not self._put(arrays):
                         return
             self._put(_END)
@@ -39,12 +43,14 @@ class Prefetcher:
             self._put(error)
 
     def _put(self, item: Any) -> bool:
+        """Wait for a place in the queue; return whether the item was put there."""
         while not self._closed.is_set():
             try:
-                self._queue.put(item, timeout=_TICK)
-                return True
-            except Full:
+                self._places.get(timeout=_TICK)
+            except Empty:
                 continue
+            self._elements.put(item)
+            return True
         return False
 
     def take(self) -> list[Any]:
@@ -53,7 +59,8 @@ class Prefetcher:
             raise self._ended
         while True:
             try:
-                item = self._queue.get(timeout=_TICK)
+                item = self._elements.get(timeout=_TICK)
+                self._places.put(None)
                 break
             except Empty:
                 if self._closed.is_set():
@@ -72,3 +79,20 @@ class Prefetcher:
         """End the thread."""
         self._closed.set()
         self._thread.join(5.0)
+
+
+def _elements(dataset: Any) -> Iterator[list[NDArray[Any]]]:
+    """The arrays of each element, which share the memory of TensorFlow's tensors.
+
+    The iterator's op is called as such: a call of the iterator costs five times as much.
+    """
+    iterator = iter(dataset)
+    resource, kinds, shapes = (
+        getattr(iterator, name) for name in ("_iterator_resource", "_flat_output_types", "_flat_output_shapes")
+    )
+    while True:
+        try:
+            found = gen_dataset_ops.iterator_get_next(resource, kinds, shapes)
+        except errors.OutOfRangeError:
+            return
+        yield [tensor._numpy() for tensor in found]
