@@ -27,7 +27,7 @@ from ipu_emu.engine.parts import CallLists, Loop, Part, PartList, StepContext
 from ipu_emu.engine.pipeline.bound_pipeline import BoundPipeline
 from ipu_emu.engine.replicas.buffers import Buffers
 from ipu_emu.engine.replicas.local_replicas import Replicas
-from ipu_emu.engine.threads.worker_threads import WORTH_A_THREAD, Workers
+from ipu_emu.engine.threads.worker_threads import PART_IN_PIPELINES, WORTH_A_THREAD, Workers
 from ipu_emu.errors import SessionError
 from ipu_emu.graph import Role, original_of
 from ipu_emu.ops import Call
@@ -103,7 +103,8 @@ class Engine:
         """The worker threads: one per IPU that works at the same time, at most one per CPU, one for short steps."""
         pipelines = of_type(walk(self.executable.program), Pipeline)
         ipus = self.executable.plan.ipus if pipelines else 1
-        if self.executable.cost().flops < WORTH_A_THREAD * ipus:
+        least = WORTH_A_THREAD * (PART_IN_PIPELINES if pipelines else 1)
+        if self.executable.cost().flops < least * ipus:
             return 1
         cpus = len(os.sched_getaffinity(0)) // popdist_py.getNumInstances()
         return max(1, min(self.replicas.local * ipus, cpus))
