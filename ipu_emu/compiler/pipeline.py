@@ -48,9 +48,11 @@ from ipu_emu.compiler.rewriting.channel_groups import with_strided_groups
 from ipu_emu.compiler.rewriting.dropout_keys import with_dropout
 from ipu_emu.compiler.rewriting.expansion import expanded
 from ipu_emu.compiler.rewriting.forward_graph import forward_anchors, forward_graph
+from ipu_emu.compiler.rewriting.gelu_forms import with_gelu
 from ipu_emu.compiler.rewriting.pruning import prune
 from ipu_emu.compiler.rewriting.reserved_prefixes import GRADIENT
 from ipu_emu.compiler.rewriting.stochastic_rounding import round_stochastically
+from ipu_emu.compiler.rewriting.transposed_products import with_transposed_products
 from ipu_emu.compiler.rewriting.unfolding import unfolded
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Phase, Role, Tensor
@@ -204,6 +206,14 @@ def _unfold(state: CompileState) -> CompileState:
 
 def _expand(state: CompileState) -> CompileState:
     return replace(state, graph=expanded(state.graph, differentiated=_trains(state.options)))
+
+
+def _recognise_gelu(state: CompileState) -> CompileState:
+    return replace(state, graph=with_gelu(state.graph))
+
+
+def _read_transposed(state: CompileState) -> CompileState:
+    return replace(state, graph=with_transposed_products(state.graph))
 
 
 def _dropout(state: CompileState) -> CompileState:
@@ -506,6 +516,8 @@ PASSES: Sequence[Pass] = (
     Pass(
         "anchored-constants", "compute anchored results of constants whose gradients are anchored", _unfold, _trains
     ),
+    Pass("recognise-gelu", "write GELU as one op where it is spelled out", _recognise_gelu),
+    Pass("read-transposed", "multiply by transposed matrices where they lie", _read_transposed),
     Pass("expand", "replace composite ops by the ops that define them", _expand),
     Pass("dropout", "give each active dropout random numbers of its own", _dropout),
     Pass("differentiate", "append the ops of the backward pass", _differentiate, _trains),

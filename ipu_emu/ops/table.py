@@ -10,9 +10,11 @@ from ipu_emu.ops.elementwise import (
     activations,
     arithmetic,
     cast,
+    clipping,
     comparison,
     fused_elementwise,
     math_functions,
+    powers,
 )
 from ipu_emu.ops.image import affine_grid, depth_to_space, grid_sample, non_max_suppression, normalize_image, resize
 from ipu_emu.ops.indexing import (
@@ -58,7 +60,7 @@ TABLE = Registry(
         (collective_ops, memory_copy_ops, shard_ops),
         (abort_and_print, call_and_if, loop_and_while, packed_data_block, scan, unsupported),
         (constant_ops, padding, transpose_concat, trilu, views),
-        (activations, arithmetic, cast, comparison, fused_elementwise, math_functions),
+        (activations, arithmetic, cast, clipping, comparison, fused_elementwise, math_functions, powers),
         (affine_grid, depth_to_space, grid_sample, non_max_suppression, normalize_image, resize),
         (dynamic_slicing, gather_scatter, grouped_gather, one_hot),
         (scatter_reduce, sequence_slice, slicing, tfidf_vectorizer),

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from gcl.kernels.jit import jit
 
-__all__ = ["apply", "error_function"]
+__all__ = ["apply"]
 
 #: An array; numpy's stubs call most results Any.
 _Array = Any
@@ -30,8 +30,8 @@ def error_function(x: NDArray[Any], out: NDArray[Any]) -> None:
 
 
 def _erf(x: _Array) -> _Array:
-    out = np.empty(x.size, np.float32)
-    error_function(np.ascontiguousarray(x, np.float32).reshape(-1), out)
+    out = np.empty(x.size, x.dtype)
+    error_function(np.ascontiguousarray(x).reshape(-1), out)
     return out.reshape(x.shape)
 
 
@@ -71,6 +71,9 @@ _FUNCTIONS: Mapping[str, Callable[..., _Array]] = {
     "div": lambda x, y: x / y,
     "neg": lambda x: -x,
     "abs": np.abs,
+    "max": np.maximum,
+    "min": np.minimum,
+    "where_equal": lambda g, x, y: np.where(x == y, g, 0.0),
     "relu": lambda x: np.maximum(x, 0),
     "pass": lambda x, test: np.where(test > 0, x, 0.0),
     "if_positive": lambda test, yes, no: np.where(test > 0, yes, no),
@@ -80,6 +83,8 @@ _FUNCTIONS: Mapping[str, Callable[..., _Array]] = {
     "exp_falling": np.exp,
     "expm1": np.expm1,
     "tanh": np.tanh,
+    "erf": _erf,
+    "sqrt": np.sqrt,
     "sigmoid": _sigmoid,
     "softplus": _softplus,
     "log_add_exp": np.logaddexp,

@@ -1,4 +1,4 @@
-"""Arithmetic: the four operations, scaling, powers, remainders, clipping, and sums and extremes of many operands."""
+"""Arithmetic: the four operations, scaling, remainders, and sums and extremes of many operands."""
 
 from __future__ import annotations
 
@@ -93,43 +93,7 @@ def _scaling(domain: str) -> OpDef:
     )
 
 
-# Powers and remainders
-
-
-def _power_shape(node: Node) -> OutputTypes:
-    """The type of the base (the exponent may have another) and the broadcast shape."""
-    a, b = node.input(0), node.input(1)
-    try:
-        return [(a.dtype, np.broadcast_shapes(a.shape, aligned_shape(node)))]
-    except ValueError:
-        raise node.fail(f"shapes of {a} and {b} do not broadcast") from None
-
-
-def _power(bound: BoundOp) -> Call:
-    x, e, y = bound.input(0), bound.input(1), bound.outputs[0]
-    e = e.reshape(aligned_shape(bound.node))
-    if x.dtype == e.dtype and x.dtype.kind == "f":
-        return partial(np.power, x, e, y)
-    return lambda: np.copyto(y, np.power(x, e.astype(np.float64)), "unsafe")
-
-
-def _power_grad(d: Adjoint) -> list[Value | None]:
-    """y = x^e: the factors of the gradient are e x^(e - 1) for x and y log x for e.
-
-    The first is 0 where e is 0, the second where x is 0 and e is not negative.
-    """
-    x, e = d.x, d.input(1)
-    shape = e.tensor.shape
-    if e.tensor.dtype is not x.tensor.dtype:
-        e = e.op("Cast", to=x.tensor.dtype.onnx)
-    e = e.shaped(aligned_shape(d.node))
-    slope = e.op("Equal", e.like(0.0)).op("Where", d.g.like(0.0), d.g * e * x.op("Pow", e - 1.0))
-    dx = slope.summed_to(d.shape)
-    if not d.input(1).tensor.dtype.is_float:
-        return [dx, None]
-    constant = x.op("Equal", x.like(0.0)).op("And", e.op("Less", e.like(0.0)).op("Not"))
-    de = constant.op("Where", d.g.like(0.0), d.g * d.y * x.op("Log"))
-    return [dx, de.summed_to(aligned_shape(d.node)).shaped(shape)]
+# Remainders
 
 
 def _modulo(node: Node, a: _Array, b: _Array) -> _Array:
@@ -147,36 +111,6 @@ def _atan2_grad(d: Adjoint) -> list[Value | None]:
     y, x = d.x, d.input(1)
     size = y * y + x * x
     return [(d.g * x / size).summed_to(y.tensor.shape), (-(d.g * y / size)).summed_to(x.tensor.shape)]
-
-
-# Clipping
-
-
-def _clip_shape(node: Node) -> OutputTypes:
-    for index in range(1, len(node.inputs)):
-        if node.has_input(index) and node.input(index).nelms != 1:
-            raise node.fail(f"a bound must be a scalar, found {node.input(index)}")
-    return same(node)
-
-
-def _clip(bound: BoundOp) -> Call:
-    x, y = bound.input(0), bound.outputs[0]
-    least, most = (bound.inputs[i] if bound.node.has_input(i) else None for i in (1, 2))
-    attributes = bound.node.op.attributes
-    low = x.dtype.type(attributes["min"]) if "min" in attributes else least
-    high = x.dtype.type(attributes["max"]) if "max" in attributes else most
-    steps: list[Call] = [partial(np.copyto, y, x)]
-    if low is not None:
-        steps.append(partial(np.maximum, y, low, out=y))
-    if high is not None:
-        steps.append(partial(np.minimum, y, high, out=y))
-    return call_chain(*steps)
-
-
-def _clip_grad(d: Adjoint) -> Value:
-    """g where the input was not clipped, else 0."""
-    zero = d.g.like(0.0)
-    return d.x.op("Equal", d.y).op("Where", d.g, zero)
 
 
 # Many operands
@@ -287,12 +221,10 @@ OPS = [
     ),
     _scaling(GRAPHCORE),
     _scaling(""),  # for gradients of any opset
-    OpDef("Pow", (2, 2), _power_shape, _power, per_element(20), _power_grad, elementwise=True),
     OpDef("Mod", (2, 2), broadcast, allocating_kernel(_modulo), per_element(8), _remainder_grad, elementwise=True),
     _function_of_two("Fmod", np.fmod, _remainder_grad),
     _function_of_two("Remainder", np.mod, _remainder_grad),
     _function_of_two("Atan2", np.arctan2, _atan2_grad),
-    OpDef("Clip", (1, 3), _clip_shape, _clip, per_element(2), _clip_grad, elementwise=True),
     _many("Sum", _fold(np.add), lambda d: _shares(d, 1)),
     _many("Mean", _mean, lambda d: _shares(d, 1 / len(d.operands))),
     _many("Max", _fold(np.maximum), _extreme_grad),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from math import pi, sqrt
 from typing import Any
 
@@ -15,10 +14,9 @@ from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.core.adjoint import Adjoint, GradRule, Value
 from ipu_emu.ops.core.cost import per_element
 from ipu_emu.ops.core.formulas import Formula, named
-from ipu_emu.ops.core.kernel_helpers import allocating_kernel, flat, ufunc
+from ipu_emu.ops.core.kernel_helpers import allocating_kernel, formula_kernel, ufunc
 from ipu_emu.ops.core.node import Node, OutputTypes
-from ipu_emu.ops.core.numpy_functions import error_function
-from ipu_emu.ops.core.op_definition import BoundOp, Call, Kernel, OpDef
+from ipu_emu.ops.core.op_definition import Kernel, OpDef
 from ipu_emu.ops.core.shape_rules import same
 
 __all__ = ["OPS"]
@@ -31,6 +29,11 @@ def _function(
     return OpDef(type, (1, 1), same, kernel, cost, grad, elementwise=True, domain=domain, formula=formula)
 
 
+def _formula(type: str, name: str, grad: GradRule | None, flops: int) -> OpDef:
+    """A function that kernels compute themselves; see ``ops.codegen.simd_math`` for its accuracy."""
+    return _function(type, formula_kernel(named(name)), grad, flops, formula=named(name))
+
+
 def _step(type: str, function: Callable[..., Any], domain: str = "") -> OpDef:
     """A piecewise constant function; its gradient is 0."""
     return _function(type, ufunc(function), lambda d: d.x.constantly(0), 1, domain)
@@ -41,10 +44,6 @@ def _test(type: str, kernel: Kernel) -> OpDef:
         return [(BOOL, node.input(0).shape)]
 
     return OpDef(type, (1, 1), shape, kernel, per_element(1), elementwise=True)
-
-
-def _erf(bound: BoundOp) -> Call:
-    return partial(error_function, *flat(bound.input(0), bound.outputs[0]))
 
 
 def _bell(x: Value) -> Value:
@@ -62,10 +61,10 @@ def _is_inf(node: Node, x: NDArray[Any]) -> NDArray[Any]:
 
 
 OPS = [
-    _function("Exp", ufunc(np.exp), lambda d: d.g * d.y, 8, formula=named("exp")),
+    _formula("Exp", "exp", lambda d: d.g * d.y, 8),
     _function("Log", ufunc(np.log), lambda d: d.g / d.x, 8),
     _function("Sqrt", ufunc(np.sqrt), lambda d: d.g / (d.y * 2.0), 4, formula=named("sqrt")),
-    _function("Tanh", ufunc(np.tanh), lambda d: d.g * (1 - d.y * d.y), 10, formula=named("tanh")),
+    _formula("Tanh", "tanh", lambda d: d.g * (1 - d.y * d.y), 10),
     _function("Abs", ufunc(np.absolute), lambda d: d.g * d.x.op("Sign"), 1, formula=named("abs")),
     _function("Reciprocal", ufunc(np.reciprocal), lambda d: -(d.g * d.y * d.y), 1),
     _function("Sin", ufunc(np.sin), lambda d: d.g * d.x.op("Cos"), 10),
@@ -79,7 +78,7 @@ OPS = [
     _function("Asinh", ufunc(np.arcsinh), lambda d: _over_root(d, d.x * d.x + 1.0), 10),
     _function("Acosh", ufunc(np.arccosh), lambda d: _over_root(d, d.x * d.x - 1.0), 10),
     _function("Atanh", ufunc(np.arctanh), lambda d: d.g / (1.0 - d.x * d.x), 10),
-    _function("Erf", _erf, lambda d: (d.g * _bell(d.x)).scaled(2 / sqrt(pi)), 15),
+    _formula("Erf", "erf", lambda d: (d.g * _bell(d.x)).scaled(2 / sqrt(pi)), 15),
     _function("Log1p", ufunc(np.log1p), lambda d: d.g / (d.x + 1.0), 8, GRAPHCORE),
     _function("Expm1", ufunc(np.expm1), lambda d: d.g * (d.y + 1.0), 8, GRAPHCORE),
     _step("Sign", np.sign),

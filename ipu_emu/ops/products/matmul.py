@@ -86,19 +86,27 @@ def _matmul_workspace(node: Node) -> list[int]:
 
 
 def _matmul_grad(d: Adjoint) -> list[Value | None]:
+    """y = A' B'; A' is A or its transpose, as attributes say."""
     a, b, g = d.inputs[0], d.inputs[1], d.g
     left, right = a.tensor.shape, b.tensor.shape
+    trans_a, trans_b = d.attribute("transA", 0), d.attribute("transB", 0)
     if len(left) == 1 or len(right) == 1:
         a, b = a.shaped(_matrix(left, row=True)), b.shaped(_matrix(right, row=False))
-        g = g.shaped(
-            (*np.broadcast_shapes(a.tensor.shape[:-2], b.tensor.shape[:-2]), a.tensor.shape[-2], b.tensor.shape[-1])
-        )
-    da = g.op("MatMulT", b, transB=1).summed_to(a.tensor.shape)
-    if len(right) == 2 and len(left) > 2:
-        rows = prod(left[:-1])
-        db = a.shaped((rows, left[-1])).op("MatMulT", g.shaped((rows, right[-1])), transA=1)
+        first, second = _turned(a.tensor.shape, trans_a), _turned(b.tensor.shape, trans_b)
+        g = g.shaped((*np.broadcast_shapes(first[:-2], second[:-2]), first[-2], second[-1]))
+    if trans_a:
+        da = b.op("MatMulT", g, transA=trans_b, transB=1)
     else:
-        db = a.op("MatMulT", g, transA=1).summed_to(b.tensor.shape)
+        da = g.op("MatMulT", b, transB=1 - trans_b)
+    if len(right) == 2 and len(left) > 2 and not trans_a:
+        # One large product is faster than the sum of one per matrix of the batch.
+        rows = prod(left[:-1])
+        a, g = a.shaped((rows, left[-1])), g.shaped((rows, g.tensor.shape[-1]))
+    if trans_b:
+        db = g.op("MatMulT", a, transA=1, transB=trans_a)
+    else:
+        db = a.op("MatMulT", g, transA=1 - trans_a)
+    da, db = da.summed_to(_matrix(left, row=True)), db.summed_to(_matrix(right, row=False))
     return [da.shaped(left), db.shaped(right)]
 
 
@@ -186,5 +194,14 @@ OPS = [
     ),
     OpDef("Gemm", (2, 3), _gemm_shape, _gemm, flops(_products), _gemm_grad, _gemm_workspace, takes_half=always),
     # MatMulT(a, b, transA, transB): a product with the last two axes of either operand exchanged.
-    OpDef("MatMulT", (2, 2), _matmul_shape, _matmul, flops(_products), None, _matmul_workspace, takes_half=always),
+    OpDef(
+        "MatMulT",
+        (2, 2),
+        _matmul_shape,
+        _matmul,
+        flops(_products),
+        _matmul_grad,
+        _matmul_workspace,
+        takes_half=always,
+    ),
 ]

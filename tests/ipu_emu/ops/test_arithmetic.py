@@ -42,3 +42,21 @@ def test_powers_of_0_and_by_0_have_gradient_0() -> None:
     np.testing.assert_allclose(anchors[y], base**exponent)
     np.testing.assert_allclose(anchors[gradients[0]], [0, 0, 0, 6, 1])
     np.testing.assert_allclose(anchors[gradients[1]], [0, 0, np.log(2), 9 * np.log(3), 0], rtol=1e-6)
+
+
+@pytest.mark.parametrize("exponent", range(2, 9))
+def test_small_powers_are_products_within_n_minus_1_ulp(exponent: int) -> None:
+    bits = np.arange(0, 1 << 32, 100_003, np.uint64).astype(np.uint32).view(np.float32)
+    x = np.concatenate([bits, np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1e-45], np.float32)])
+    builder = popart.Builder()
+    id = builder.addInputTensor(popart.TensorInfo(x))
+    y = builder.aiOnnx.pow([id, builder.aiOnnx.constant(np.array(exponent, np.float32))])
+    found = infer(builder, popart.DataFlow(1, [y]), {id: x})[y]
+    with np.errstate(all="ignore"):
+        want = x.astype(np.float64) ** exponent
+        rounded = want.astype(np.float32)
+    np.testing.assert_array_equal(np.isnan(found), np.isnan(x))
+    np.testing.assert_array_equal(found[np.isinf(x)], rounded[np.isinf(x)])
+    normal = np.isfinite(rounded) & np.isfinite(found)
+    distance = np.abs(found[normal].astype(np.float64) - want[normal]) / np.spacing(np.abs(rounded[normal]))
+    assert distance.max() <= exponent - 1

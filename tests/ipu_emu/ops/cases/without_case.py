@@ -13,7 +13,8 @@ NO_GRADIENT = {
         NearestAlongGrad
         GroupedGatherGrad TakeIndexed ClearIndexed CumSumAlong GatherGrad L1Grad NllGrad SoftmaxNllGrad OneHotGrad
         ReduceMedianGrad PadGrad MaxPoolGrad AveragePoolGrad RecurrenceGrad RoiAlignGrad MaxRoiPoolGrad
-        SequenceSliceGrad SoftmaxGrad LogSoftmaxGrad MaxUnpoolGrad ElementsInto SlicesInto MatMulT OthersProduct""",
+        SequenceSliceGrad SoftmaxGrad LogSoftmaxGrad MaxUnpoolGrad ElementsInto SlicesInto OthersProduct
+        ClipBetweenGrad""",
     "it gives its gradient itself": "SparseSoftmaxCrossEntropy SoftmaxCrossEntropy",
     "it is for inference, and has no gradient in PopART": "CtcBeamSearchDecoder SplineBasis SplineWeighting",
     "its results are steps, whose slope is 0": """
@@ -48,7 +49,7 @@ NO_GRADIENT = {
 #: Ops with a gradient that the cases of other ops go through: part of their gradients, or of what they expand to.
 PARTS_OF_OTHERS = """
     ReshapeTo SumTo SpreadTo SliceInto Reversed ConvDataGrad Recurrence DynamicSliceLocal DynamicUpdateLocal
-    NearestAlong DynamicAddLocal DynamicZeroLocal"""
+    NearestAlong DynamicAddLocal DynamicZeroLocal PowerByProducts ClipBetween MatMulT"""
 
 #: Ops with a gradient that another test compares, by its file in tests/ipu_emu.
 TESTED_ELSEWHERE = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
@@ -109,6 +110,46 @@ def test_functions_are_those_of_numpy(name: str) -> None:
     with np.errstate(all="ignore"):
         want = FUNCTIONS[name](x.astype(np.float64)).astype(np.float32)
     np.testing.assert_allclose(y, want, rtol=5e-7, atol=1e-37)
+
+
+def over_all_floats(step: int) -> np.ndarray:
+    """Every ``step``-th float32 by its bits: denormals, infinities and NaN of many kinds are among them."""
+    special = np.array(
+        [0.0, -0.0, np.inf, -np.inf, np.nan, 1e-45, -1e-45, 1.1754943e-38, 88.72283, 88.72284, -103.97]
+    )
+    bits = np.arange(0, 1 << 32, step, np.uint64).astype(np.uint32)
+    dense = np.linspace(-110, 95, 50_001)
+    return np.concatenate([bits.view(np.float32), dense.astype(np.float32), special.astype(np.float32)])
+
+
+def error_function(x: np.ndarray) -> np.ndarray:
+    return np.vectorize(math.erf, otypes=[np.float64])(x)
+
+
+#: The exact function, and the bound in ulp that ops.codegen.simd_math states.
+ACCURACY: dict[str, tuple[Any, float]] = {
+    "exp": (np.exp, 1.0),
+    "tanh": (np.tanh, 1.3),
+    "erf": (error_function, 1.1),
+}
+
+
+@pytest.mark.parametrize("name", ACCURACY)
+def test_functions_are_as_accurate_as_stated(name: str) -> None:
+    exact, bound = ACCURACY[name]
+    x = over_all_floats(60_013)
+    y = np.zeros_like(x)
+    full = Operand("full")
+    bound_rows([full, full], [RowPass((("load", 0), (name, 0), ("store", 1, 1)))], [x, y], 1, x.size)()
+    with np.errstate(all="ignore"):
+        want = exact(x.astype(np.float64))
+        rounded = want.astype(np.float32)
+    np.testing.assert_array_equal(np.isnan(y), np.isnan(x))
+    np.testing.assert_array_equal(y[np.isinf(rounded)], rounded[np.isinf(rounded)])
+    np.testing.assert_array_equal(np.signbit(y[x == 0]), np.signbit(rounded[x == 0]))
+    finite = np.isfinite(rounded)
+    distance = np.abs(y[finite].astype(np.float64) - want[finite]) / np.spacing(np.abs(rounded[finite]))
+    assert distance.max() <= bound
 
 
 @pytest.mark.torch

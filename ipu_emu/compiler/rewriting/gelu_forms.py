@@ -1,0 +1,167 @@
+"""GELU forms: GELU as exporters write it, with elementary ops, becomes one op with a gradient of its own.
+
+    x / sqrt(2) -> Erf -> + 1 -> times x -> times 0.5                       ->  GeluErf(x)
+    x^3 times 0.044715, + x, times sqrt(2 / pi) -> Tanh -> + 1 -> ...       ->  Gelu(x)
+
+The ops may come in any order, and constants may be split or merged. Every tensor is read as a polynomial in x and in
+t, the result of Erf or Tanh; an op whose polynomial is (x + x t) / 2 is a GELU. The gradient then reads x alone,
+where that of the elementary ops reads what each of them made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from math import isclose, pi, sqrt
+
+from ipu_emu.graph import Graph, Op, Role
+from ipu_emu.graph.dtype import FLOAT, FLOAT16
+from ipu_emu.graph.op import GRAPHCORE
+
+__all__ = ["with_gelu"]
+
+#: (power of x, power of t) -> coefficient.
+_Polynomial = Mapping[tuple[int, int], float]
+
+_X: _Polynomial = {(1, 0): 1.0}
+_T: _Polynomial = {(0, 1): 1.0}
+_GELU: _Polynomial = {(1, 0): 0.5, (1, 1): 0.5}
+_SCALE = sqrt(2 / pi)
+#: By the type of the op that makes t: its argument, and the op for the whole.
+_FORMS: Mapping[str, tuple[_Polynomial, str]] = {
+    "Erf": ({(1, 0): sqrt(0.5)}, "GeluErf"),
+    "Tanh": ({(1, 0): _SCALE, (3, 0): 0.044715 * _SCALE}, "Gelu"),
+}
+#: The most ops before and after t; the longest known form has six before and four after.
+_FAR = 8
+#: Relative distance of coefficients that were rounded when the model was written.
+_CLOSE = {FLOAT: 1e-5, FLOAT16: 4e-3}
+
+
+def with_gelu(model: Graph) -> Graph:
+    """Return ``model`` with the ops that finish a GELU replaced by GELU; the others go if nothing reads them."""
+    if not any(op.type in _FORMS for op in model.ops):
+        return model
+    graph = model.copy()
+    found = _Search(graph).found()
+    graph.ops = [found.get(op.outputs[0], op) for op in graph.ops]
+    return graph
+
+
+@dataclass
+class _Reading:
+    """Tensors as polynomials, given those of x and of t."""
+
+    graph: Graph
+    producers: Mapping[str, Op]
+    known: dict[str, _Polynomial | None]
+
+    def of(self, id: str, depth: int = 0) -> _Polynomial | None:
+        if id not in self.known:
+            self.known[id] = self.computed(id, depth)
+        return self.known[id]
+
+    def computed(self, id: str, depth: int) -> _Polynomial | None:
+        tensor = self.graph.tensor(id)
+        if tensor.role is Role.CONSTANT:
+            return {(0, 0): float(self.graph.data[id].reshape(()))} if tensor.nelms == 1 else None
+        op = self.producers.get(id)
+        if op is None or depth > 2 * _FAR or "axis" in op.attributes:
+            return None
+        operands = [self.of(one, depth + 1) for one in op.inputs]
+        given = [one for one in operands if one is not None]
+        return _result(op, given) if len(given) == len(operands) else None
+
+
+def _result(op: Op, operands: list[_Polynomial]) -> _Polynomial | None:
+    a, b = operands[0], operands[-1]
+    constant = b[0, 0] if set(b) == {(0, 0)} else None
+    if op.type == "Add":
+        return _sum(a, b)
+    if op.type == "Mul":
+        return _product(a, b)
+    if op.type == "Scale":
+        return _product(a, {(0, 0): float(op.attributes.get("scale", 1.0))})
+    if op.type == "Identity":
+        return a
+    if op.type == "Div" and constant:
+        return _product(a, {(0, 0): 1 / constant})
+    if op.type == "Pow" and constant in (1.0, 2.0, 3.0):
+        made = a
+        for _ in range(int(constant) - 1):
+            made = _product(made, a)
+        return made
+    return None
+
+
+def _sum(a: _Polynomial, b: _Polynomial) -> _Polynomial:
+    return {powers: a.get(powers, 0.0) + b.get(powers, 0.0) for powers in {**a, **b}}
+
+
+def _product(a: _Polynomial, b: _Polynomial) -> _Polynomial:
+    made: dict[tuple[int, int], float] = {}
+    for (i, j), one in a.items():
+        for (k, m), other in b.items():
+            made[i + k, j + m] = made.get((i + k, j + m), 0.0) + one * other
+    return made
+
+
+def _equal(a: _Polynomial | None, b: _Polynomial, close: float) -> bool:
+    return a is not None and set(a) == set(b) and all(isclose(a[key], b[key], rel_tol=close) for key in b)
+
+
+class _Search:
+    def __init__(self, graph: Graph) -> None:
+        self.graph, self.producers = graph, graph.producers()
+        self.users: dict[str, list[Op]] = {}
+        for op in graph.ops:
+            for id in op.inputs:
+                self.users.setdefault(id, []).append(op)
+
+    def found(self) -> dict[str, Op]:
+        """The GELU that replaces the op which makes each output."""
+        made = (self.gelu(op) for op in self.graph.ops if op.type in _FORMS and not op.domain)
+        return {op.outputs[0]: op for op in made if op is not None}
+
+    def gelu(self, inner: Op) -> Op | None:
+        argument, type = _FORMS[inner.type]
+        t = inner.outputs[0]
+        tensor = self.graph.tensor(t)
+        if tensor.dtype not in _CLOSE:
+            return None
+        close = _CLOSE[tensor.dtype]
+        for x in self.before(inner.inputs[0]):
+            if not _equal(self.reading({x: _X}).of(inner.inputs[0]), argument, close):
+                continue
+            reading = self.reading({x: _X, t: _T})
+            for last in self.after(t):
+                same = last.guard == inner.guard and self.graph.tensor(last.outputs[0]).shape == tensor.shape
+                if same and _equal(reading.of(last.outputs[0]), _GELU, close):
+                    kept = {name: value for name, value in last.attributes.items() if name.startswith("__")}
+                    return replace(last, type=type, domain=GRAPHCORE, inputs=(x,), attributes=kept)
+        return None
+
+    def reading(self, given: dict[str, _Polynomial]) -> _Reading:
+        return _Reading(self.graph, self.producers, dict(given))
+
+    def before(self, id: str) -> Iterator[str]:
+        """The tensors of the shape of ``id`` that it is computed from, nearest first."""
+        shape, found = self.graph.tensor(id).shape, [id]
+        for _ in range(_FAR):
+            found = [
+                input
+                for one in found
+                if one in self.producers
+                for input in self.producers[one].inputs
+                if input and self.graph.tensor(input).shape == shape
+            ]
+            found = list(dict.fromkeys(found))
+            yield from (one for one in found if self.graph.tensor(one).role is not Role.CONSTANT)
+
+    def after(self, id: str) -> Iterator[Op]:
+        """The ops that are computed from ``id``, nearest first."""
+        found = [id]
+        for _ in range(_FAR // 2):
+            ops = [op for one in found for op in self.users.get(one, []) if len(op.outputs) == 1]
+            yield from ops
+            found = list(dict.fromkeys(op.outputs[0] for op in ops))

@@ -1,0 +1,94 @@
+"""Clipping: Clip, and Clip to constant bounds as a formula."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from math import inf
+
+import numpy as np
+
+from ipu_emu.graph import Graph, Op, Role
+from ipu_emu.ops.core.adjoint import Adjoint, Value
+from ipu_emu.ops.core.call_chain import call_chain
+from ipu_emu.ops.core.cost import per_element
+from ipu_emu.ops.core.formulas import Formula, Term
+from ipu_emu.ops.core.kernel_helpers import formula_kernel
+from ipu_emu.ops.core.node import Node, OutputTypes
+from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
+from ipu_emu.ops.core.rewrite import Rewrite
+from ipu_emu.ops.core.shape_rules import same
+
+__all__ = ["OPS"]
+
+# Any bounds
+
+
+def _clip_shape(node: Node) -> OutputTypes:
+    for index in range(1, len(node.inputs)):
+        if node.has_input(index) and node.input(index).nelms != 1:
+            raise node.fail(f"a bound must be a scalar, found {node.input(index)}")
+    return same(node)
+
+
+def _clip(bound: BoundOp) -> Call:
+    x, y = bound.input(0), bound.outputs[0]
+    least, most = (bound.inputs[i] if bound.node.has_input(i) else None for i in (1, 2))
+    attributes = bound.node.op.attributes
+    low = x.dtype.type(attributes["min"]) if "min" in attributes else least
+    high = x.dtype.type(attributes["max"]) if "max" in attributes else most
+    steps: list[Call] = [partial(np.copyto, y, x)]
+    if low is not None:
+        steps.append(partial(np.maximum, y, low, out=y))
+    if high is not None:
+        steps.append(partial(np.minimum, y, high, out=y))
+    return call_chain(*steps)
+
+
+def _clip_grad(d: Adjoint) -> Value:
+    """g where the input was not clipped, else 0."""
+    zero = d.g.like(0.0)
+    return d.x.op("Equal", d.y).op("Where", d.g, zero)
+
+
+# Constant bounds
+
+
+def _clip_expand(graph: Graph, op: Op) -> list[Op] | None:
+    """Floating-point numbers between constants as one op that can be fused with its neighbours."""
+    if not graph.tensor(op.inputs[0]).dtype.is_float:
+        return None
+    bounds = {"low": op.attributes.get("min", -inf), "high": op.attributes.get("max", inf)}
+    for name, id in zip(bounds, op.inputs[1:], strict=False):
+        if id and graph.tensor(id).role is not Role.CONSTANT:
+            return None
+        if id:
+            bounds[name] = float(graph.data[id].reshape(()))
+    rewrite = Rewrite(graph, op)
+    rewrite.op("ClipBetween", op.inputs[0], into=op.outputs[0], **bounds)
+    return rewrite.ops
+
+
+def _between(x: Term, low: float, high: float) -> Term:
+    return x.of("max", low).of("min", high)
+
+
+def _between_gradient(g: Term, x: Term, low: float, high: float) -> Term:
+    """g where x was not clipped, else 0."""
+    return g.of("where_equal", x, _between(x, low, high))
+
+
+_BETWEEN = Formula(_between, low=-inf, high=inf)
+_BETWEEN_GRADIENT = Formula(_between_gradient, low=-inf, high=inf)
+
+
+def _entry(type: str, inputs: int, formula: Formula, grad: Callable[[Adjoint], Value] | None) -> OpDef:
+    kernel, cost = formula_kernel(formula), per_element(2)
+    return OpDef(type, (inputs, inputs), same, kernel, cost, grad, elementwise=True, formula=formula)
+
+
+OPS = [
+    OpDef("Clip", (1, 3), _clip_shape, _clip, per_element(2), _clip_grad, elementwise=True, expand=_clip_expand),
+    _entry("ClipBetween", 1, _BETWEEN, lambda d: d.g.op("ClipBetweenGrad", d.x, **d.node.op.attributes)),
+    _entry("ClipBetweenGrad", 2, _BETWEEN_GRADIENT, None),
+]

@@ -1,0 +1,113 @@
+"""Powers: Pow, and powers with a small constant exponent as products."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from ipu_emu.graph import Graph, Op, Role
+from ipu_emu.ops.core.adjoint import Adjoint, Value
+from ipu_emu.ops.core.cost import per_element
+from ipu_emu.ops.core.formulas import Formula, Term
+from ipu_emu.ops.core.kernel_helpers import formula_kernel
+from ipu_emu.ops.core.node import Node, OutputTypes
+from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
+from ipu_emu.ops.core.rewrite import Rewrite
+from ipu_emu.ops.core.shape_rules import aligned_shape, same
+
+__all__ = ["OPS"]
+
+# Any exponent
+
+
+def _power_shape(node: Node) -> OutputTypes:
+    """The type of the base (the exponent may have another) and the broadcast shape."""
+    a, b = node.input(0), node.input(1)
+    try:
+        return [(a.dtype, np.broadcast_shapes(a.shape, aligned_shape(node)))]
+    except ValueError:
+        raise node.fail(f"shapes of {a} and {b} do not broadcast") from None
+
+
+def _power(bound: BoundOp) -> Call:
+    x, e, y = bound.input(0), bound.input(1), bound.outputs[0]
+    e = e.reshape(aligned_shape(bound.node))
+    if x.dtype == e.dtype and x.dtype.kind == "f":
+        return partial(np.power, x, e, y)
+    return lambda: np.copyto(y, np.power(x, e.astype(np.float64)), "unsafe")
+
+
+def _power_grad(d: Adjoint) -> list[Value | None]:
+    """y = x^e: the factors of the gradient are e x^(e - 1) for x and y log x for e.
+
+    The first is 0 where e is 0, the second where x is 0 and e is not negative.
+    """
+    x, e = d.x, d.input(1)
+    shape = e.tensor.shape
+    if e.tensor.dtype is not x.tensor.dtype:
+        e = e.op("Cast", to=x.tensor.dtype.onnx)
+    e = e.shaped(aligned_shape(d.node))
+    slope = e.op("Equal", e.like(0.0)).op("Where", d.g.like(0.0), d.g * e * x.op("Pow", e - 1.0))
+    dx = slope.summed_to(d.shape)
+    if not d.input(1).tensor.dtype.is_float:
+        return [dx, None]
+    constant = x.op("Equal", x.like(0.0)).op("And", e.op("Less", e.like(0.0)).op("Not"))
+    de = constant.op("Where", d.g.like(0.0), d.g * d.y * x.op("Log"))
+    return [dx, de.summed_to(aligned_shape(d.node)).shaped(shape)]
+
+
+# Small exponents
+
+
+#: The exponents that are computed by products.
+_PRODUCTS = range(2, 9)
+
+
+def _power_expand(graph: Graph, op: Op) -> list[Op] | None:
+    """A power with a small constant exponent as one op of products; 100 times as fast as the general one."""
+    base, exponent = (graph.tensor(id) for id in op.inputs)
+    if exponent.role is not Role.CONSTANT or exponent.nelms != 1 or not base.dtype.is_float:
+        return None
+    value = float(graph.data[exponent.id].reshape(()))
+    if value not in _PRODUCTS or graph.tensor(op.outputs[0]).shape != base.shape:
+        return None
+    rewrite = Rewrite(graph, op)
+    rewrite.op("PowerByProducts", base.id, into=op.outputs[0], exponent=int(value))
+    return rewrite.ops
+
+
+def _by_products(x: Term, exponent: float) -> Term:
+    """x^n from x, x^2, x^4, ...: at most n - 1 roundings in the relative error."""
+    result, square, left = None, x, int(exponent)
+    while left:
+        if left % 2:
+            result = square if result is None else result * square
+        left //= 2
+        square = square * square if left else square
+    assert result is not None
+    return result
+
+
+_POWER = Formula(_by_products, exponent=2.0)
+
+
+def _by_products_grad(d: Adjoint) -> Value:
+    exponent = d.attribute("exponent", 2)
+    lower = d.x if exponent == 2 else d.x.op("PowerByProducts", exponent=exponent - 1)
+    return d.g * lower.scaled(float(exponent))
+
+
+OPS = [
+    OpDef("Pow", (2, 2), _power_shape, _power, per_element(20), _power_grad, elementwise=True, expand=_power_expand),
+    OpDef(
+        "PowerByProducts",
+        (1, 1),
+        same,
+        formula_kernel(_POWER),
+        per_element(2),
+        _by_products_grad,
+        elementwise=True,
+        formula=_POWER,
+    ),
+]
