@@ -43,15 +43,18 @@ DOTS = [
 
 
 @generated
-def dots(rows: int, columns: int) -> str:
-    """``rows`` x ``columns`` sums at a time, each spread over the lanes of a register until all tiles are in."""
+def dots(rows: int, columns: int, lanes: int = 0) -> str:
+    """``rows`` x ``columns`` sums at a time, each spread over the lanes of a register until all tiles are in.
+
+    A register has ``lanes`` numbers: fewer than the processor's where a line is shorter (0: as many).
+    """
     kernel = NamedKernel("dots", DOTS)
-    kernel.each(kernel["batch"], lambda n: _dots_of(kernel, n, rows, columns))
+    kernel.each(kernel["batch"], lambda n: _dots_of(kernel, n, rows, columns, lanes or vector_width()))
     return kernel.finish()
 
 
-def _dots_of(kernel: NamedKernel, n: Any, rows: int, columns: int) -> None:
-    b, width = kernel.b, vector_width()
+def _dots_of(kernel: NamedKernel, n: Any, rows: int, columns: int, width: int) -> None:
+    b = kernel.b
     vector = ir.VectorType(FLOAT, width)
     zero = ir.Constant(vector, [0.0] * width)
     x = kernel.address("x", (n, kernel["x_batch"]))
@@ -90,7 +93,7 @@ def _dots_of(kernel: NamedKernel, n: Any, rows: int, columns: int) -> None:
 
 def _add_up(kernel: NamedKernel, vector: Any, line: Any, where: Any) -> None:
     """Store the sum of the lanes, in halves: lanes i and i + n/2 first."""
-    b, count = kernel.b, vector_width()
+    b, count = kernel.b, vector.type.count
     while count > 1:
         count //= 2
         picks = [ir.Constant(ir.VectorType(ir.IntType(32), count), [*range(s, s + count)]) for s in (0, count)]

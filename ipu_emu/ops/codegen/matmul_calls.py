@@ -37,16 +37,16 @@ def product_call(y: _Array, k: int, blocks: int, rows: int, first: int = 0, **gi
     Without ``step`` the rows of x are ``x_step`` bytes apart; with ``w_block`` None the blocks of w are contiguous.
     The kernel is specialised for contiguous strides and for strides of panels.
     """
-    wide, vectors = given.pop("wide"), given.pop("vectors", 2)
+    wide, vectors, lanes = given.pop("wide"), given.pop("vectors", 2), given.pop("lanes", vector_width())
     even = given.setdefault("step", None) is None
-    usual = {"x_step": (4 * vectors * vector_width(),) if even else (), "w_row": (4,), "w_step": (4, 4 * ROWS)}
+    usual = {"x_step": (4 * vectors * lanes,) if even else (), "w_row": (4,), "w_step": (4, 4 * ROWS)}
     fixed = tuple((name, given[name]) for name, strides in usual.items() if given.get(name) in strides)
-    function = product(rows, vectors, y.dtype == np.float16, wide, even, fixed)
+    function = product(rows, vectors, y.dtype == np.float16, wide, even, fixed, lanes)
     if given["bias"] is not None and not wide:
         given["bias"] = given["bias"][first:]
     if given["w_block"] is None:
         given["w_block"] = rows * given["w_row"]
-    defaults = {"batch": 1, "x_batch": 0, "w_batch": 0, "y_batch": 0, "add": 0, "x_step": 0}
+    defaults = {"batch": 1, "x_batch": 0, "w_batch": 0, "y_batch": 0, "bias_batch": 0, "add": 0, "x_step": 0}
     defaults |= {"depth_chunk": k, "tile_chunk": given["tiles"], "y_row": y.strides[-2]}
     own = {"y": y, "depth": k, "blocks": blocks}
     return named_call(function, PRODUCT, **(defaults | given | own))

@@ -38,6 +38,7 @@ PRODUCT = [
     "step",
     "x_step",
     "bias",
+    "bias_batch",
     "tiles",
     "depth",
     "blocks",
@@ -67,8 +68,11 @@ def product(
     wide_bias: bool = False,
     even: bool = False,
     fixed: tuple[tuple[str, int], ...] = (),
+    lanes: int = 0,
 ) -> str:
     """``rows`` x ``vectors`` registers of y at a time; a ``half`` y is rounded when it is stored.
+
+    A register has ``lanes`` numbers: fewer than the processor's where a line of y is shorter (0: as many).
 
     Arguments, strides above all, may be ``fixed`` to constants, which saves instructions that compute addresses. If
     the rows of x are ``even``, they are ``x_step`` bytes apart, and ``step`` is not read.
@@ -79,7 +83,8 @@ def product(
     L2 cache for all rows, and a block of w in the L1 cache for all tiles.
     """
     kernel = NamedKernel("product", PRODUCT, fixed)
-    kernel.each(kernel["batch"], lambda n: _product_of(kernel, n, _Form(rows, vectors, half, wide_bias, even)))
+    form = _Form(rows, vectors, half, wide_bias, even, lanes or vector_width())
+    kernel.each(kernel["batch"], lambda n: _product_of(kernel, n, form))
     return kernel.finish()
 
 
@@ -90,6 +95,7 @@ class _Form:
     half: bool
     wide_bias: bool
     even: bool
+    lanes: int
 
 
 def _product_of(kernel: NamedKernel, n: Any, form: _Form) -> None:
@@ -97,6 +103,7 @@ def _product_of(kernel: NamedKernel, n: Any, form: _Form) -> None:
     x = kernel.address("x", (n, kernel["x_batch"]))
     w = kernel.address("w", (n, kernel["w_batch"]))
     y = kernel.address("y", (n, kernel["y_batch"]))
+    bias = kernel.address("bias", (n, kernel["bias_batch"]))
 
     def depths(number: Any) -> None:
         first = b.mul(number, kernel["depth_chunk"])
@@ -115,7 +122,7 @@ def _product_of(kernel: NamedKernel, n: Any, form: _Form) -> None:
             def tile(t: Any, _: list[Any]) -> list[Any]:
                 source = b.gep(x, [kernel.entry(kernel.address("from"), t)])
                 target = b.gep(lines, [kernel.entry(kernel.address("at"), t)])
-                registers = _Registers(kernel, form)
+                registers = _Registers(kernel, form, bias)
                 sums = registers.start(target, m, t, more)
                 registers.store(registers.run(source, weights, first, last, sums), target)
                 return []
@@ -135,10 +142,11 @@ def _chunks(kernel: NamedKernel, whole: str, chunk: str) -> Any:
 class _Registers:
     """The block of y that is in registers."""
 
-    def __init__(self, kernel: NamedKernel, form: _Form) -> None:
+    def __init__(self, kernel: NamedKernel, form: _Form, bias: Any) -> None:
+        self.bias = bias
         self.kernel, self.rows, self.vectors, self.half = kernel, form.rows, form.vectors, form.half
         self.wide_bias, self.even = form.wide_bias, form.even
-        self.width = vector_width()
+        self.width = form.lanes
         self.type = ir.VectorType(FLOAT, self.width)
         self.stored = ir.VectorType(HALF if form.half else FLOAT, self.width)
         self.size = (2 if form.half else 4) * self.width
@@ -177,7 +185,7 @@ class _Registers:
         b, kernel, biases = self.kernel.b, self.kernel, []
         for r in range(self.rows):
             where = b.mul(b.add(b.mul(m, const(self.rows)), const(r)), const(4))
-            biases += [kernel.splat(kernel.load(kernel.address("bias"), where, FLOAT), self.width)] * self.vectors
+            biases += [kernel.splat(kernel.load(self.bias, where, FLOAT), self.width)] * self.vectors
         return biases
 
     def columns_of_bias(self, t: Any) -> list[Any]:
@@ -185,7 +193,7 @@ class _Registers:
         place = kernel.entry(kernel.address("at"), t)
         if self.half:  # ``at`` counts bytes of y, the bias is float32
             place = kernel.b.mul(place, const(2))
-        start = kernel.b.gep(kernel.address("bias"), [place])
+        start = kernel.b.gep(self.bias, [place])
         return [kernel.load(start, const(4 * self.width * v), self.type) for v in range(self.vectors)] * self.rows
 
     def widened(self, value: Any) -> Any:

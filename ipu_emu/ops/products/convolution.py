@@ -1,4 +1,4 @@
-"""Convolution: direct (see ``direct_convolution``) for one group, else as matrix products over gathered windows.
+"""Convolution: direct (see ``direct_convolution``), or for very short rows as products over gathered windows.
 
 Operands are stored with the batch innermost, [C, H, W, N]: gathering a row of the matrix is then one long copy per
 image row, and the product with the [M, C kh kw] weights has the storage order of the result.
@@ -29,6 +29,7 @@ from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
 from ipu_emu.ops.core.sliding_windows import Windows
 from ipu_emu.ops.core.spatial_rank import convolution_as_2d
 from ipu_emu.ops.products.direct_convolution import Direct
+from ipu_emu.ops.products.grouped_convolution import Grouped
 
 __all__ = ["OPS"]
 
@@ -218,10 +219,11 @@ def _matrices(w: NDArray[Any], group: int) -> NDArray[Any]:
 
 
 def _direct_way(node: Node, data: tuple[int, ...], weights: tuple[int, ...]) -> Direct | None:
-    """The direct convolution, or None unless there is one group and a row fills a vector register."""
-    if node.attribute("group", 1) != 1 or 0 in (*data, *weights):
+    """The direct convolution, or None unless a row fills a short vector register."""
+    if 0 in (*data, *weights):
         return None
-    direct = Direct(_windows(node, data, weights), data[0], data[1], weights[0])
+    sizes, groups = (_windows(node, data, weights), data[0], data[1], weights[0]), node.attribute("group", 1)
+    direct = Direct(*sizes) if groups == 1 else Grouped(*sizes, groups)
     return direct if direct.fits() else None
 
 

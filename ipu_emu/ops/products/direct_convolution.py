@@ -23,13 +23,13 @@ from numpy.typing import NDArray
 
 from ipu_emu.ops.codegen.compiled_call import call, named_call, offsets, relocation
 from ipu_emu.ops.codegen.dot_kernel import DOT_COLUMNS, DOT_ROWS, DOTS, dots
-from ipu_emu.ops.codegen.llvm_compiler import vector_width
 from ipu_emu.ops.codegen.matmul_calls import whole_and_rest
 from ipu_emu.ops.codegen.strided_copy import pad
 from ipu_emu.ops.core.op_definition import Call
 from ipu_emu.ops.core.sliding_windows import Windows
 from ipu_emu.ops.products.output_blocks import (
     OutputBlocks,
+    lanes_within,
     packed_rows,
     packed_taps,
     product_calls,
@@ -111,30 +111,35 @@ def _padded_plane(
 
 _Array = NDArray[Any]
 
+#: The least numbers in a line of the output or of a plane.
+_LEAST = 4
 #: Bytes of the image that are processed at a time: half of a typical L2 cache.
 _CHUNK = 1 << 19
 
 
 class Direct:
-    """The calls of one convolution: ``batch`` images, ``channels`` in, ``made`` channels out, one group."""
+    """The calls of one convolution: ``batch`` images, ``channels`` in, ``made`` channels out, in all groups."""
 
-    def __init__(self, windows: Windows, batch: int, channels: int, made: int) -> None:
+    def __init__(self, windows: Windows, batch: int, channels: int, made: int, groups: int = 1) -> None:
         self.rows, self.columns = PlaneAxis.of(windows, 0), PlaneAxis.of(windows, 1)
-        self.batch, self.channels, self.made = batch, channels, made
-        self.depth = channels * windows.kernel[0] * windows.kernel[1]
+        self.batch, self.channels, self.made, self.groups = batch, channels, made, groups
+        self.depth = channels // groups * windows.kernel[0] * windows.kernel[1]
         self.taps = [(i, j) for i in range(windows.kernel[0]) for j in range(windows.kernel[1])]
         self.line = self.columns.out * batch
         self.bare = windows.is_pointwise and windows.pads == (0, 0)
 
+    #: The most vectors of a tile.
+    vectors = 2
+
     # Applicability
 
     def fits(self) -> bool:
-        """Say whether forward and data gradient have rows of at least one vector."""
+        """Say whether forward and data gradient have lines of at least a short vector."""
         widths = [high - low for low, high in map(self.columns.inside, self.columns.planes())]
-        return min(self.line, *(width * self.batch for width in widths)) >= vector_width()
+        return min(self.line, *(width * self.batch for width in widths)) >= _LEAST
 
     def fits_weights(self) -> bool:
-        return self.line % vector_width() == 0
+        return self.line % max(lanes_within(self.line), _LEAST) == 0
 
     # Scratch, in float32 elements
 
@@ -169,16 +174,21 @@ class Direct:
         image, steps = self._image(x, scratch[0])
         packed, pack = packed_rows(w.reshape(self.made, self.depth), scratch[1])
         steps += pack
-        if bias is not None and bias.dtype == np.float16:
-            wide = scratch[2][: bias.size]
-            steps.append(relocation(bias, wide))
-            bias = wide
-        tiles = OutputBlocks(
-            self.rows.out, self.line, self.columns.length * self.batch * 4, self.line * y.itemsize, 0
-        )
+        bias, widen = self._wide_bias(bias, scratch[2])
+        steps += widen
+        tiles = self._tiles(y.itemsize)
         taps = self._tap_offsets()
         chunk = self._chunk(self.channels * self.columns.length * 4, tiles.per_row)
         return [*steps, *product_calls(image, packed, y.transpose(1, 2, 3, 0), bias, tiles, taps, chunk)]
+
+    def _wide_bias(self, bias: _Array | None, scratch: _Array) -> tuple[_Array | None, list[Call]]:
+        if bias is None or bias.dtype == np.float32:
+            return bias, []
+        return scratch[: bias.size], [relocation(bias, scratch[: bias.size])]
+
+    def _tiles(self, itemsize: int) -> OutputBlocks:
+        image_row = self.columns.length * self.batch * 4
+        return OutputBlocks(self.rows.out, self.line, image_row, self.line * itemsize, 0, self.vectors)
 
     def _chunk(self, row_bytes: int, per_row: int) -> int:
         """The number of tiles to process at a time."""
@@ -192,7 +202,7 @@ class Direct:
             (row_plane, down), (column_plane, right) = self.rows.taps[i], self.columns.taps[j]
             plane = high.index(row_plane) * len(wide) + wide.index(column_plane)
             places.append((plane * self.channels * self.rows.length + down) * self.columns.length + right)
-        channels = np.arange(self.channels)[:, None] * self.rows.length * self.columns.length
+        channels = np.arange(self.channels // self.groups)[:, None] * self.rows.length * self.columns.length
         return offsets((channels + np.array(places)) * self.batch * 4)
 
     def _image(self, x: _Array, scratch: _Array) -> tuple[_Array, list[Call]]:
@@ -232,14 +242,30 @@ class Direct:
                     for i, j in self.taps
                     if self.rows.taps[i][0] == row_plane and self.columns.taps[j][0] == column_plane
                 ]
-                size = whole_blocks(self.channels) * self.made * len(taps)
-                packed, pack = packed_taps(w, taps, scratch[1][used : used + size])
-                used += size
+                packed, pack = self._packed(w, taps, scratch[1][used:])
+                used += packed.size
                 steps += [
                     *pack,
                     *self._plane(row_plane, column_plane, taps, image, packed, out, scratch[2], height, width),
                 ]
         return steps
+
+    def _packed(self, w: _Array, taps: list[tuple[int, int]], scratch: _Array) -> tuple[_Array, list[Call]]:
+        """The weights of these taps, as the products of a plane read them."""
+        return packed_taps(w, taps, scratch[: whole_blocks(self.channels) * self.made * len(taps)])
+
+    def _products(
+        self,
+        image: _Array,
+        packed: _Array,
+        y: _Array,
+        tiles: OutputBlocks,
+        steps: NDArray[np.int64],
+        sizes: tuple[int, int],
+    ) -> list[Call]:
+        """The products of a plane, from an image of ``sizes``."""
+        chunk = self._chunk(self.made * sizes[1] * 4, tiles.per_row)
+        return product_calls(image, packed, y, None, tiles, steps, chunk)
 
     def _covers(self) -> bool:
         """Say whether the planes hold every pixel of the image."""
@@ -269,14 +295,13 @@ class Direct:
         target = out[:, first :: self.rows.stride, start :: self.columns.stride][:, :high, :wide]
         y = target if not self._strided() else scratch[: target.size].reshape(target.shape)
         place = (top * width + left) * self.batch * 4
-        tiles = OutputBlocks(high, wide * self.batch, width * self.batch * 4, y.strides[1], place)
+        tiles = OutputBlocks(high, wide * self.batch, width * self.batch * 4, y.strides[1], place, self.vectors)
         shifts = [
             (self.rows.reach - self.rows.taps[i][1]) * width + self.columns.reach - self.columns.taps[j][1]
             for i, j in taps
         ]
-        steps = (np.arange(self.made)[:, None] * height * width + np.array(shifts)) * self.batch * 4
-        chunk = self._chunk(self.made * width * 4, tiles.per_row)
-        calls = product_calls(image, packed, y, None, tiles, offsets(steps), chunk)
+        steps = (np.arange(self.made // self.groups)[:, None] * height * width + np.array(shifts)) * self.batch * 4
+        calls = self._products(image, packed, y, tiles, offsets(steps), (height, width))
         return calls if y is target else [*calls, relocation(y, target)]
 
     # Gradient of the weights
@@ -297,19 +322,20 @@ class Direct:
         return steps
 
     def _dots(self, image: _Array, g: _Array, total: _Array) -> list[Call]:
-        width = vector_width()
-        tiles = OutputBlocks(self.rows.out, self.line, self.columns.length * self.batch * 4, self.line * 4, 0, width)
+        """``total`` [made, depth]: every group by itself, in blocks of rows and columns."""
+        tiles = OutputBlocks(self.rows.out, self.line, self.columns.length * self.batch * 4, self.line * 4, 0, 1)
         chunk = self._chunk((self.channels * self.columns.length + self.made * self.columns.out) * 4, tiles.per_row)
-        taps = self._tap_offsets()
+        taps, made = self._tap_offsets(), self.made // self.groups
+        plane = self.rows.length * self.columns.length * self.batch * 4
         calls: list[Call] = []
         for start in range(0, len(tiles.origins), chunk):
             part = slice(start, start + chunk)
-            for rows in whole_and_rest(self.made, DOT_ROWS):
+            for rows in whole_and_rest(made, DOT_ROWS):
                 for columns in whole_and_rest(self.depth, DOT_COLUMNS):
                     arguments = {
                         "x": image,
-                        "g": g[rows],
-                        "out": total[rows, columns],
+                        "g": g[rows.start :],
+                        "out": total[rows.start :, columns],
                         "from": tiles.origins[part],
                         "at": tiles.places[part],
                         "step": taps[columns],
@@ -320,12 +346,12 @@ class Direct:
                         "out_row": total.strides[0],
                         "out_column": 4,
                         "add": int(start > 0),
-                        "batch": 1,
-                        "x_batch": 0,
-                        "g_batch": 0,
-                        "out_batch": 0,
+                        "batch": self.groups,
+                        "x_batch": self.channels // self.groups * plane,
+                        "g_batch": made * g.strides[0],
+                        "out_batch": made * total.strides[0],
                     }
                     height = min(DOT_ROWS, rows.stop - rows.start)
                     wide = min(DOT_COLUMNS, columns.stop - columns.start)
-                    calls.append(named_call(dots(height, wide), DOTS, **arguments))
+                    calls.append(named_call(dots(height, wide, tiles.lanes), DOTS, **arguments))
         return calls

@@ -14,17 +14,29 @@ from ipu_emu.ops.codegen.matmul_kernel import ROWS
 from ipu_emu.ops.codegen.panel_packing import BLOCK, panels_of_columns
 from ipu_emu.ops.core.op_definition import Call
 
-__all__ = ["OutputBlocks", "packed_rows", "packed_taps", "product_calls", "whole_blocks"]
+__all__ = ["OutputBlocks", "lanes_within", "packed_rows", "packed_taps", "product_calls", "whole_blocks"]
 
 _Array = NDArray[Any]
+
+
+def lanes_within(line: int) -> int:
+    """Numbers in a register for lines of ``line`` numbers."""
+    lanes = vector_width()
+    while lanes > line:
+        lanes //= 2
+    return lanes
 
 
 class OutputBlocks:
     """Offsets of the tiles of the output, in the image and in the output, row by row."""
 
-    def __init__(self, rows: int, line: int, image_row: int, out_row: int, start: int, tile: int = 0) -> None:
-        self.vectors = 2 if line >= 2 * vector_width() else 1
-        size = tile or self.vectors * vector_width()
+    def __init__(self, rows: int, line: int, image_row: int, out_row: int, start: int, most: int = 2) -> None:
+        """A tile is up to ``most`` vectors, which have fewer lanes than the processor's if a line is shorter."""
+        self.lanes = lanes_within(line)
+        self.vectors = 1
+        while 2 * self.vectors <= most and 2 * self.vectors * self.lanes <= line:
+            self.vectors *= 2
+        size = self.vectors * self.lanes
         places = list(range(0, line - size + 1, size)) + ([line - size] if line % size else [])
         self.per_row = len(places)
         row, place = np.arange(rows)[:, None], np.array(places, np.int64)
@@ -58,6 +70,7 @@ def product_calls(
         "wide": False,
         "tiles": len(tiles.origins),
         "vectors": tiles.vectors,
+        "lanes": tiles.lanes,
         "y_row": y.strides[0],
         "w_row": 4,
         "w_step": 4 * ROWS,

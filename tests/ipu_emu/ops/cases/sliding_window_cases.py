@@ -89,6 +89,11 @@ WINDOWS = [
     case("Upsample", "", [(2, 3, 4, 5)], upsample, upsampled),
     conv(1, "plain", (2, 3, 7), (4, 3, 3)),
     conv(1, "groups", (2, 4, 8), (6, 2, 3), bias=True, pad=1, group=2, strides=[2], dilations=[2]),
+    conv(2, "depthwise", (4, 9, 8, 8), (9, 1, 7, 7), bias=True, pad=3, group=9),
+    conv(2, "depthwise, strides", (8, 5, 9, 9), (10, 1, 3, 3), pad=1, group=5, strides=[2, 2]),
+    conv(2, "wide groups", (3, 18, 6, 6), (22, 9, 3, 3), bias=True, pad=1, group=2, dilations=[1, 2]),
+    conv(2, "short rows", (1, 5, 7, 7), (6, 5, 3, 3), bias=True, pad=1),
+    conv(2, "short rows, strides", (2, 5, 9, 7), (6, 5, 3, 3), pad=1, strides=[2, 2]),
     conv(3, "plain", (2, 2, 4, 4, 5), (3, 2, 3, 2, 3)),
     conv(
         3,

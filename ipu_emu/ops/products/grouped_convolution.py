@@ -1,0 +1,125 @@
+"""Grouped convolution: direct, with a product per group; a depthwise one has a group for each channel.
+
+    y[g, m]  =  sum over c, i, j of  w[g, m, c, i, j] x[g, c, window i, j]
+
+A group has few channels, so that its weights are read where they are stored: packing would cost as much as the
+product. All groups are one call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ipu_emu.ops.codegen.compiled_call import relocation
+from ipu_emu.ops.codegen.matmul_calls import product_call
+from ipu_emu.ops.codegen.matmul_kernel import ROWS
+from ipu_emu.ops.core.op_definition import Call
+from ipu_emu.ops.core.sliding_windows import Windows
+from ipu_emu.ops.products.direct_convolution import Direct
+from ipu_emu.ops.products.output_blocks import OutputBlocks
+
+__all__ = ["Grouped"]
+
+_Array = NDArray[Any]
+
+
+class Grouped(Direct):
+    """The calls of a convolution of ``groups`` groups."""
+
+    def __init__(self, windows: Windows, batch: int, channels: int, made: int, groups: int) -> None:
+        super().__init__(windows, batch, channels, made, groups)
+        self.inner, self.outer = channels // groups, made // groups
+        # One row of results needs more vectors at a time to hide the latency of its additions.
+        self.vectors = 4 if self.inner == self.outer == 1 else 2
+
+    # Scratch, in float32 elements
+
+    def workspace(self, *, half: bool) -> list[int]:
+        return [super().workspace(half=half)[0], self.made * self.depth if half else 0, self.made]
+
+    def data_workspace(self, *, half: bool) -> list[int]:
+        image, _, plane = super().data_workspace(half=half)
+        return [image, self.made * self.depth, plane]
+
+    # Forward
+
+    def forward(self, x: _Array, w: _Array, bias: _Array | None, y: _Array, scratch: Sequence[_Array]) -> list[Call]:
+        image, steps = self._image(x, scratch[0])
+        weights = w.reshape(self.groups, self.outer, self.depth)
+        if w.dtype == np.float16:
+            wide = scratch[1][: w.size].reshape(weights.shape)
+            steps.append(relocation(weights, wide))
+            weights = wide
+        bias, widen = self._wide_bias(bias, scratch[2])
+        channel = self.rows.length * self.columns.length * self.batch * 4
+        out, tiles = y.transpose(1, 2, 3, 0), self._tiles(y.itemsize)
+        made = self._by_group(image, weights, out, bias, tiles, self._tap_offsets(), self.inner * channel)
+        return [*steps, *widen, *made]
+
+    def _by_group(
+        self,
+        image: _Array,
+        weights: _Array,
+        y: _Array,
+        bias: _Array | None,
+        tiles: OutputBlocks,
+        steps: NDArray[np.int64],
+        group_bytes: int,
+    ) -> list[Call]:
+        """``weights`` [groups, rows, depth]; groups of the image are ``group_bytes`` apart."""
+        rows, depth = weights.shape[1:]
+        blocks, left = divmod(rows, ROWS)
+        calls: list[Call] = []
+        common: dict[str, Any] = {
+            "x": image,
+            "from": tiles.origins,
+            "at": tiles.at(y.itemsize),
+            "step": steps,
+            "bias": bias,
+            "bias_batch": 4 * rows,
+            "wide": False,
+            "tiles": len(tiles.origins),
+            "vectors": tiles.vectors,
+            "lanes": tiles.lanes,
+            "y_row": y.strides[0],
+            "w_row": 4 * depth,
+            "w_step": 4,
+            "w_block": None,
+            "batch": self.groups,
+            "x_batch": group_bytes,
+            "w_batch": 4 * rows * depth,
+            "y_batch": rows * y.strides[0],
+        }
+        for first, count, high in ((0, blocks, ROWS), (blocks * ROWS, 1, left)):
+            if count and high:
+                calls.append(product_call(y[first:], depth, count, high, first, w=weights[:, first:], **common))
+        return calls
+
+    # Gradient of the data
+
+    def _packed(self, w: _Array, taps: list[tuple[int, int]], scratch: _Array) -> tuple[_Array, list[Call]]:
+        """[groups, inner, outer and tap]"""
+        shape = (self.groups, self.inner, self.outer, len(taps))
+        packed = scratch[: self.made * self.inner * len(taps)].reshape(shape)
+        whole = w.reshape(self.groups, self.outer, *w.shape[1:])
+        steps: list[Call] = [
+            relocation(whole[..., i, j].transpose(0, 2, 1), packed[..., number]) for number, (i, j) in enumerate(taps)
+        ]
+        return packed, steps
+
+    def _products(
+        self,
+        image: _Array,
+        packed: _Array,
+        y: _Array,
+        tiles: OutputBlocks,
+        steps: NDArray[np.int64],
+        sizes: tuple[int, int],
+    ) -> list[Call]:
+        weights = packed.reshape(self.groups, self.inner, -1)
+        group_bytes = self.outer * sizes[0] * sizes[1] * self.batch * 4
+        return self._by_group(image, weights, y, None, tiles, steps, group_bytes)
