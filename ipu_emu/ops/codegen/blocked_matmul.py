@@ -14,13 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipu_emu.ops.codegen.compiled_call import Call, offsets, relocation
-from ipu_emu.ops.codegen.compiled_call import call as bound_call
 from ipu_emu.ops.codegen.llvm_compiler import vector_width
 from ipu_emu.ops.codegen.matmul_calls import Operands, product_call
 from ipu_emu.ops.codegen.matmul_kernel import ROWS
-from ipu_emu.ops.codegen.panel_packing import BLOCK, panels_of_columns, panels_of_rows
+from ipu_emu.ops.codegen.packed_matrix import packing_calls, tile_starts
 
-__all__ = ["Blocked", "blocked_workspace", "tile_starts"]
+__all__ = ["Blocked", "blocked_workspace"]
 
 _Array = NDArray[Any]
 
@@ -51,12 +50,6 @@ def _group_of_rows(k: int, m: int) -> int:
 def _groups(count: int, size: int, least: int = 1) -> list[tuple[int, int]]:
     """(start, end) of each group; the last one has at least ``least`` members and may overlap the one before."""
     return [(min(first, count - least), min(first + size, count)) for first in range(0, count, size)]
-
-
-def tile_starts(n: int, tile: int) -> NDArray[np.int64]:
-    """The start of each tile; the last one may overlap the one before."""
-    starts = np.arange(0, n - tile + 1, tile)
-    return starts if n % tile == 0 else np.append(starts, n - tile)
 
 
 class Blocked(Operands):
@@ -92,7 +85,7 @@ class Blocked(Operands):
         """Copy rows of a: whole blocks into strips, then the remaining rows one by one."""
         k = self.a.shape[1]
         whole = (high - low) // ROWS * ROWS
-        calls = self._pack(self.a[low : low + whole].T, self.scratch[0][: whole * k], ROWS)
+        calls = packing_calls(self.a[low : low + whole].T, self.scratch[0][: whole * k], ROWS)
         if low + whole < high:
             calls.append(relocation(self.a[low + whole : high], self._rest(low, high)))
         return calls
@@ -106,9 +99,9 @@ class Blocked(Operands):
         """Copy columns of b into strips; the last strip starts earlier if the columns do not fill it."""
         k, tile = self.b.shape[0], 2 * vector_width()
         whole = (last - first) // tile * tile
-        calls = self._pack(self.b[:, first : first + whole], self.scratch[1][: k * whole], tile)
+        calls = packing_calls(self.b[:, first : first + whole], self.scratch[1][: k * whole], tile)
         if first + whole < last:
-            calls += self._pack(self.b[:, last - tile : last], self.scratch[1][k * whole :][: k * tile], tile)
+            calls += packing_calls(self.b[:, last - tile : last], self.scratch[1][k * whole :][: k * tile], tile)
         return calls
 
     def _multiply(self, low: int, high: int, first: int, last: int) -> list[Call]:
@@ -143,18 +136,3 @@ class Blocked(Operands):
         if left:
             calls.append(product_call(y[blocks * ROWS :], k, 1, left, blocks * ROWS, w=rest, **strides[1], **common))
         return calls
-
-    def _pack(self, matrix: _Array, panel: _Array, width: int) -> list[Call]:
-        """Copy ``matrix`` [k, strips * width] into strips."""
-        k, strips = matrix.shape[0], matrix.shape[1] // width
-        if not strips:
-            return []
-        half = matrix.dtype == np.float16
-        if matrix.strides[1] == matrix.itemsize:
-            return [bound_call(panels_of_rows(width, half), matrix, panel, strips, k, matrix.strides[0])]
-        if matrix.strides[0] == matrix.itemsize and k % BLOCK == 0:
-            return [bound_call(panels_of_columns(width, half), matrix, panel, strips, k, matrix.strides[1], 1, 0, 0)]
-        target = panel.reshape(strips, k, width).transpose(1, 0, 2)
-        shape = (k, strips, width)
-        strides = (matrix.strides[0], matrix.strides[1] * width, matrix.strides[1])
-        return [relocation(np.lib.stride_tricks.as_strided(matrix, shape, strides), target)]

@@ -18,13 +18,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ipu_emu.ops.codegen.blocked_matmul import Blocked, blocked_workspace, tile_starts
+from ipu_emu.ops.codegen.blocked_matmul import Blocked, blocked_workspace
 from ipu_emu.ops.codegen.compiled_call import Call, offsets, relocation
 from ipu_emu.ops.codegen.compiled_call import call as bound_call
 from ipu_emu.ops.codegen.dot_kernel import DOT_COLUMNS, DOT_ROWS
 from ipu_emu.ops.codegen.llvm_compiler import vector_width
 from ipu_emu.ops.codegen.matmul_calls import Operands, dots_call, product_call, whole_and_rest
 from ipu_emu.ops.codegen.matmul_kernel import ROWS
+from ipu_emu.ops.codegen.packed_matrix import tile_starts
 from ipu_emu.ops.codegen.panel_packing import BLOCK, panels_of_columns
 
 __all__ = ["gemm", "gemm_workspace"]

@@ -66,12 +66,13 @@ def row_kernel(operands: tuple[Operand, ...], passes: tuple[RowPass, ...]) -> st
 def bound_rows(
     operands: Sequence[Operand], passes: Sequence[RowPass], arrays: Sequence[NDArray[Any]], rows: int, columns: int
 ) -> Any:
-    """The call for these arrays, whose strides over a row are ``columns`` elements where they are full."""
+    """The call for these arrays: full ones are [rows, columns] with any distance of rows, or contiguous."""
     function = row_kernel(tuple(operands), tuple(passes))
     strides = []
     for operand, array in zip(operands, arrays, strict=True):
         assert array.dtype == (np.float16 if operand.half else np.float32), (operand, array.dtype)
-        strides.append(array.itemsize * {"full": columns, "row": 1}.get(operand.kind, 0))
+        apart = array.itemsize * {"full": columns, "row": 1}.get(operand.kind, 0)
+        strides.append(array.strides[0] if operand.kind == "full" and array.shape == (rows, columns) else apart)
     return call(function, *arrays, *strides, rows, columns)
 
 

@@ -16,9 +16,17 @@ import numpy as np
 
 from ipu_emu.ops.core.adjoint import Adjoint, Value
 from ipu_emu.ops.core.cost import flops
+from ipu_emu.ops.core.kernel_helpers import with_contiguous_operands
 from ipu_emu.ops.core.node import Node, OutputTypes
 from ipu_emu.ops.core.numpy_tracer import traced_kernel, traced_workspace
-from ipu_emu.ops.core.op_definition import OpDef
+from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
+from ipu_emu.ops.recurrence.compiled_cells import (
+    backward_workspace,
+    compiled_backward,
+    compiled_forward,
+    forward_workspace,
+    is_compiled,
+)
 from ipu_emu.ops.recurrence.gate_functions import GateFunction, gate_functions
 
 __all__ = ["CELLS", "OPS", "Cell"]
@@ -240,13 +248,13 @@ def _rule(d: Adjoint) -> list[Value | None]:
     kept = {"with_lengths": int(lengths is not None), "with_peepholes": int(peepholes is not None)}
     given = [value or absent for value in operands[1:]]
     gradients = [d.gradient(index) for index in range(len(d.outputs))]
-    made = d.x.ops(4 + count, "RecurrenceGrad", *given, *gradients, **d.node.op.attributes, **kept)
+    made = d.x.ops(4 + count, "RecurrenceGrad", *given, *gradients, d.y, **d.node.op.attributes, **kept)
     return [*made[: 3 + count], None, made[-1] if peepholes else None]
 
 
 def _gradient_kernel(node: Node, *operands: _Array) -> tuple[_Array, ...]:
-    """The gradient op, in which a scalar operand marks an optional input that was left out."""
-    count, values = _cell(node).states, list(operands)
+    """The gradient op, in which a scalar operand marks an optional input that was left out; it does not read y."""
+    count, values = _cell(node).states, list(operands[:-1])
     for index, name in enumerate(("with_lengths", "with_peepholes")):
         if not node.attribute(name, 0):
             values[3 + count + index] = None
@@ -259,16 +267,30 @@ def _work(node: Node) -> int:
 
 _cost = flops(_work)
 
+_traced_forward, _traced_backward = traced_kernel(_forward), traced_kernel(_gradient_kernel)
+_forward_scratch, _backward_scratch = traced_workspace(_forward), traced_workspace(_gradient_kernel)
+
+
+def _forward_call(bound: BoundOp) -> Call:
+    compiled = is_compiled(bound.node)
+    return with_contiguous_operands(compiled_forward)(bound) if compiled else _traced_forward(bound)
+
+
+def _backward_call(bound: BoundOp) -> Call:
+    compiled = is_compiled(bound.node, gradient=True)
+    return with_contiguous_operands(compiled_backward)(bound) if compiled else _traced_backward(bound)
+
+
+def _forward_sizes(node: Node) -> list[int]:
+    return forward_workspace(node) if is_compiled(node) else _forward_scratch(node)
+
+
+def _backward_sizes(node: Node) -> list[int]:
+    return backward_workspace(node) if is_compiled(node, gradient=True) else _backward_scratch(node)
+
+
 OPS = [
-    OpDef("Recurrence", (4, 7), _shape, traced_kernel(_forward), _cost, _rule, traced_workspace(_forward)),
-    # RecurrenceGrad(products, R, bias, first states..., lengths, peepholes, gradients of y and the last states...)
-    OpDef(
-        "RecurrenceGrad",
-        (8, 10),
-        _back_shape,
-        traced_kernel(_gradient_kernel),
-        _cost,
-        None,
-        traced_workspace(_gradient_kernel),
-    ),
+    OpDef("Recurrence", (4, 7), _shape, _forward_call, _cost, _rule, _forward_sizes),
+    # RecurrenceGrad(products, R, bias, first states..., lengths, peepholes, gradients of y and the last states..., y)
+    OpDef("RecurrenceGrad", (9, 11), _back_shape, _backward_call, _cost, None, _backward_sizes),
 ]

@@ -114,7 +114,7 @@ class _Direction:
     def written(self, x: str) -> list[str]:
         """Append the ops; return the states of all time steps, then the final ones."""
         names, node = _names(self.node, self.directions), self.node
-        products = self.rewrite.op("MatMul", x, self.rewrite.op("Transpose", self.part(_W), perm=[1, 0]))
+        products = self.rewrite.op("MatMulT", x, self.part(_W), transB=1)
         products = self.rewrite.op("Add", products, self.part(_B, 0, self.wide))
         states = [self.part(_FIRST + index) for index in range(self.cell.states)]
         lengths = node.op.inputs[_LENGTHS] if node.has_input(_LENGTHS) else ""

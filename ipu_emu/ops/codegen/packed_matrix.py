@@ -1,0 +1,92 @@
+"""Packed matrix: a matrix copied into strips of columns once, and multiplied from the left many times.
+
+b [k, n]  ->  strips [n / tile, k, tile]          y [m, n] = a [m, k] b        m small, as in a recurrence
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ipu_emu.ops.codegen.compiled_call import Call, offsets, relocation
+from ipu_emu.ops.codegen.compiled_call import call as bound_call
+from ipu_emu.ops.codegen.llvm_compiler import vector_width
+from ipu_emu.ops.codegen.matmul_calls import product_call
+from ipu_emu.ops.codegen.matmul_kernel import ROWS
+from ipu_emu.ops.codegen.panel_packing import BLOCK, panels_of_columns, panels_of_rows
+
+__all__ = ["PackedMatrix", "packing_calls", "tile_starts"]
+
+_Array = NDArray[Any]
+
+
+def tile_starts(n: int, tile: int) -> NDArray[np.int64]:
+    """The start of each tile; the last one may overlap the one before."""
+    starts = np.arange(0, n - tile + 1, tile)
+    return starts if n % tile == 0 else np.append(starts, n - tile)
+
+
+def packing_calls(matrix: _Array, panel: _Array, width: int) -> list[Call]:
+    """The calls that copy ``matrix`` [k, strips * width] into strips."""
+    k, strips = matrix.shape[0], matrix.shape[1] // width
+    if not strips:
+        return []
+    half = matrix.dtype == np.float16
+    if matrix.strides[1] == matrix.itemsize:
+        return [bound_call(panels_of_rows(width, half), matrix, panel, strips, k, matrix.strides[0])]
+    if matrix.strides[0] == matrix.itemsize and k % BLOCK == 0:
+        return [bound_call(panels_of_columns(width, half), matrix, panel, strips, k, matrix.strides[1], 1, 0, 0)]
+    target = panel.reshape(strips, k, width).transpose(1, 0, 2)
+    shape = (k, strips, width)
+    strides = (matrix.strides[0], matrix.strides[1] * width, matrix.strides[1])
+    return [relocation(np.lib.stride_tricks.as_strided(matrix, shape, strides), target)]
+
+
+class PackedMatrix:
+    """``b`` [k, n] with at least a tile of columns; ``packing`` are the calls that fill ``strips``."""
+
+    def __init__(self, b: _Array, strips: _Array) -> None:
+        (self.k, n), self.tile = b.shape, 2 * vector_width()
+        self.starts = tile_starts(n, self.tile)
+        self.strips, whole = strips[: self.size(*b.shape)], n // self.tile * self.tile
+        self.packing = packing_calls(b[:, :whole], self.strips[: self.k * whole], self.tile)
+        if whole < n:
+            self.packing += packing_calls(b[:, n - self.tile :], self.strips[self.k * whole :], self.tile)
+
+    @staticmethod
+    def fits(n: int) -> bool:
+        return n >= 2 * vector_width()
+
+    @staticmethod
+    def size(k: int, n: int) -> int:
+        """float32 elements of the strips."""
+        tile = 2 * vector_width()
+        return k * -(-n // tile) * tile
+
+    def product(self, a: _Array, y: _Array, bias: _Array | None = None, *, add: bool = False) -> list[Call]:
+        """The calls that set ``y`` to ``a`` b + ``bias`` (a number per column), or ``add`` a b to it.
+
+        Rows of a and y are contiguous. With ``add`` n must be a multiple of a tile.
+        """
+        assert not add or self.starts[-1] % self.tile == 0
+        blocks, left = divmod(len(a), ROWS)
+        common: dict[str, Any] = {
+            "bias": bias,
+            "wide": True,
+            "x": self.strips,
+            "from": offsets(np.arange(len(self.starts)) * self.k * self.tile * 4),
+            "at": offsets(self.starts * 4),
+            "x_step": 4 * self.tile,
+            "tiles": len(self.starts),
+            "w_row": a.strides[0],
+            "w_step": 4,
+            "w_block": None,
+            "add": int(add),
+        }
+        calls: list[Call] = []
+        for first, count, rows in ((0, blocks, ROWS), (blocks * ROWS, 1, left)):
+            if count and rows:
+                calls.append(product_call(y[first:], self.k, count, rows, first, w=a[first:], **common))
+        return calls

@@ -1,0 +1,69 @@
+"""Compiled cells: values and gradients are those of the cells in numpy, which others compare with PyTorch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ipu_emu import popart
+from ipu_emu.ops.recurrence import recurrent_cells
+from tests.ipu_emu.helpers.sessions import train
+
+T, H, INPUTS = 5, 32, 7
+GATES = {"lstm": 4, "gru": 3, "rnn": 1}
+
+
+def computed(cell: str, batch: int, direction: str, dtype: Any) -> list[np.ndarray]:
+    """The output, the last states, and all gradients."""
+    random, gates, sides = np.random.default_rng(batch), GATES[cell], 2 if direction == "bidirectional" else 1
+    shapes = [(T, batch, INPUTS), (sides, gates * H, INPUTS), (sides, gates * H, H), (sides, 2 * gates * H)]
+    shapes += [(sides, batch, H)] * (2 if cell == "lstm" else 1)
+    builder = popart.Builder()
+    ids = [builder.addInitializedInputTensor((0.3 * random.standard_normal(s)).astype(dtype)) for s in shapes]
+    given = [*ids[:4], "", *ids[4:]]
+    more = {"linear_before_reset": 1} if cell == "gru" else {}
+    made = getattr(builder.aiOnnx, cell)(given, len(ids) - 3, direction=direction, hidden_size=H, **more)
+    o = builder.aiOnnx
+    loss = o.add([o.reducesum([o.mul([made[0], made[0]])]), o.reducesum([o.sin([made[-1]])])])
+    wanted = [*made, *(f"Gradient___{id}" for id in ids)]
+    flow = popart.DataFlow(1, wanted)
+    session = train(builder, flow, loss, popart.ConstSGD(0.1), limits=False)
+    anchors = session.initAnchorArrays()
+    session.run(popart.PyStepIO({}, anchors))
+    return [anchors[id].copy() for id in wanted]
+
+
+@pytest.mark.parametrize("cell", GATES)
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+@pytest.mark.parametrize(("batch", "dtype"), [(1, np.float32), (11, np.float32), (3, np.float16)], ids=str)
+def test_compiled_cells_are_those_in_numpy(
+    cell: str, direction: str, batch: int, dtype: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = computed(cell, batch, direction, dtype)
+    monkeypatch.setattr(recurrent_cells, "is_compiled", lambda node, gradient=False: False)
+    expected = computed(cell, batch, direction, dtype)
+    tolerance = 2e-5 if dtype == np.float32 else 2e-2
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance * max(np.abs(b).max(), 1))
+
+
+def test_other_functions_run_in_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    compiled = recurrent_cells.is_compiled
+    monkeypatch.setattr(
+        recurrent_cells,
+        "is_compiled",
+        lambda node, gradient=False: asked.append(compiled(node, gradient=gradient)) or asked[-1],
+    )
+    computed("lstm", 2, "forward", np.float32)
+    assert all(asked)
+    asked.clear()
+    builder = popart.Builder()
+    shapes = [(T, 2, INPUTS), (1, 4 * H, INPUTS), (1, 4 * H, H)]
+    ids = [builder.addInitializedInputTensor(np.zeros(s, np.float32)) for s in shapes]
+    y = builder.aiOnnx.lstm(ids, 1, hidden_size=H, clip=1.0)[0]
+    train(builder, popart.DataFlow(1, [y]), builder.aiOnnx.reducesum([y]), popart.ConstSGD(0.1), limits=False)
+    assert asked
+    assert not any(asked)
