@@ -93,7 +93,7 @@ def ours(case: str, dtype: Any, *, parallel: bool = False) -> Step:
 
 
 def pytorch(case: str, *, parallel: bool = False) -> Step:
-    from torch_nets import step_of
+    from torch_networks.of_models import step_of
 
     seed = int(os.environ.get("RANK", "0")) if parallel else 0
     step: Step = step_of(

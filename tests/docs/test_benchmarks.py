@@ -13,6 +13,7 @@ EXTRAS = {"torch": "bench", "matplotlib": "plots", "tensorflow": "tensorflow"}
 NEEDED = {
     "checkpoint": "torch",
     "hostio": "torch",
+    "models": "torch",
     "tensorflow_training": "tensorflow",
     "torch_backend": "torch",
     "trace": "torch",

@@ -1,0 +1,384 @@
+"""Published architectures against PyTorch and onnxruntime: training and inference, one thread, one and two processes.
+
+    python benchmarks/models.py [--quick] [--json FILE] [--cases gpt2 resnet18] [--peers eager onnxruntime ddp]
+
+The networks are written in PyTorch (``torch_networks``), have random weights, and reach us and onnxruntime as ONNX
+files that PyTorch exports; nothing is downloaded. Training is SGD with momentum 0.9: loss, gradients and update;
+inference is the forward pass of the evaluation form. Same weights, batch, type (float32) and threads (one); all are
+compiled and warm before they are timed, and losses or results are compared first. Contenders take turns in short
+blocks. In one process the processor time of a step counts, which other work on the machine disturbs least; with two
+processes (``poprun-py`` against ``torchrun`` with DistributedDataParallel over gloo) the wall time of the slower one.
+A number is the median over rounds, the ratio that of fastest peer / ours: above 1 we are faster. A peer that fails is
+named, and the run goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import os
+import re
+import statistics
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from time import perf_counter, process_time
+from typing import Any
+
+from extras import need
+
+need("torch", extra="bench")
+
+import numpy as np
+import torch
+from ending import clean_up_when_told, finished
+from torch_networks import language, vision
+
+import ipu_emu.popart as popart
+import popdist_py
+import popdist_py.popart
+
+HERE = Path(__file__).resolve()
+RATE, MOMENTUM = 1e-3, 0.9
+PEERS = ["eager", "compile", "onnxruntime", "ddp"]
+MINE, DDP = "poprun-py", "torchrun + DDP + gloo"
+OPSET = 17
+#: Those of --quick, and the one that --quick runs in two processes.
+QUICK, QUICK_TOGETHER = ["mlp", "squeezenet", "gpt2", "lstm"], "mlp"
+
+#: Makes one step and returns its loss, or one forward pass and returns its result.
+Step = Callable[[], Any]
+
+
+@dataclass(frozen=True)
+class Case:
+    """``make`` builds the network; images, or tokens if there is one number, of ``shape``."""
+
+    make: Callable[[], torch.nn.Module]
+    shape: tuple[int, ...]
+    tokens: bool = False
+
+    def batch(self, seed: int) -> tuple[np.ndarray, np.ndarray]:
+        random = np.random.default_rng(seed)
+        if self.tokens:
+            return tuple(random.integers(0, language.WORDS, self.shape) for _ in range(2))  # type: ignore[return-value]
+        data = random.standard_normal(self.shape).astype(np.float32)
+        return data, random.integers(0, vision.CLASSES, self.shape[:1])
+
+
+CASES = {
+    "mlp": Case(vision.mlp, (64, 784)),
+    "resnet18": Case(vision.ResNet, (8, 3, 64, 64)),
+    "mobilenet_v2": Case(vision.MobileNetV2, (8, 3, 64, 64)),
+    "mobilenet_v3": Case(vision.MobileNetV3, (8, 3, 64, 64)),
+    "squeezenet": Case(vision.SqueezeNet, (8, 3, 64, 64)),
+    "convnext": Case(vision.ConvNeXt, (4, 3, 64, 64)),
+    "vit": Case(vision.ViT, (4, 3, 64, 64)),
+    "bert": Case(language.Bert, (4, 128), tokens=True),
+    "gpt2": Case(language.Gpt2, (4, 128), tokens=True),
+    "llama": Case(language.Llama, (4, 128), tokens=True),
+    "t5": Case(language.T5, (4, 64), tokens=True),
+    "whisper": Case(language.WhisperEncoder, (4, 80, 256)),
+    "lstm": Case(language.LstmModel, (4, 64), tokens=True),
+}
+
+
+class WithLoss(torch.nn.Module):
+    def __init__(self, net: torch.nn.Module) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(self, x: Any, t: Any) -> Any:
+        y = self.net(x)
+        return torch.nn.functional.cross_entropy(y.reshape(-1, y.shape[-1]), t.reshape(-1))
+
+
+def network(case: str) -> torch.nn.Module:
+    torch.manual_seed(0)
+    return CASES[case].make()
+
+
+def exported(case: str, *, training: bool) -> bytes:
+    """The network as ONNX: with its loss for training, in its evaluation form for inference."""
+    net, batch = network(case), [torch.tensor(array) for array in CASES[case].batch(0)]
+    mode, file = torch.onnx.TrainingMode, io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if training:
+            how: dict[str, Any] = {"training": mode.TRAINING, "do_constant_folding": False, "output_names": ["loss"]}
+            torch.onnx.export(WithLoss(net).train(), tuple(batch), file, input_names=["x", "t"], **OLD, **how)
+        else:
+            torch.onnx.export(net.eval(), (batch[0],), file, input_names=["x"], output_names=["y"], **OLD)
+    return file.getvalue()
+
+
+#: The exporter that needs no further package.
+OLD: dict[str, Any] = {"dynamo": False, "opset_version": OPSET}
+
+
+# Ours
+
+
+def device(options: popart.SessionOptions, *, parallel: bool) -> Any:
+    if not parallel:
+        return popart.DeviceManager().createIpuModelDevice({"numIPUs": 1, "tilesPerIPU": 1472})
+    popdist_py.init()
+    popdist_py.popart.configureSessionOptions(options)
+    options.accumulationAndReplicationReductionType = popart.ReductionType.Mean
+    return popdist_py.popart.getDevice()
+
+
+def our_training(case: str, *, parallel: bool = False) -> Step:
+    options = popart.SessionOptions()
+    options.trainedWeights = [f"net.{name}" for name, _ in network(case).named_parameters()]
+    where = device(options, parallel=parallel)
+    optimizer = popart.SGD(
+        {"defaultLearningRate": (RATE, False), "defaultMomentum": (MOMENTUM, True)},
+        accumulatorAndMomentum=popart.SGDAccumulatorAndMomentum.Separate,
+    )
+    model, flow = exported(case, training=True), popart.DataFlow(1, ["loss"])
+    session = popart.TrainingSession(model, flow, "loss", optimizer, where, userOptions=options)
+    x, t = CASES[case].batch(popdist_py.getInstanceIndex() if parallel else 0)
+    return _running(session, {"x": x, "t": t}, "loss")
+
+
+def our_inference(case: str) -> Step:
+    options = popart.SessionOptions()
+    where = device(options, parallel=False)
+    model, flow = exported(case, training=False), popart.DataFlow(1, ["y"])
+    return _running(
+        popart.InferenceSession(model, flow, where, userOptions=options), {"x": CASES[case].batch(0)[0]}, "y"
+    )
+
+
+def _running(session: Any, data: dict[str, np.ndarray], anchor: str) -> Step:
+    session.prepareDevice()
+    session.weightsFromHost()
+    anchors = session.initAnchorArrays()
+    stepio = popart.PyStepIO(data, anchors)
+
+    def step() -> Any:
+        session.run(stepio)
+        return anchors[anchor]
+
+    return step
+
+
+# Peers
+
+
+def torch_training(case: str, *, compiled: bool = False, parallel: bool = False) -> Step:
+    torch.set_num_threads(1)
+    net: Any = WithLoss(network(case)).train()
+    if parallel:
+        torch.distributed.init_process_group("gloo")
+        net = torch.nn.parallel.DistributedDataParallel(net)
+    optimizer = torch.optim.SGD(net.parameters(), lr=RATE, momentum=MOMENTUM)
+    x, t = (torch.tensor(array) for array in CASES[case].batch(int(os.environ.get("RANK", "0")) if parallel else 0))
+    forward = torch.compile(net) if compiled else net
+
+    def step() -> Any:
+        optimizer.zero_grad()
+        loss = forward(x, t)
+        loss.backward()
+        optimizer.step()
+        return loss.detach().numpy()
+
+    return step
+
+
+def torch_inference(case: str, *, compiled: bool = False) -> Step:
+    torch.set_num_threads(1)
+    net: Any = network(case).eval()
+    net, x = torch.compile(net) if compiled else net, torch.tensor(CASES[case].batch(0)[0])
+
+    def step() -> Any:
+        with torch.inference_mode():
+            return net(x).numpy()
+
+    return step
+
+
+def onnxruntime_inference(case: str) -> Step:
+    import onnxruntime  # type: ignore[import-untyped]
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    session = onnxruntime.InferenceSession(
+        exported(case, training=False), options, providers=["CPUExecutionProvider"]
+    )
+    x = CASES[case].batch(0)[0]
+    return lambda: session.run(None, {"x": x})[0]
+
+
+TRAINING: dict[str, Callable[[str], Step]] = {
+    "eager": torch_training,
+    "compile": lambda case: torch_training(case, compiled=True),
+}
+INFERENCE: dict[str, Callable[[str], Step]] = {
+    "eager": torch_inference,
+    "compile": lambda case: torch_inference(case, compiled=True),
+    "onnxruntime": onnxruntime_inference,
+}
+
+
+# Measuring
+
+
+@dataclass(frozen=True)
+class Row:
+    """One case: milliseconds of ours and of the peers; ``failed`` are the peers that could not run, and why."""
+
+    case: str
+    unit: str
+    ours: float
+    peers: dict[str, float]
+    ratio: float
+    failed: dict[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        peers = ", ".join(f"{name} {value:.4g}" for name, value in self.peers.items())
+        failed = "".join(f"; {name} failed: {why}" for name, why in self.failed.items())
+        return f"{self.case:42} ours {self.ours:8.4g} {self.unit}  {peers:56} ratio {self.ratio:.2f}{failed}"
+
+
+def row_of(case: str, times: dict[str, list[float]], mine: str, failed: dict[str, str]) -> Row:
+    """The row of the times of each contender in each round."""
+    medians = {name: statistics.median(values) for name, values in times.items()}
+    peers = {name: value for name, value in medians.items() if name != mine}
+    best = min(peers, key=lambda name: peers[name], default=mine)
+    ratio = statistics.median(b / a for a, b in zip(times[mine], times[best], strict=True))
+    return Row(case, "ms", medians[mine], peers, ratio, failed)
+
+
+def step_ms(step: Step, seconds: float) -> float:
+    """Median milliseconds of processor time of a step, over about ``seconds``, at least 3 steps."""
+    samples: list[float] = []
+    end = perf_counter() + seconds
+    while perf_counter() < end or len(samples) < 3:
+        start = process_time()
+        step()
+        samples.append(1e3 * (process_time() - start))
+    return statistics.median(samples)
+
+
+def first_line(error: BaseException) -> str:
+    return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"[:200]
+
+
+def alone(
+    case: str, kind: str, mine: Step, peers: dict[str, Callable[[str], Step]], *, rounds: int, seconds: float
+) -> Row:
+    """Our steps and those of the peers that run, in turns."""
+    steps, failed, tolerance = {"ours": mine}, {}, 2e-4 if kind == "training" else 2e-3
+    for name, make in peers.items():
+        try:
+            steps[name] = make(case)
+            steps[name]()
+        except Exception as error:  # a peer's failure is a result
+            steps.pop(name, None)
+            failed[name] = first_line(error)
+    expected = [np.array(step()) for name, step in steps.items() if name == "eager"]
+    if expected:
+        found = np.array(mine())
+        if kind == "training":  # the eager step above was its second
+            found = np.array(mine())
+        worst = np.abs(found - expected[0]).max() / np.abs(expected[0]).max()
+        if not worst < tolerance:
+            raise SystemExit(
+                f"models.py: {case}, {kind}: results differ from PyTorch's by {worst:.2g} of the largest"
+            )
+    times: dict[str, list[float]] = {name: [] for name in steps}
+    for number in range(rounds):
+        for name in list(steps) if number % 2 else list(reversed(steps)):
+            steps[name]()
+            times[name].append(step_ms(steps[name], seconds))
+    return row_of(f"{case}, {kind}, 1 process", times, "ours", failed)
+
+
+def together(case: str, *, peer: bool, rounds: int, seconds: float) -> Row:
+    """Two processes, started in turns; the slower process counts."""
+    launcher = str(Path(sys.executable).with_name("poprun-py"))
+    program = [str(HERE), "--seconds", str(seconds), "--cases", case, "--worker"]
+    torchrun = ["torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29534"]
+    commands = {MINE: [launcher, "--num-instances", "2", "--num-replicas", "2", sys.executable, *program, "ours"]}
+    if peer:
+        commands[DDP] = [sys.executable, "-m", *torchrun, *program, "pytorch"]
+    times: dict[str, list[float]] = {name: [] for name in commands}
+    failed: dict[str, str] = {}
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    for number in range(rounds):
+        for name in list(commands) if number % 2 else list(reversed(commands)):
+            if name in failed:
+                continue
+            done = finished(commands[name], timeout=240, env=environment)
+            found = [float(value) for value in re.findall(r"STEP_MS ([\d.]+)", done.stdout)]
+            if done.returncode == 0 and len(found) == 2:
+                times[name].append(max(found))
+            elif name == MINE:
+                raise SystemExit(f"models.py: {' '.join(commands[name])} failed:\n{done.stdout}{done.stderr}")
+            else:
+                failed[name] = f"exit code {done.returncode}: {(done.stderr.strip().splitlines() or [''])[-1]}"[:200]
+                del times[name]
+    return row_of(f"{case}, training, 2 processes", times, MINE, failed)
+
+
+def worker(case: str, kind: str, seconds: float) -> None:
+    """One of two processes: prints its median step. Both make the same number of steps."""
+    step = our_training(case, parallel=True) if kind == "ours" else torch_training(case, parallel=True)
+    samples: list[float] = []
+    for _ in range(max(6, int(seconds / 0.1))):
+        start = perf_counter()
+        step()
+        samples.append(1e3 * (perf_counter() - start))
+    print(f"STEP_MS {statistics.median(samples[3:]):.6f}", flush=True)
+
+
+def measured(case: str, kinds: Sequence[str], peers: Sequence[str], *, rounds: int, seconds: float) -> list[Row]:
+    """The rows of one network."""
+    rows: list[Row] = []
+    for kind, mine, table in (("training", our_training, TRAINING), ("inference", our_inference, INFERENCE)):
+        if kind in kinds:
+            asked = {name: make for name, make in table.items() if name in peers}
+            rows.append(alone(case, kind, mine(case), asked, rounds=rounds, seconds=seconds))
+            print(rows[-1], flush=True)
+    if "together" in kinds:
+        rows.append(together(case, peer="ddp" in peers, rounds=rounds, seconds=2 * seconds))
+        print(rows[-1], flush=True)
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Published architectures against PyTorch and onnxruntime.")
+    parser.add_argument(
+        "--quick", action="store_true", help=f"{', '.join(QUICK)} in short blocks, without torch.compile; under 50 s"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows here")
+    parser.add_argument("--cases", nargs="*", choices=CASES, help="networks to measure")
+    parser.add_argument("--peers", nargs="*", choices=PEERS, help="peers to measure")
+    kinds = ["training", "inference", "together"]
+    parser.add_argument("--kinds", nargs="*", choices=kinds, default=kinds, help="what to measure")
+    parser.add_argument("--rounds", type=int, default=None, help="rounds in which the contenders take turns")
+    parser.add_argument("--worker", choices=["ours", "pytorch"], help=argparse.SUPPRESS)
+    parser.add_argument("--seconds", type=float, default=None, help="length of a block of steps")
+    args = parser.parse_args()
+    seconds = args.seconds or (0.15 if args.quick else 1.0)
+    if args.worker:
+        worker(args.cases[0], args.worker, seconds)
+        return
+    clean_up_when_told()
+    rows: list[Row] = []
+    peers = args.peers if args.peers is not None else [p for p in PEERS if not args.quick or p != "compile"]
+    for case in args.cases or (QUICK if args.quick else CASES):
+        asked = [kind for kind in args.kinds if kind != "together" or not args.quick or case == QUICK_TOGETHER]
+        found = measured(case, asked, peers, rounds=args.rounds or (2 if args.quick else 5), seconds=seconds)
+        rows += found
+        if args.json:
+            args.json.write_text(json.dumps([asdict(line) for line in rows], indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
