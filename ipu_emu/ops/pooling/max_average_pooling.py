@@ -34,20 +34,33 @@ _Numbers = tuple[int, ...]
 
 
 @jit
-def max_pool(x: NDArray[Any], y: NDArray[Any], numbers: _Numbers) -> None:
-    """Each line of y is the maximum of the lines of x in its window; NaN counts as the largest."""
+def max_pool(x: NDArray[Any], y: NDArray[Any], row: NDArray[Any], numbers: _Numbers) -> None:
+    """Each line of y is the maximum of the lines of x in its window; NaN counts as the largest.
+
+    ``row`` [W, N] is the maximum of the image rows of a window, so that most of the work is on whole rows.
+    """
     height, width, out_height, out_width, kh, kw, sh, sw, ph, pw, dh, dw = numbers
-    for line in range(y.shape[0]):
-        c, h, w = line // (out_height * out_width), line // out_width % out_height, line % out_width
-        best = y[line]
-        best[:] = -np.inf
+    flat = row.reshape(-1)
+    for image_row in range(y.shape[0] // out_width if out_width else 0):
+        c, h = image_row // out_height, image_row % out_height
+        flat[:] = -np.inf
         for i in range(kh):
+            u = h * sh - ph + i * dh
+            if 0 <= u < height:
+                first = (c * height + u) * width
+                source = x[first : first + width].reshape(-1)
+                for n in range(flat.size):
+                    value = source[n]
+                    flat[n] = value if (value > flat[n]) | np.isnan(value) else flat[n]
+        for w in range(out_width):
+            best = y[image_row * out_width + w]
+            best[:] = -np.inf
             for j in range(kw):
-                u, v = h * sh - ph + i * dh, w * sw - pw + j * dw
-                if 0 <= u < height and 0 <= v < width:
-                    source = x[(c * height + u) * width + v]
+                v = w * sw - pw + j * dw
+                if 0 <= v < width:
+                    line = row[v]
                     for n in range(best.size):
-                        value = source[n]
+                        value = line[n]
                         best[n] = value if (value > best[n]) | np.isnan(value) else best[n]
 
 
@@ -158,7 +171,8 @@ def _counts(node: Node, windows: Windows) -> NDArray[np.float32]:
 
 def _max_pool(bound: BoundOp) -> Call:
     x, y = bound.input(0), bound.outputs[0]
-    return partial(max_pool, _lines(x), _lines(y), _numbers(_windows(bound.node, x.shape)))
+    row = bound.scratch[0].view(x.dtype)[: x.shape[3] * x.shape[0]].reshape(x.shape[3], x.shape[0])
+    return partial(max_pool, _lines(x), _lines(y), row, _numbers(_windows(bound.node, x.shape)))
 
 
 def _max_pool_grad(bound: BoundOp) -> Call:
@@ -189,6 +203,12 @@ def _second(node: Node) -> OutputTypes:
 
 def _by_attribute(node: Node) -> OutputTypes:
     return [(node.input(0).dtype, tuple(node.attribute("shape", [])))]
+
+
+def _image_row(node: Node) -> list[int]:
+    """float32 elements of one image row of all samples."""
+    x = node.input(0)
+    return [prod(x.shape[3:]) * x.shape[0] * max(x.dtype.itemsize // 4, 1)]
 
 
 def _batch(node: Node) -> list[int]:
@@ -224,6 +244,7 @@ OPS = [
         _max_pool,
         _cost,
         lambda d: d.g.op("MaxPoolGrad", d.x, d.y, **d.node.op.attributes),
+        _image_row,
         batch_innermost=(0, -1),
         expand=_max_expand,
     ),
