@@ -2,6 +2,7 @@
 
 rows      source [k, strips * width], neighbours in a row      ->  target [strips, k, width], float32
 columns   source [strips * width, k], neighbours in a row      ->  target [strips, k, width], float32
+taps      source [k, strips * width, all taps]                 ->  target [strips, k, taps, width], float32
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from llvmlite import ir
 from ipu_emu.ops.codegen.llvm_builder import FLOAT, HALF, I32, Kernel, const, repeat
 from ipu_emu.ops.codegen.llvm_compiler import generated
 
-__all__ = ["BLOCK", "panels_of_columns", "panels_of_rows"]
+__all__ = ["BLOCK", "panels_of_columns", "panels_of_rows", "panels_of_taps"]
 
 #: The size of the squares that ``panels_of_columns`` transposes at a time.
 BLOCK = 8
@@ -90,6 +91,39 @@ def panels_of_columns(width: int, half: bool) -> str:
         return []
 
     repeat(b, batch, [], matrix)
+    return kernel.finish()
+
+
+@generated
+def panels_of_taps(width: int, taps: tuple[int, ...], half: bool) -> str:
+    """Arguments: source, target, strips, k, bytes between rows of taps and between those of two k in the source.
+
+    ``taps`` are the places in a row of those that are copied.
+    """
+    kernel = Kernel("panels_of_taps", 6)
+    b = kernel.b
+    strips, depth, row_bytes, next_bytes = kernel.arguments[2:]
+    size, type = (2, HALF) if half else (4, FLOAT)
+
+    def strip(s: Any, _: list[Any]) -> list[Any]:
+        start = b.gep(kernel.pointer(0), [b.mul(b.mul(s, const(width)), row_bytes)])
+        out = b.gep(kernel.pointer(1), [b.mul(b.mul(s, depth), const(4 * width * len(taps)))])
+
+        def one(k: Any, _: list[Any]) -> list[Any]:
+            source = b.gep(start, [b.mul(k, next_bytes)])
+            target = b.gep(out, [b.mul(k, const(4 * width * len(taps)))])
+            for c in range(width):
+                row = b.gep(source, [b.mul(row_bytes, const(c))])
+                for number, tap in enumerate(taps):
+                    value = kernel.load(row, const(size * tap), type, size)
+                    value = b.fpext(value, FLOAT) if half else value
+                    kernel.store(value, target, const(4 * (number * width + c)))
+            return []
+
+        repeat(b, depth, [], one)
+        return []
+
+    repeat(b, strips, [], strip)
     return kernel.finish()
 
 

@@ -11,12 +11,15 @@ from ipu_emu.ops.codegen.compiled_call import call, offsets, relocation
 from ipu_emu.ops.codegen.llvm_compiler import vector_width
 from ipu_emu.ops.codegen.matmul_calls import product_call
 from ipu_emu.ops.codegen.matmul_kernel import ROWS
-from ipu_emu.ops.codegen.panel_packing import BLOCK, panels_of_columns
+from ipu_emu.ops.codegen.panel_packing import BLOCK, panels_of_columns, panels_of_taps
 from ipu_emu.ops.core.op_definition import Call
 
 __all__ = ["OutputBlocks", "lanes_within", "packed_rows", "packed_taps", "product_calls", "whole_blocks"]
 
 _Array = NDArray[Any]
+
+#: The most taps that one kernel copies, each by instructions of its own.
+_MOST_TAPS = 25
 
 
 def lanes_within(line: int) -> int:
@@ -106,8 +109,13 @@ def packed_taps(w: _Array, taps: list[tuple[int, int]], scratch: _Array) -> tupl
     packed = scratch.reshape(-1, made, len(taps), ROWS)
     blocks, left = divmod(channels, ROWS)
     steps: list[Call] = []
+    whole = w.flags.c_contiguous and blocks and len(taps) <= _MOST_TAPS
+    if whole:
+        places = tuple(i * w.shape[3] + j for i, j in taps)
+        function = panels_of_taps(ROWS, places, w.dtype == np.float16)
+        steps.append(call(function, w, packed, blocks, made, w.strides[1], w.strides[0]))
     for number, (i, j) in enumerate(taps):
-        if blocks:
+        if blocks and not whole:
             source = w[:, : blocks * ROWS, i, j].reshape(made, blocks, ROWS)
             assert np.shares_memory(source, w)
             steps.append(relocation(source, packed[:blocks, :, number].transpose(1, 0, 2)))
