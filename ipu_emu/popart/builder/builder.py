@@ -3,32 +3,29 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from numbers import Integral
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ipu_emu.compiler.annotations import EXECUTION_PHASE, IPU_NUMBER, OUTPUT_LOCATION, PIPELINE_STAGE, RECOMPUTE
 from ipu_emu.compiler.model_properties import REPLICATION, grouped_variables
-from ipu_emu.errors import ArgumentTypeError, EmulatorError, RefusedError
+from ipu_emu.errors import EmulatorError, RefusedError
 from ipu_emu.graph import Graph, Op, Role, Tensor
 from ipu_emu.graph.external_data import DataPlace, append_external, places_beside, places_of, write_external
 from ipu_emu.graph.onnx_files import load_light, opset_of, write_model
 from ipu_emu.graph.onnx_model import from_model, metadata_of, to_model
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops import append, append_unchecked
-from ipu_emu.popart.builder.annotations import SCHEDULE_PRIORITY, Annotations
-from ipu_emu.popart.builder.node_attributes import NodeAttributes, is_list_of
+from ipu_emu.popart.builder.annotations import Annotations
+from ipu_emu.popart.builder.node_annotations import EXCLUDED_PATTERNS, NodeAnnotations
+from ipu_emu.popart.builder.node_attributes import NodeAttributes
 from ipu_emu.popart.builder.opsets import OPSETS, AiGraphcore, AiGraphcoreOpset1, AiOnnx, AiOnnxMlOpset1, plain
 from ipu_emu.popart.builder.subgraphs import completed
 from ipu_emu.popart.options.input_settings import InputArguments, one_of_kind
-from ipu_emu.popart.options.tensor_location import TensorLocation
 from ipu_emu.popart.options.variable_settings import VariableSettings
-from ipu_emu.popart.types.enums import CommGroupType, RecomputeType
+from ipu_emu.popart.types.enums import RecomputeType
 from ipu_emu.popart.types.tensor_info import TensorInfo
 
 __all__ = ["Builder"]
@@ -39,23 +36,13 @@ _WEIGHT_NAMES = ("initVal", "variableSettings", "debugContext", "debugPrefix")
 
 #: The key of the number of an input in the metadata of a model.
 _DEBUG_ID = "__debug_id/input/"
-_COMM_GROUP = "__collectiveCommGroup"
-_EXCLUDE = "__exclude_patterns"
-_PARTIALS, _PROPORTION, _DITHERING = "__partials_type", "__available_memory", "__enable_conv_dithering"
-_SERIALIZE = "__serialize_matmul"
-_INPLACE_NAMES, _INPLACE_PRIORITIES = "__inplace_op_names", "__inplace_op_priorities"
 
-#: The attribute of every node that names its debug information.
-_DEBUG_INFO = "__debug_info_id"
 _CHECKPOINT = "Checkpoint"
 #: Patterns that would remove an Identity.
 _REMOVE_IDENTITIES = ("PreUniRepl", "PostNRepl")
-_CONVOLUTIONS = ("Conv", "ConvTranspose", "MultiConv")
-
-_Context = AbstractContextManager[None]
 
 
-class Builder:
+class Builder(NodeAnnotations):
     """``Builder(modelProtoOrFilename=None, opsets=None)``."""
 
     def __init__(
@@ -288,7 +275,7 @@ class Builder:
         made = [self._add("", "Identity", [id], {}, 1, _CHECKPOINT)[0] for id in asked]
         for id in made:
             self.recomputeOutput(id, RecomputeType.Checkpoint)
-            self._nodes.assign(_EXCLUDE, list(_REMOVE_IDENTITIES), {id})
+            self._nodes.assign(EXCLUDED_PATTERNS, list(_REMOVE_IDENTITIES), {id})
         return made
 
     def reshape_const(self, aiOnnx: AiOnnx, args: Sequence[str], shape: Sequence[int], debugContext: str = "") -> str:
@@ -364,222 +351,6 @@ class Builder:
     def getTrainableTensorIds(self) -> list[str]:
         """Ids of the weights."""
         return [tensor.id for tensor in self._graph.with_role(Role.WEIGHT)]
-
-    # Names
-
-    def nameScope(self, name: str) -> _Context:
-        """Prefix the ids of everything that is added within the context with ``name``."""
-        return self._annotations.scope(name)
-
-    def getNameScope(self, name: str = "") -> str:
-        """The current name scopes, followed by ``name``."""
-        return self._annotations.prefix + name
-
-    # Placement: annotations of one node, or of all nodes within a context
-
-    def virtualGraph(self, *args: Any) -> _Context | None:
-        """``virtualGraph(ids, v)`` for one node, ``with builder.virtualGraph(v):`` for all within."""
-        return self._number(IPU_NUMBER, "virtualGraph", args)
-
-    def pipelineStage(self, *args: Any) -> _Context | None:
-        """As ``virtualGraph``."""
-        return self._number(PIPELINE_STAGE, "pipelineStage", args)
-
-    def executionPhase(self, *args: Any) -> _Context | None:
-        """As ``virtualGraph``."""
-        return self._number(EXECUTION_PHASE, "executionPhase", args)
-
-    def commGroup(self, type: CommGroupType | int = 0, groupSize: int = 0) -> _Context:
-        """The group of replicas for the collectives that are added within the context."""
-        return self._annotations.attribute(_COMM_GROUP, [int(type), _integer("groupSize of commGroup", groupSize)])
-
-    def schedulePriority(self, priority: float) -> _Context:
-        """The priority of the nodes within; no effect here."""
-        return self._annotations.attribute(SCHEDULE_PRIORITY, float(priority))
-
-    def excludePatterns(self, *args: Any) -> _Context | None:
-        """``excludePatterns(ids, names)`` or ``with builder.excludePatterns(names):``."""
-        return self._annotate(_EXCLUDE, args)
-
-    def outlineAttributes(self, attributes: Mapping[str, str]) -> _Context:
-        """Values that keep nodes from being outlined together."""
-        return self._annotations.attribute("__outline", [f"{key}={value}" for key, value in attributes.items()])
-
-    def hasPipelineStage(self, *ids: Any) -> bool:
-        """Whether a stage is set in this context, or for the node of ``ids``."""
-        return self._has(PIPELINE_STAGE, ids)
-
-    def hasVirtualGraph(self, *ids: Any) -> bool:
-        """Whether a virtual graph is set in this context, or for the node of ``ids``."""
-        return self._has(IPU_NUMBER, ids)
-
-    def hasExecutionPhase(self, *ids: Any) -> bool:
-        """Whether an execution phase is set in this context, or for the node of ``ids``."""
-        return self._has(EXECUTION_PHASE, ids)
-
-    def getPipelineStage(self, *ids: Any) -> int:
-        """The stage of this context, or of the node of ``ids``."""
-        return self._get(PIPELINE_STAGE, "Pipeline stage", ids)
-
-    def getVirtualGraph(self, *ids: Any) -> int:
-        """The virtual graph of this context, or of the node of ``ids``."""
-        return self._get(IPU_NUMBER, "Virtual graph", ids)
-
-    def getExecutionPhase(self, *ids: Any) -> int:
-        """The execution phase of this context, or of the node of ``ids``."""
-        return self._get(EXECUTION_PHASE, "Execution phase", ids)
-
-    # Memory
-
-    def recomputeOutput(self, *args: Any) -> _Context | None:
-        """``recomputeOutput(ids, RecomputeType)`` or ``with builder.recomputeOutput(RecomputeType):``."""
-        return self._annotate(RECOMPUTE, (*args[:-1], int(args[-1])))
-
-    def recomputeOutputInBackwardPass(self, ids: Any, value: RecomputeType = RecomputeType.Recompute) -> None:
-        """Say whether the outputs of one node are kept or recomputed."""
-        self._annotate(RECOMPUTE, (ids, int(value)))
-
-    def getRecomputeOutputInBackwardPass(self, ids: Any) -> bool:
-        """Whether the outputs of a node are recomputed."""
-        return self.getInt64NodeAttribute(RECOMPUTE, _set_of(ids)) == int(RecomputeType.Recompute)
-
-    def outputTensorLocation(self, *args: Any) -> _Context | None:
-        """``outputTensorLocation(ids, TensorLocation)`` or ``with builder.outputTensorLocation(location):``."""
-        location: TensorLocation = args[-1]
-        group = location.shardingDomain
-        sharded = int(location.replicatedTensorSharding)
-        value = [int(location.storage), int(location.loadTileSet), int(location.storageTileSet), sharded]
-        return self._annotate(OUTPUT_LOCATION, (*args[:-1], [*value, int(group.type), group.replicaGroupSize]))
-
-    # Tuning, without effect on results
-
-    def setPartialsType(self, ids: Any, value: str) -> None:
-        """FLOAT or HALF, for convolutions and matrix products; sums are always kept in float32."""
-        self._nodes.assign(_PARTIALS, value, _set_of(ids))
-
-    def getPartialsType(self, ids: Any) -> str:
-        """The type that ``setPartialsType`` set; FLOAT by default."""
-        attributes = self._nodes.of(_set_of(ids))
-        return str(attributes.get(_PARTIALS, "FLOAT"))
-
-    def setAvailableMemoryProportion(self, ids: Any, value: float) -> None:
-        """The proportion of tile memory that a node may use, from 0 to 1; no effect here."""
-        if not 0 < value <= 1:
-            raise EmulatorError(f"availableMemoryProportion must be in (0,1], but was: {value}")
-        self._nodes.assign(_PROPORTION, float(value), _set_of(ids))
-
-    def setEnableConvDithering(self, ids: Any, value: int) -> None:
-        """Whether a convolution starts on varying tiles; no effect here."""
-        if value not in (0, 1):
-            raise EmulatorError(f"enableConvDithering must be a bool value, but was: {value}")
-        type = self._nodes.type(_set_of(ids))
-        if type not in _CONVOLUTIONS:
-            raise EmulatorError(
-                f"Builder::setEnableConvDithering should only be called on convolutions but was given: {type}"
-            )
-        self._nodes.assign(_DITHERING, int(value), _set_of(ids))
-
-    def setSerializeMatMul(self, ids: Any, mode: str, factor: int = 0, keep_precision: bool = False) -> None:
-        """``mode`` is input_channels, reducing_dim, output_channels or none."""
-        if mode not in ("input_channels", "reducing_dim", "output_channels", "none"):
-            raise EmulatorError(
-                f"Unsupported mat mul serialization mode '{mode}'. Supported modes are "
-                "'input_channels', 'reducing_dim', 'output_channels' or 'none'"
-            )
-        self._nodes.assign(_SERIALIZE, [mode, str(factor), str(int(keep_precision))], _set_of(ids))
-
-    def setInplacePreferences(self, ids: Any, preferences: Mapping[str, float]) -> None:
-        """The priorities of in-place variants of a node; no effect here."""
-        self._nodes.assign(_INPLACE_NAMES, list(preferences), _set_of(ids))
-        self._nodes.assign(_INPLACE_PRIORITIES, [float(value) for value in preferences.values()], _set_of(ids))
-
-    def setGraphName(self, name: str) -> None:
-        """Name the model."""
-        self._graph.name = name
-
-    def _number(self, name: str, asked: str, args: Sequence[Any]) -> _Context | None:
-        if len(args) not in (1, 2):
-            raise ArgumentTypeError(f"{asked} was called with {args!r}; give an integer, or ids and an integer")
-        return self._annotate(name, (*args[:-1], _integer(asked, args[-1])))
-
-    def _annotate(self, name: str, args: Sequence[Any]) -> _Context | None:
-        if len(args) == 1:
-            return self._annotations.attribute(name, args[0])
-        self._nodes.assign(name, args[1], _set_of(args[0]))
-        return None
-
-    def _has(self, name: str, ids: Sequence[Any]) -> bool:
-        return name in (self._nodes.of(_set_of(ids[0])) if ids else self._annotations.current)
-
-    def _get(self, name: str, what: str, ids: Sequence[Any]) -> int:
-        if ids:
-            return self.getInt64NodeAttribute(name, _set_of(ids[0]))
-        if name not in self._annotations.current:
-            raise EmulatorError(f"{what} not set in current scope.")
-        return int(self._annotations.current[name])
-
-    # Attributes of nodes, each named by all of its outputs
-
-    def addNodeAttribute(self, name: str, value: Any, outputs: set[str]) -> None:
-        """Add an attribute to the node that makes ``outputs``."""
-        self._nodes.add(name, value, outputs)
-
-    def nodeHasAttribute(self, name: str, outputs: set[str]) -> bool:
-        """Whether the node that makes ``outputs`` has an attribute."""
-        return name in self._nodes.of(outputs) or name == _DEBUG_INFO
-
-    def getAllNodeAttributeNames(self, outputs: set[str]) -> list[str]:
-        """The names of the attributes of the node that makes ``outputs``."""
-        return [*self._nodes.of(outputs), _DEBUG_INFO]
-
-    def removeNodeAttribute(self, name: str, outputs: set[str]) -> None:
-        """Remove an attribute of the node that makes ``outputs``."""
-        self._nodes.remove(name, outputs)
-
-    def getInt64NodeAttribute(self, name: str, outputs: set[str]) -> int:
-        """An attribute that is an integer."""
-        value: int = self._nodes.typed(name, outputs, lambda value: isinstance(value, int), "an integer")
-        return value
-
-    def getInt64VectorNodeAttribute(self, name: str, outputs: set[str]) -> list[int]:
-        """An attribute that is a list of integers."""
-        value: list[int] = self._nodes.typed(name, outputs, is_list_of(int), "an integer vector")
-        return value
-
-    def getFloatNodeAttribute(self, name: str, outputs: set[str]) -> float:
-        """An attribute that is a number."""
-        value: float = self._nodes.typed(name, outputs, lambda value: isinstance(value, float), "a float")
-        return value
-
-    def getFloatVectorNodeAttribute(self, name: str, outputs: set[str]) -> list[float]:
-        """An attribute that is a list of numbers."""
-        value: list[float] = self._nodes.typed(name, outputs, is_list_of(float), "a float vector")
-        return value
-
-    def getStringNodeAttribute(self, name: str, outputs: set[str]) -> str:
-        """An attribute that is a string."""
-        value: str = self._nodes.typed(name, outputs, lambda value: isinstance(value, str), "a string")
-        return value
-
-    def getStringVectorNodeAttribute(self, name: str, outputs: set[str]) -> list[str]:
-        """An attribute that is a list of strings."""
-        value: list[str] = self._nodes.typed(name, outputs, is_list_of(str), "a string vector")
-        return value
-
-    def getBoolNodeAttribute(self, name: str, outputs: set[str]) -> bool:
-        """A boolean attribute, which is stored as an integer."""
-        return bool(self.getInt64NodeAttribute(name, outputs))
-
-
-def _integer(asked: str, value: Any) -> int:
-    """Raise ArgumentTypeError for a value that is not an integer."""
-    if isinstance(value, bool | np.bool_) or not isinstance(value, Integral):
-        raise ArgumentTypeError(f"{asked} is {value!r}; it must be an integer")
-    return int(value)
-
-
-def _set_of(ids: str | Iterable[str]) -> set[str]:
-    return {ids} if isinstance(ids, str) else set(ids)
 
 
 def _checked(opset: int) -> int:

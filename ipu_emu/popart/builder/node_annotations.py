@@ -1,0 +1,259 @@
+"""Node annotations: what the Builder says of nodes beyond their ops: scopes, placement, memory, tuning, attributes.
+
+A node is named by all of its outputs; a context annotates all nodes that are added within.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+
+from ipu_emu.compiler.annotations import EXECUTION_PHASE, IPU_NUMBER, OUTPUT_LOCATION, PIPELINE_STAGE, RECOMPUTE
+from ipu_emu.errors import ArgumentTypeError, EmulatorError
+from ipu_emu.graph import Graph
+from ipu_emu.popart.builder.annotations import SCHEDULE_PRIORITY, Annotations
+from ipu_emu.popart.builder.node_attributes import NodeAttributes, is_list_of
+from ipu_emu.popart.options.tensor_location import TensorLocation
+from ipu_emu.popart.types.enums import CommGroupType, RecomputeType
+
+__all__ = ["EXCLUDED_PATTERNS", "NodeAnnotations"]
+
+_COMM_GROUP = "__collectiveCommGroup"
+#: The attribute of a node that names the patterns that leave it as it is.
+EXCLUDED_PATTERNS = "__exclude_patterns"
+_PARTIALS, _PROPORTION, _DITHERING = "__partials_type", "__available_memory", "__enable_conv_dithering"
+_SERIALIZE = "__serialize_matmul"
+_INPLACE_NAMES, _INPLACE_PRIORITIES = "__inplace_op_names", "__inplace_op_priorities"
+#: The attribute of every node that names its debug information.
+_DEBUG_INFO = "__debug_info_id"
+_CONVOLUTIONS = ("Conv", "ConvTranspose", "MultiConv")
+
+_Context = AbstractContextManager[None]
+
+
+class NodeAnnotations:
+    """The part of the Builder that annotates nodes of its graph; ``_annotations`` are those of the open contexts."""
+
+    _annotations: Annotations
+    _graph: Graph
+    _nodes: NodeAttributes
+
+    # Names
+
+    def nameScope(self, name: str) -> _Context:
+        """Prefix the ids of everything that is added within the context with ``name``."""
+        return self._annotations.scope(name)
+
+    def getNameScope(self, name: str = "") -> str:
+        """The current name scopes, followed by ``name``."""
+        return self._annotations.prefix + name
+
+    # Placement: annotations of one node, or of all nodes within a context
+
+    def virtualGraph(self, *args: Any) -> _Context | None:
+        """``virtualGraph(ids, v)`` for one node, ``with builder.virtualGraph(v):`` for all within."""
+        return self._number(IPU_NUMBER, "virtualGraph", args)
+
+    def pipelineStage(self, *args: Any) -> _Context | None:
+        """As ``virtualGraph``."""
+        return self._number(PIPELINE_STAGE, "pipelineStage", args)
+
+    def executionPhase(self, *args: Any) -> _Context | None:
+        """As ``virtualGraph``."""
+        return self._number(EXECUTION_PHASE, "executionPhase", args)
+
+    def commGroup(self, type: CommGroupType | int = 0, groupSize: int = 0) -> _Context:
+        """The group of replicas for the collectives that are added within the context."""
+        return self._annotations.attribute(_COMM_GROUP, [int(type), _integer("groupSize of commGroup", groupSize)])
+
+    def schedulePriority(self, priority: float) -> _Context:
+        """The priority of the nodes within; no effect here."""
+        return self._annotations.attribute(SCHEDULE_PRIORITY, float(priority))
+
+    def excludePatterns(self, *args: Any) -> _Context | None:
+        """``excludePatterns(ids, names)`` or ``with builder.excludePatterns(names):``."""
+        return self._annotate(EXCLUDED_PATTERNS, args)
+
+    def outlineAttributes(self, attributes: Mapping[str, str]) -> _Context:
+        """Values that keep nodes from being outlined together."""
+        return self._annotations.attribute("__outline", [f"{key}={value}" for key, value in attributes.items()])
+
+    def hasPipelineStage(self, *ids: Any) -> bool:
+        """Whether a stage is set in this context, or for the node of ``ids``."""
+        return self._has(PIPELINE_STAGE, ids)
+
+    def hasVirtualGraph(self, *ids: Any) -> bool:
+        """Whether a virtual graph is set in this context, or for the node of ``ids``."""
+        return self._has(IPU_NUMBER, ids)
+
+    def hasExecutionPhase(self, *ids: Any) -> bool:
+        """Whether an execution phase is set in this context, or for the node of ``ids``."""
+        return self._has(EXECUTION_PHASE, ids)
+
+    def getPipelineStage(self, *ids: Any) -> int:
+        """The stage of this context, or of the node of ``ids``."""
+        return self._get(PIPELINE_STAGE, "Pipeline stage", ids)
+
+    def getVirtualGraph(self, *ids: Any) -> int:
+        """The virtual graph of this context, or of the node of ``ids``."""
+        return self._get(IPU_NUMBER, "Virtual graph", ids)
+
+    def getExecutionPhase(self, *ids: Any) -> int:
+        """The execution phase of this context, or of the node of ``ids``."""
+        return self._get(EXECUTION_PHASE, "Execution phase", ids)
+
+    # Memory
+
+    def recomputeOutput(self, *args: Any) -> _Context | None:
+        """``recomputeOutput(ids, RecomputeType)`` or ``with builder.recomputeOutput(RecomputeType):``."""
+        return self._annotate(RECOMPUTE, (*args[:-1], int(args[-1])))
+
+    def recomputeOutputInBackwardPass(self, ids: Any, value: RecomputeType = RecomputeType.Recompute) -> None:
+        """Say whether the outputs of one node are kept or recomputed."""
+        self._annotate(RECOMPUTE, (ids, int(value)))
+
+    def getRecomputeOutputInBackwardPass(self, ids: Any) -> bool:
+        """Whether the outputs of a node are recomputed."""
+        return self.getInt64NodeAttribute(RECOMPUTE, _set_of(ids)) == int(RecomputeType.Recompute)
+
+    def outputTensorLocation(self, *args: Any) -> _Context | None:
+        """``outputTensorLocation(ids, TensorLocation)`` or ``with builder.outputTensorLocation(location):``."""
+        location: TensorLocation = args[-1]
+        group = location.shardingDomain
+        sharded = int(location.replicatedTensorSharding)
+        value = [int(location.storage), int(location.loadTileSet), int(location.storageTileSet), sharded]
+        return self._annotate(OUTPUT_LOCATION, (*args[:-1], [*value, int(group.type), group.replicaGroupSize]))
+
+    # Tuning, without effect on results
+
+    def setPartialsType(self, ids: Any, value: str) -> None:
+        """FLOAT or HALF, for convolutions and matrix products; sums are always kept in float32."""
+        self._nodes.assign(_PARTIALS, value, _set_of(ids))
+
+    def getPartialsType(self, ids: Any) -> str:
+        """The type that ``setPartialsType`` set; FLOAT by default."""
+        attributes = self._nodes.of(_set_of(ids))
+        return str(attributes.get(_PARTIALS, "FLOAT"))
+
+    def setAvailableMemoryProportion(self, ids: Any, value: float) -> None:
+        """The proportion of tile memory that a node may use, from 0 to 1; no effect here."""
+        if not 0 < value <= 1:
+            raise EmulatorError(f"availableMemoryProportion must be in (0,1], but was: {value}")
+        self._nodes.assign(_PROPORTION, float(value), _set_of(ids))
+
+    def setEnableConvDithering(self, ids: Any, value: int) -> None:
+        """Whether a convolution starts on varying tiles; no effect here."""
+        if value not in (0, 1):
+            raise EmulatorError(f"enableConvDithering must be a bool value, but was: {value}")
+        type = self._nodes.type(_set_of(ids))
+        if type not in _CONVOLUTIONS:
+            raise EmulatorError(
+                f"Builder::setEnableConvDithering should only be called on convolutions but was given: {type}"
+            )
+        self._nodes.assign(_DITHERING, int(value), _set_of(ids))
+
+    def setSerializeMatMul(self, ids: Any, mode: str, factor: int = 0, keep_precision: bool = False) -> None:
+        """``mode`` is input_channels, reducing_dim, output_channels or none."""
+        if mode not in ("input_channels", "reducing_dim", "output_channels", "none"):
+            raise EmulatorError(
+                f"Unsupported mat mul serialization mode '{mode}'. Supported modes are "
+                "'input_channels', 'reducing_dim', 'output_channels' or 'none'"
+            )
+        self._nodes.assign(_SERIALIZE, [mode, str(factor), str(int(keep_precision))], _set_of(ids))
+
+    def setInplacePreferences(self, ids: Any, preferences: Mapping[str, float]) -> None:
+        """The priorities of in-place variants of a node; no effect here."""
+        self._nodes.assign(_INPLACE_NAMES, list(preferences), _set_of(ids))
+        self._nodes.assign(_INPLACE_PRIORITIES, [float(value) for value in preferences.values()], _set_of(ids))
+
+    def setGraphName(self, name: str) -> None:
+        """Name the model."""
+        self._graph.name = name
+
+    def _number(self, name: str, asked: str, args: Sequence[Any]) -> _Context | None:
+        if len(args) not in (1, 2):
+            raise ArgumentTypeError(f"{asked} was called with {args!r}; give an integer, or ids and an integer")
+        return self._annotate(name, (*args[:-1], _integer(asked, args[-1])))
+
+    def _annotate(self, name: str, args: Sequence[Any]) -> _Context | None:
+        if len(args) == 1:
+            return self._annotations.attribute(name, args[0])
+        self._nodes.assign(name, args[1], _set_of(args[0]))
+        return None
+
+    def _has(self, name: str, ids: Sequence[Any]) -> bool:
+        return name in (self._nodes.of(_set_of(ids[0])) if ids else self._annotations.current)
+
+    def _get(self, name: str, what: str, ids: Sequence[Any]) -> int:
+        if ids:
+            return self.getInt64NodeAttribute(name, _set_of(ids[0]))
+        if name not in self._annotations.current:
+            raise EmulatorError(f"{what} not set in current scope.")
+        return int(self._annotations.current[name])
+
+    # Attributes of nodes, each named by all of its outputs
+
+    def addNodeAttribute(self, name: str, value: Any, outputs: set[str]) -> None:
+        """Add an attribute to the node that makes ``outputs``."""
+        self._nodes.add(name, value, outputs)
+
+    def nodeHasAttribute(self, name: str, outputs: set[str]) -> bool:
+        """Whether the node that makes ``outputs`` has an attribute."""
+        return name in self._nodes.of(outputs) or name == _DEBUG_INFO
+
+    def getAllNodeAttributeNames(self, outputs: set[str]) -> list[str]:
+        """The names of the attributes of the node that makes ``outputs``."""
+        return [*self._nodes.of(outputs), _DEBUG_INFO]
+
+    def removeNodeAttribute(self, name: str, outputs: set[str]) -> None:
+        """Remove an attribute of the node that makes ``outputs``."""
+        self._nodes.remove(name, outputs)
+
+    def getInt64NodeAttribute(self, name: str, outputs: set[str]) -> int:
+        """An attribute that is an integer."""
+        value: int = self._nodes.typed(name, outputs, lambda value: isinstance(value, int), "an integer")
+        return value
+
+    def getInt64VectorNodeAttribute(self, name: str, outputs: set[str]) -> list[int]:
+        """An attribute that is a list of integers."""
+        value: list[int] = self._nodes.typed(name, outputs, is_list_of(int), "an integer vector")
+        return value
+
+    def getFloatNodeAttribute(self, name: str, outputs: set[str]) -> float:
+        """An attribute that is a number."""
+        value: float = self._nodes.typed(name, outputs, lambda value: isinstance(value, float), "a float")
+        return value
+
+    def getFloatVectorNodeAttribute(self, name: str, outputs: set[str]) -> list[float]:
+        """An attribute that is a list of numbers."""
+        value: list[float] = self._nodes.typed(name, outputs, is_list_of(float), "a float vector")
+        return value
+
+    def getStringNodeAttribute(self, name: str, outputs: set[str]) -> str:
+        """An attribute that is a string."""
+        value: str = self._nodes.typed(name, outputs, lambda value: isinstance(value, str), "a string")
+        return value
+
+    def getStringVectorNodeAttribute(self, name: str, outputs: set[str]) -> list[str]:
+        """An attribute that is a list of strings."""
+        value: list[str] = self._nodes.typed(name, outputs, is_list_of(str), "a string vector")
+        return value
+
+    def getBoolNodeAttribute(self, name: str, outputs: set[str]) -> bool:
+        """A boolean attribute, which is stored as an integer."""
+        return bool(self.getInt64NodeAttribute(name, outputs))
+
+
+def _integer(asked: str, value: Any) -> int:
+    """Raise ArgumentTypeError for a value that is not an integer."""
+    if isinstance(value, bool | np.bool_) or not isinstance(value, Integral):
+        raise ArgumentTypeError(f"{asked} is {value!r}; it must be an integer")
+    return int(value)
+
+
+def _set_of(ids: str | Iterable[str]) -> set[str]:
+    return {ids} if isinstance(ids, str) else set(ids)
