@@ -132,8 +132,8 @@ class Functions(TorchFunctionMode):
     def _to(self, func: Any, args: Any, kwargs: Any) -> Any:
         tensor, *rest = args
         if self._knows(tensor):
-            named = [one for one in [*rest, kwargs.get("device")] if isinstance(one, str | torch.device)]
-            if any(str(one) == "cpu" for one in named):
+            # The device of a tensor is the host's while forward is traced, so that moves to it are none.
+            if "cpu" in [one for one in [*rest, kwargs.get("device")] if isinstance(one, str)]:
                 raise Error(
                     'Illegal move to CPU (via `.to("cpu")`) when using the dispatcher. Remove it from forward'
                 )

@@ -178,6 +178,9 @@ class _Tracer:
             self.writer.scope = outer.pop() if outer else ""
 
         hooks = torch.nn.modules.module
+        # Libraries ask for it before they choose a path by the values of a mask.
+        is_compiling = torch.compiler.is_compiling
+        torch.compiler.is_compiling = lambda: True
         before, ACTIVE.log = ACTIVE.log, self.log
         outside, CURRENT.trace = CURRENT.trace, self
         torch.backends.mha.set_fastpath_enabled(False)
@@ -198,6 +201,7 @@ class _Tracer:
                 yield
         finally:
             ACTIVE.log, CURRENT.trace = before, outside
+            torch.compiler.is_compiling = is_compiling
             torch.backends.mha.set_fastpath_enabled(mha)
             torch.distributions.Distribution.set_default_validate_args(checks)
 
