@@ -15,7 +15,7 @@ from ipu_emu.poptorch.dtypes import as_numpy, device_dtype
 from ipu_emu.poptorch.errors import Error
 from ipu_emu.poptorch.graph_writer import GraphWriter
 
-__all__ = ["Call", "Rule", "cast"]
+__all__ = ["Call", "Rule", "cast", "root"]
 
 Rule = Callable[["Call"], Any]
 
@@ -23,6 +23,14 @@ Rule = Callable[["Call"], Any]
 def cast(value: Value, dtype: DType) -> Value:
     """Return ``value`` with another element type."""
     return value if value.tensor.dtype is dtype else value.op("Cast", to=dtype.onnx)
+
+
+def root(total: Value, power: float = 0.5) -> Value:
+    """Return a root of sums of powers, whose gradient is 0 where the sum is, as that of PyTorch's norms."""
+    zero = total.op("Equal", total.like(0))
+    safe = zero.op("Where", total.like(1), total)
+    found = safe.op("Sqrt") if power == 0.5 else safe.op("Pow", total.like(power))
+    return zero.op("Where", total.like(0), found)
 
 
 class Call:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ipu_emu.ops import Value
-from ipu_emu.poptorch.aten.call import Call, Rule, cast
+from ipu_emu.poptorch.aten.call import Call, Rule, cast, root
 
 __all__ = ["RULES"]
 
@@ -108,7 +108,7 @@ def _cdist(call: Call) -> Value:
     if p == 1:
         return size.op("ReduceSum", axes=axes, keepdims=0)
     if p == 2:
-        return (size * size).op("ReduceSum", axes=axes, keepdims=0).op("Sqrt")
+        return root((size * size).op("ReduceSum", axes=axes, keepdims=0))
     if p == float("inf"):
         return size.op("ReduceMax", axes=axes, keepdims=0)
     total = size.op("Pow", size.like(p)).op("ReduceSum", axes=axes, keepdims=0)
@@ -132,7 +132,7 @@ def _cosine_similarity(call: Call) -> Value:
     axis = int(call.get("dim", 1)) % max(a.tensor.rank, b.tensor.rank)
     shape = np.broadcast_shapes(a.tensor.shape, b.tensor.shape)
     a, b = a.spread_to(shape), b.spread_to(shape)
-    norms = [one.op("ReduceSumSquare", axes=[axis], keepdims=1).op("Sqrt") for one in (a, b)]
+    norms = [root(one.op("ReduceSumSquare", axes=[axis], keepdims=1)) for one in (a, b)]
     a, b = (one / norm.op("Max", norm.like(epsilon)) for one, norm in zip((a, b), norms, strict=True))
     return (a * b).op("ReduceSum", axes=[axis], keepdims=0)
 

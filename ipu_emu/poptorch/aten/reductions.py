@@ -9,7 +9,7 @@ import numpy as np
 
 from ipu_emu.graph.dtype import BOOL, FLOAT, INT32
 from ipu_emu.ops import Value
-from ipu_emu.poptorch.aten.call import Call, Rule, cast
+from ipu_emu.poptorch.aten.call import Call, Rule, cast, root
 from ipu_emu.poptorch.dtypes import device_dtype
 
 __all__ = ["RULES"]
@@ -86,7 +86,7 @@ def _var(call: Call) -> Value:
 
 
 def _std(call: Call) -> Value:
-    return _moments(call)[0].op("Sqrt").shaped(call.shape)
+    return root(_moments(call)[0]).shaped(call.shape)
 
 
 def _var_mean(call: Call) -> list[Value]:
@@ -95,7 +95,7 @@ def _var_mean(call: Call) -> list[Value]:
 
 def _std_mean(call: Call) -> list[Value]:
     variance, mean = _var_mean(call)
-    return [variance.op("Sqrt"), mean]
+    return [root(variance), mean]
 
 
 def _aminmax(call: Call) -> list[Value]:
@@ -110,7 +110,7 @@ def _norm(call: Call) -> Value:
     order = call.get("p", call.get("ord", 2))
     order = 2.0 if order in ("fro", None) else float(order)
     if order == 2:
-        return _reduced("ReduceSumSquare", x, axes, keep).op("Sqrt")
+        return root(_reduced("ReduceSumSquare", x, axes, keep))
     size = x.op("Abs")
     if order == 1:
         return _reduced("ReduceSum", size, axes, keep)
@@ -119,7 +119,7 @@ def _norm(call: Call) -> Value:
     if order == 0:
         return _reduced("ReduceSum", cast(cast(x, BOOL), x.tensor.dtype), axes, keep)
     total = _reduced("ReduceSum", size.op("Pow", x.like(order)), axes, keep)
-    return total.op("Pow", x.like(1 / order))
+    return root(total, 1 / order)
 
 
 def _logsumexp(call: Call) -> Value:

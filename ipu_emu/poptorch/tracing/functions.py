@@ -131,12 +131,10 @@ class Functions(TorchFunctionMode):
 
     def _to(self, func: Any, args: Any, kwargs: Any) -> Any:
         tensor, *rest = args
-        if self._knows(tensor):
-            # The device of a tensor is the host's while forward is traced, so that moves to it are none.
-            if "cpu" in [one for one in [*rest, kwargs.get("device")] if isinstance(one, str)]:
-                raise Error(
-                    'Illegal move to CPU (via `.to("cpu")`) when using the dispatcher. Remove it from forward'
-                )
+        # The device of a tensor is the host's while forward is traced, so that moves to it are none.
+        named = [one for one in [*rest, kwargs.get("device")] if isinstance(one, str)]
+        if "cpu" in named and self._knows(tensor):
+            raise Error('Illegal move to CPU (via `.to("cpu")`) when using the dispatcher. Remove it from forward')
         rest = [one for one in rest if not str(one).startswith("ipu")]
         kwargs = {name: one for name, one in kwargs.items() if not str(one).startswith("ipu")}
         return func(tensor, *rest, **kwargs) if rest or kwargs else tensor

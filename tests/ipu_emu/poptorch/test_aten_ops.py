@@ -139,6 +139,10 @@ case("argmax", lambda x: x + x.argmax() + x.argmin(1, keepdim=True) + x.argmax(0
 case("var", lambda x: x.var() + x.var(0) + x.std(1, keepdim=True) + x.var(0, unbiased=False))
 case("std_mean", lambda x: sum(torch.std_mean(x, 1, keepdim=True)) + sum(torch.var_mean(x, 0)))
 case("norm", lambda x: x.norm() + x.norm(1, dim=0) + x.norm(3, dim=1, keepdim=True) + x.norm(float("inf")))
+case(
+    "norm of zeros", lambda x: x.norm() + x.norm(3, dim=1) + F.normalize(x).sum() + x.std(0).sum(), torch.zeros(3, 4)
+)
+case("distances of zeros", lambda x: torch.cdist(x, x) + F.cosine_similarity(x, x, 1), torch.zeros(3, 4))
 case("logsumexp", lambda x: torch.logsumexp(x, 1, keepdim=True) + torch.logsumexp(x, (0, 1)))
 case("cumsum", lambda x: x.cumsum(0) + x.cumsum(1))
 case("cumprod", lambda x: x.cumprod(1))
