@@ -35,6 +35,8 @@ class Patch:
     target: str
     why: str
     make: Make
+    #: Called with what takes the place, where TensorFlow keeps it elsewhere too.
+    placed: Callable[[Any], None] | None = None
 
     def owner(self) -> tuple[Any, str]:
         """The object that has the attribute, and the name of the attribute."""
@@ -46,7 +48,7 @@ class Patch:
         return found, last
 
 
-_undone: list[tuple[Any, str, Any]] = []
+_undone: list[tuple[Patch, Any, str, Any]] = []
 
 
 def applied() -> bool:
@@ -62,17 +64,21 @@ def apply(more: Sequence[Patch] = ()) -> None:
         owner, name = patch.owner()
         before = getattr(owner, name, None)
         setattr(owner, name, patch.make(before))
-        _undone.append((owner, name, before))
+        if patch.placed is not None:
+            patch.placed(getattr(owner, name))
+        _undone.append((patch, owner, name, before))
 
 
 def undo() -> None:
     """Restore TensorFlow."""
     while _undone:
-        owner, name, before = _undone.pop()
+        patch, owner, name, before = _undone.pop()
         if before is None:
             delattr(owner, name)
         else:
             setattr(owner, name, before)
+        if patch.placed is not None:
+            patch.placed(before)
 
 
 def _graph_device(before: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from ipu_emu.tensorflow.keras.options import ModelOptions
 from ipu_emu.tensorflow.tracing.strategies import current_strategy
 
 __all__ = ["Extension", "extend", "extension_of"]
@@ -17,8 +18,7 @@ class Extension:
     """``strategy`` is that of the scope in which the model was made."""
 
     strategy: Any
-    #: Functions that run steps on the device, by what they do: train, test or predict.
-    functions: dict[str, Any] = field(default_factory=dict)
+    options: ModelOptions = field(default_factory=ModelOptions)
 
     @property
     def device(self) -> int:

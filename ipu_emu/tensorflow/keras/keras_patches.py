@@ -6,9 +6,16 @@ import functools
 from importlib import import_module
 from typing import Any
 
+from tensorflow.python import pywrap_tfe
+
+from ipu_emu.tensorflow.api.optimizers import totals
 from ipu_emu.tensorflow.keras.extension import extend, extension_of
+from ipu_emu.tensorflow.keras.layer_calls import called
+from ipu_emu.tensorflow.keras.model_methods import METHODS
+from ipu_emu.tensorflow.keras.pipeline_stages import current_stage, set_stage
 from ipu_emu.tensorflow.keras.step_function import StepFunction
 from ipu_emu.tensorflow.patches import Make, Patch, dense
+from ipu_emu.tensorflow.tracing.collectives import cross_replica_mean
 from ipu_emu.tensorflow.tracing.trace import current_trace
 from ipu_emu.tensorflow.versions import check_keras
 
@@ -51,10 +58,67 @@ def _apply_gradients(before: Any) -> Any:
         if trace is None:
             return before(self, grads_and_vars, *arguments, **named)
         pairs = [(dense(gradient), variable) for gradient, variable in grads_and_vars]
-        with trace.updating():
-            return before(self, pairs, *arguments, **named)
+        if not trace.reduces or trace.applying:
+            with trace.updating():
+                return before(self, pairs, *arguments, **named)
+        marked, trace.applying = totals(trace, pairs), True
+        try:
+            with trace.updating():
+                reduced = [(one if one is None else cross_replica_mean(one), variable) for one, variable in marked]
+                return before(self, reduced, *arguments, **named)
+        finally:
+            trace.applying = False
 
     return apply_gradients
+
+
+def _layer_init(before: Any) -> Any:
+    @functools.wraps(before)
+    def __init__(self: Any, *arguments: Any, **named: Any) -> None:  # noqa: N807
+        before(self, *arguments, **named)
+        set_stage(self, current_stage())
+
+    return __init__
+
+
+def _layer_call(before: Any) -> Any:
+    """Note the ops of a call for the stage of the layer, and the stage of a call in the scope of one."""
+
+    @functools.wraps(before)
+    def __call__(self: Any, *arguments: Any, **named: Any) -> Any:  # noqa: N807
+        stage = current_stage()
+        if stage is None:
+            with called(self):
+                return before(self, *arguments, **named)
+        nodes = len(self._inbound_nodes)
+        made = before(self, *arguments, **named)
+        for node in self._inbound_nodes[nodes:]:
+            set_stage(node, stage)
+        return made
+
+    return __call__
+
+
+def _gradient_function(before: Any) -> Any:
+    """Let the ops of a tape's gradient know the op that they differentiate, as those of tf.gradients do."""
+
+    @functools.wraps(before)
+    def gradient_function(name: Any, attributes: Any, count: Any, inputs: Any, outputs: Any, *rest: Any) -> Any:
+        trace = current_trace()
+        if trace is None or not outputs or getattr(outputs[0], "graph", None) is not trace.graph:
+            return before(name, attributes, count, inputs, outputs, *rest)
+        with trace.graph._original_op(outputs[0].op):
+            return before(name, attributes, count, inputs, outputs, *rest)
+
+    return gradient_function
+
+
+def _register(function: Any) -> None:
+    pywrap_tfe.TFE_Py_RegisterGradientFunction(function)
+
+
+def _method(function: Any) -> Make:
+    return lambda before: function
 
 
 def _face(before: Any) -> Any:
@@ -96,6 +160,23 @@ KERAS_PATCHES: tuple[Patch, ...] = (
         Patch(f"{module}:ipu", "programs call it tf.keras.ipu, keras.ipu and tensorflow.python.ipu.keras", _face)
         for module in ("tf_keras", "tf_keras.api._v2.keras")
     ),
+    Patch(
+        "tf_keras.src.engine.base_layer:Layer.__init__",
+        "a layer that is made in the scope of a PipelineStage belongs to it",
+        _layer_init,
+    ),
+    Patch(
+        "tf_keras.src.engine.base_layer:Layer.__call__",
+        "the ops of a layer belong to its stage, as does a call in the scope of a PipelineStage",
+        _layer_call,
+    ),
+    Patch(
+        "tensorflow.python.eager.backprop:_gradient_function",
+        "gradients of a tape run on the IPU of the op that they differentiate",
+        _gradient_function,
+        _register,
+    ),
+    *(Patch(f"{_MODEL}.{one.__name__}", "models for the IPU have this method", _method(one)) for one in METHODS),
     Patch("ipu_emu.tensorflow.api:keras", "the package of the API is below that of Keras", _face),
     Patch("tf_keras:__getattr__", "a program for Keras 3 gets a sentence that says so", _absent_name),
 )

@@ -10,10 +10,12 @@ from tensorflow.python.util import nest
 
 from ipu_emu.tensorflow.keras.elements import Run, runs_of
 from ipu_emu.tensorflow.keras.extension import Extension
+from ipu_emu.tensorflow.keras.options import ReplicatedMetricReductionMethod
+from ipu_emu.tensorflow.keras.pipeline_section import is_pipelined, mapping_of, stages_of
 from ipu_emu.tensorflow.keras.step_program import StepProgram
-from ipu_emu.tensorflow.system import share_of
+from ipu_emu.tensorflow.system import configured
 
-__all__ = ["StepFunction"]
+__all__ = ["StepFunction", "accumulation_of", "replicas_of"]
 
 
 class StepFunction:
@@ -25,24 +27,84 @@ class StepFunction:
 
     def __call__(self, iterator: Any) -> Any:
         """Run ``steps_per_execution`` steps; return the logs of the last one, or all predictions."""
-        steps = int(self._model._steps_per_execution.numpy())
-        made = [self._run(run) for run in runs_of(iterator, steps, self._replicas)]
+        model, options = self._model, self._extension.options
+        replicas = replicas_of(model, self._extension)
+        steps = int(model._steps_per_execution.numpy())
+        accumulation = accumulation_of(model, self._extension, steps) if self._kind == "train" else 1
+        made = [self._run(run, accumulation) for run in runs_of(iterator, steps, replicas)]
         if self._kind == "predict":
             return nest.map_structure(_joined, *made)
-        return nest.map_structure(lambda array: ops.convert_to_tensor(array[-1]), made[-1])
+        return nest.map_structure(lambda array: _reduced(array, options.metrics), made[-1])
 
-    @property
-    def _replicas(self) -> int:
-        return share_of(self._extension.device, 1).local
-
-    def _run(self, run: Run) -> Any:
+    def _run(self, run: Run, accumulation: int) -> Any:
         key = (run.steps, tuple((tuple(one.shape), one.dtype) for one in nest.flatten(run.spec)))
         if key not in self._programs:
-            self._programs[key] = StepProgram(self._model, self._kind, run.spec, run.steps, self._extension.device)
+            self._programs[key] = StepProgram(
+                self._model,
+                self._kind,
+                run.spec,
+                run.steps,
+                self._extension.device,
+                self._extension.options,
+                accumulation,
+            )
         return self._programs[key].run(run.elements)
+
+
+def replicas_of(model: Any, extension: Extension) -> int:
+    """The replicas of a model in this process; raise ValueError for IPUs that cannot be divided among them."""
+    shards = 1
+    if is_pipelined(model):
+        shards = max(mapping_of(extension.options, max(stages_of(model).values()) + 1)) + 1
+    needed = 1
+    while needed < shards:
+        needed *= 2
+    devices = configured().devices
+    ipus = devices[extension.device] if extension.device < len(devices) else 0
+    if ipus < needed or ipus % needed:
+        raise ValueError(
+            f"Current device has {ipus} IPUs attached, however the current model requires a multiple of {needed} "
+            "IPUs."
+        )
+    return ipus // needed
+
+
+def accumulation_of(model: Any, extension: Extension, steps: int) -> int:
+    """The mini-batches of an update; raise an error where they do not fit the steps of an execution."""
+    pipelined = is_pipelined(model)
+    count = extension.options.steps_of(pipelined)
+    if pipelined and count is None:
+        raise ValueError(
+            "The model which you are attempting to train is pipelined, however "
+            "`gradient_accumulation_steps_per_replica` has not been set through `set_pipelining_options()`. "
+            "Set it to the number of mini-batches of each weight update."
+        )
+    if count is not None and steps % count:
+        kind, method = (
+            ("pipelined ", "set_pipelining_options") if pipelined else ("", "set_gradient_accumulation_options")
+        )
+        raise RuntimeError(
+            f"The {kind}model has been configured to use gradient accumulation for training, however the current "
+            f"`steps_per_execution` value (set to {steps}) is not divisible by "
+            f"`gradient_accumulation_steps_per_replica` ({count}). You need to adjust either "
+            f"`steps_per_execution` in `compile()`, which the number of steps of an epoch limits, or "
+            f"`gradient_accumulation_steps_per_replica` in `{method}()`."
+        )
+    return count or 1
 
 
 def _joined(*arrays: Any) -> Any:
     """The predictions of [steps, replicas, batch, ...] one after the other."""
     rows = [array.reshape(-1, *array.shape[3:]) if array.ndim > 2 else array.reshape(-1) for array in arrays]
     return ops.convert_to_tensor(np.concatenate(rows) if len(rows) > 1 else rows[0])
+
+
+def _reduced(array: Any, method: ReplicatedMetricReductionMethod) -> Any:
+    """A metric of several replicas."""
+    kinds = {
+        ReplicatedMetricReductionMethod.NONE: lambda: array[-1],
+        ReplicatedMetricReductionMethod.LIST: lambda: array if len(array) > 1 else array[0],
+        ReplicatedMetricReductionMethod.SUM: lambda: array.sum(0, dtype=array.dtype),
+        ReplicatedMetricReductionMethod.MEAN: lambda: array.mean(0).astype(array.dtype),
+    }
+    return ops.convert_to_tensor(kinds[method]())

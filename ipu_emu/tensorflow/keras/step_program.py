@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from tensorflow.python.util import nest
@@ -12,6 +12,9 @@ from ipu_emu.tensorflow.api.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQ
 from ipu_emu.tensorflow.devices import on_ipu
 from ipu_emu.tensorflow.keras.device_variables import DeviceVariables
 from ipu_emu.tensorflow.keras.elements import ElementSource
+from ipu_emu.tensorflow.keras.layer_calls import layer_calls
+from ipu_emu.tensorflow.keras.options import ModelOptions
+from ipu_emu.tensorflow.keras.pipeline_section import is_pipelined, pipeline_section, stages_of
 from ipu_emu.tensorflow.patches import translated
 from ipu_emu.tensorflow.program.program import Program
 from ipu_emu.tensorflow.program.seeds import seed
@@ -27,15 +30,22 @@ _STEPS: dict[str, tuple[str, str]] = {
 
 
 class StepProgram:
-    """``steps`` steps of ``model`` on elements of ``spec``; ``kind`` is train, test or predict."""
+    """``steps`` steps of ``model`` on elements of ``spec``; ``kind`` is train, test or predict.
 
-    def __init__(self, model: Any, kind: str, spec: Any, steps: int, device: int) -> None:
+    The steps of training are divided into batches of ``accumulation`` mini-batches.
+    """
+
+    def __init__(
+        self, model: Any, kind: str, spec: Any, steps: int, device: int, options: ModelOptions, accumulation: int = 1
+    ) -> None:
+        self._model, self._kind, self._options = model, kind, options
         self._source = ElementSource(spec)
         self._results = IPUOutfeedQueue(IPUOutfeedMode.ALL if kind == "predict" else IPUOutfeedMode.LAST)
         self._trace = Trace(kind, device)
         self._structure: Any = None
+        self._trace.reduces = kind == "train"
         with on_ipu(device), _errors_of_tensorflow():
-            self._trace.call(lambda: self._build(_step(model, kind), steps), [])
+            self._trace.call(lambda: self._build(steps, accumulation), [])
             self._program = Program(self._trace, [])
         self._variables = DeviceVariables(self._trace)
 
@@ -44,13 +54,30 @@ class StepProgram:
         """The replicas of this process."""
         return self._program.share.local
 
-    def _build(self, step: Callable[[Any], Any], steps: int) -> None:
-        trace = self._trace
-        section = Section("loop", trace.position(), batches=steps)
-        with trace.in_section(section):
-            self._structure = step(self._source.dequeue(trace))
+    def _build(self, steps: int, accumulation: int) -> None:
+        trace, model, options = self._trace, self._model, self._options
+        stages = stages_of(model) if is_pipelined(model) else None
+        section = Section("loop", trace.position(), batches=steps // accumulation, accumulation=accumulation)
+        section.reduction = options.reduction_of(stages is not None)
+        section.offload = options.optimizer.get("offload_weight_update_variables")
+        if stages is not None:
+            section.kind = "pipeline"
+            if self._kind != "train":
+                section.batches, section.accumulation = 1, steps
+        with trace.in_section(section), layer_calls(model) as calls:
+            self._structure = self._step(self._source.dequeue(trace))
             self._results.enqueue(self._structure)
             section.roots = _effects(trace, section.start)
+            if stages is not None:
+                trains = self._kind == "train"
+                section.pipeline = pipeline_section(trace, section, options, stages, calls, trains=trains)
+
+    def _step(self, data: Any) -> Any:
+        """A step, after which its counter goes on."""
+        method, counter = _STEPS[self._kind]
+        outputs = getattr(self._model, method)(data)
+        getattr(self._model, counter).assign_add(1)
+        return outputs
 
     def run(self, elements: Iterator[Any]) -> Any:
         """Run on the next elements; return the results in the structure that a step returns.
@@ -76,18 +103,6 @@ class StepProgram:
     def close(self) -> None:
         """Free the memory of the device."""
         self._program.close()
-
-
-def _step(model: Any, kind: str) -> Callable[[Any], Any]:
-    """A step, after which its counter goes on."""
-    method, counter = _STEPS[kind]
-
-    def counted(data: Any) -> Any:
-        outputs = getattr(model, method)(data)
-        getattr(model, counter).assign_add(1)
-        return outputs
-
-    return counted
 
 
 def _effects(trace: Trace, start: int) -> list[Any]:

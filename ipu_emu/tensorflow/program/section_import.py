@@ -24,6 +24,8 @@ __all__ = ["ImportedSection", "Outfeed", "SectionPlan", "import_section", "plan_
 _ORDER = (Phase.FORWARD, Phase.BACKWARD, Phase.UPDATE)
 #: Ops that TensorFlow makes for the backward pass, and the forward pass fills.
 _EMPTY = ("EmptyTensorList", "TensorListReserve", "Const")
+#: Ops whose values are wherever they are read.
+_UNPLACED = ("Placeholder", "Const")
 _ASSIGNS = ("Assign", "ResourceScatter", "ResourceApply")
 
 
@@ -302,10 +304,25 @@ class _SectionImport:
         if found is not None:
             _, _, stage, ipu = found
             return Place(stage, self.shard(op) if stage in pipeline.sharded else ipu)
+        if pipeline.by_inputs and source is not op and source.name in self.where:
+            return self.where[source.name].place
         if phase is Phase.FORWARD:
-            last = pipeline.ranges[-1]
-            return Place(last[2], last[3])
+            return self.free_place(op, index) if pipeline.by_inputs else _place(pipeline.ranges[-1])
         return self.backward_place(op)
+
+    def free_place(self, op: Any, index: int) -> Place:
+        """The place of an op of no stage: that of its variable, or the last that it reads."""
+        assert self.section.pipeline is not None
+        ranges = self.section.pipeline.ranges
+        for tensor in op.inputs:
+            given = self.importer.values.get(tensor.name)
+            home = self.importer.home_of(given.name) if isinstance(given, Variable) else None
+            if home is not None:
+                return home
+        read = [t.op for t in op.inputs if t.op.name in self.where and t.op.type not in _UNPLACED]
+        if read:
+            return max(self.where[one.name].place for one in read)
+        return _place(ranges[0] if index < min(first for first, *_ in ranges) else ranges[-1])
 
     def backward_place(self, op: Any) -> Place:
         """The place of a gradient that no op was recorded for: the earliest stage of the gradients that it reads."""
@@ -491,6 +508,11 @@ class _SectionImport:
 
     def mark_checkpoint(self, op: Any, inputs: list[Imported], marker: Marker) -> list[Any]:
         return [inputs[0]]
+
+
+def _place(found: tuple[int, int, int, int]) -> Place:
+    """The place of a range of ops."""
+    return Place(found[2], found[3])
 
 
 def _static_shape(tensor: Any) -> tuple[int, ...]:

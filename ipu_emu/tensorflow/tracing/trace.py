@@ -53,12 +53,14 @@ class Carried:
 class PipelineSection:
     """The pipeline that a section is: ``call`` has its arguments, ``ranges`` the ops of each function of each stage.
 
-    ``ranges`` holds (first op, op after the last, stage, IPU).
+    ``ranges`` holds (first op, op after the last, stage, IPU). ``by_inputs``: ops of no range belong to the last
+    stage that they read, not to the last of all.
     """
 
     call: Any
     ranges: tuple[tuple[int, int, int, int], ...]
     sharded: frozenset[int] = frozenset()
+    by_inputs: bool = False
 
 
 @dataclass
@@ -101,6 +103,10 @@ class Trace:
         self.open: list[Section] = []
         self.shards: list[tuple[int, int, tuple[int, ...]]] = []
         self.arguments: list[Any] = []
+        #: Whether optimizers apply the mean of gradients over replicas and mini-batches without being asked to.
+        self.reduces = False
+        #: Whether an optimizer applies gradients at present; it may call another one for that.
+        self.applying = False
 
     # Ops
 

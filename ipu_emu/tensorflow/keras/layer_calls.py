@@ -1,0 +1,72 @@
+"""Layer calls: which layers a model calls while it is traced, in order, and the ops that each call makes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from tensorflow.python.framework import ops
+
+__all__ = ["LayerCall", "called", "layer_calls"]
+
+
+@dataclass
+class LayerCall:
+    """The call ``number`` of ``layer``: the ops from ``start`` up to but not including ``end``."""
+
+    layer: Any
+    number: int
+    start: int
+    end: int = -1
+
+
+class _Watch:
+    def __init__(self, model: Any) -> None:
+        self.model, self.calls, self.inside, self.busy = model, list[LayerCall](), 0, False
+        self.first = 0
+
+
+_watches: list[_Watch] = []
+
+
+@contextmanager
+def layer_calls(model: Any) -> Iterator[list[LayerCall]]:
+    """Note the layers that ``model`` calls in the ``with`` block, but not those that they call."""
+    watch = _Watch(model)
+    _watches.append(watch)
+    try:
+        yield watch.calls
+    finally:
+        _watches.pop()
+
+
+@contextmanager
+def called(layer: Any) -> Iterator[None]:
+    """Note that ``layer`` is called in the ``with`` block, if a model is watched."""
+    watch = _watches[-1] if _watches else None
+    if watch is None or watch.busy:
+        yield
+    elif layer is watch.model:
+        watch.first = watch.first if watch.inside else len(watch.calls)
+        watch.inside += 1
+        try:
+            yield
+        finally:
+            watch.inside -= 1
+    elif not watch.inside:
+        yield
+    else:
+        number = sum(one.layer is layer for one in watch.calls[watch.first :])
+        call = LayerCall(layer, number, _position())
+        watch.calls.append(call)
+        watch.busy = True
+        try:
+            yield
+        finally:
+            watch.busy, call.end = False, _position()
+
+
+def _position() -> int:
+    return len(ops.get_default_graph().get_operations())

@@ -1,0 +1,171 @@
+"""Options: how a Keras model runs on the device, as its ``set_..._options`` methods set it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Any
+
+from ipu_emu.tensorflow.api.gradient_accumulation import GradientAccumulationReductionMethod
+
+__all__ = ["ModelOptions", "ReplicatedMetricReductionMethod", "accumulation_options", "pipelining_options"]
+
+
+class ReplicatedMetricReductionMethod(Enum):
+    """What becomes of the metrics of several replicas: those of the last one, all, their sum or their mean."""
+
+    NONE = "NONE"
+    LIST = "LIST"
+    SUM = "SUM"
+    MEAN = "MEAN"
+
+    @classmethod
+    def parse(cls, value: Any) -> ReplicatedMetricReductionMethod:
+        """A member, by itself or by its name in any case; raise ValueError for another value."""
+        name = value.name if isinstance(value, cls) else str(value).upper()
+        if name not in cls.__members__:
+            raise ValueError(
+                f"Cannot parse {value!r} as one of ReplicatedMetricReductionMethod, which has "
+                f"{', '.join(cls.__members__)}"
+            )
+        return cls[name]
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """``steps`` is the number of mini-batches of an update per replica, ``pipelining`` has keyword arguments of
+    the pipeline call. Those of a model with and without stages are kept apart, by ``pipelined``.
+    """
+
+    steps: int | None = None
+    reduction: str = "SUM"
+    optimizer: Mapping[str, Any] = field(default_factory=dict)
+    pipeline_steps: int | None = None
+    pipeline_reduction: str = "SUM"
+    device_mapping: list[int] | None = None
+    accumulate_outfeed: bool = False
+    pipelining: Mapping[str, Any] = field(default_factory=dict)
+    metrics: ReplicatedMetricReductionMethod = ReplicatedMetricReductionMethod.NONE
+    asynchronous: bool = False
+    infeed: Mapping[str, Any] = field(default_factory=dict)
+    outfeed: Mapping[str, Any] = field(default_factory=dict)
+
+    def steps_of(self, pipelined: bool) -> int | None:
+        """The mini-batches of an update per replica."""
+        return self.pipeline_steps if pipelined else self.steps
+
+    def reduction_of(self, pipelined: bool) -> str:
+        """How the gradients of mini-batches are combined."""
+        return self.pipeline_reduction if pipelined else self.reduction
+
+    def to_config(self) -> dict[str, Any]:
+        """What is kept in the configuration of a model."""
+        return {
+            "gradient_accumulation_steps_per_replica": self.steps,
+            "gradient_accumulation_reduction_method": self.reduction,
+            "pipelining_gradient_accumulation_steps_per_replica": self.pipeline_steps,
+            "pipelining_device_mapping": self.device_mapping,
+            "pipelining_accumulate_outfeed": self.accumulate_outfeed,
+            "pipelining_gradient_accumulation_reduction_method": self.pipeline_reduction,
+            "asynchronous_callbacks": self.asynchronous,
+            "infeed_kwargs": dict(self.infeed),
+            "outfeed_kwargs": dict(self.outfeed),
+            "replicated_metric_reduction_method": self.metrics.name,
+        }
+
+    @classmethod
+    def from_config(cls, given: Mapping[str, Any]) -> ModelOptions:
+        """The options of a configuration."""
+        return cls(
+            steps=given["gradient_accumulation_steps_per_replica"],
+            reduction=given["gradient_accumulation_reduction_method"],
+            pipeline_steps=given["pipelining_gradient_accumulation_steps_per_replica"],
+            device_mapping=given["pipelining_device_mapping"],
+            accumulate_outfeed=given["pipelining_accumulate_outfeed"],
+            pipeline_reduction=given["pipelining_gradient_accumulation_reduction_method"],
+            asynchronous=given["asynchronous_callbacks"],
+            infeed=given["infeed_kwargs"],
+            outfeed=given["outfeed_kwargs"],
+            metrics=ReplicatedMetricReductionMethod.parse(given["replicated_metric_reduction_method"]),
+        )
+
+
+#: Arguments of the pipeline call that Keras has other names for.
+_RENAMED = {
+    "gradient_accumulation_count": "gradient_accumulation_steps_per_replica",
+    "device_mapping": "device_mapping",
+    "accumulate_outfeed": "accumulate_outfeed",
+    "reduction_method": "gradient_accumulation_reduction_method",
+}
+_SET_BY_KERAS = (
+    "repeat_count", "computational_stages", "inputs", "infeed_queue", "outfeed_queue", "optimizer_function",
+)  # fmt: skip
+_NOT_IN_KERAS = ("batch_serialization_iterations", "outfeed_loss", "outfeed_mask")
+
+
+def pipelining_options(
+    options: ModelOptions,
+    steps: Any,
+    device_mapping: Any,
+    accumulate_outfeed: Any,
+    reduction: Any,
+    arguments: Mapping[str, Any],
+) -> ModelOptions:
+    """``options`` with those of ``set_pipelining_options``; raise ValueError for mistakes. None changes nothing."""
+    _check_steps(steps)
+    if device_mapping is not None and not (
+        isinstance(device_mapping, list) and all(isinstance(one, int) for one in device_mapping)
+    ):
+        raise ValueError("Expected `device_mapping` to be a list of integers.")
+    for name, own in _RENAMED.items():
+        if name in arguments:
+            raise ValueError(f"Found `{name}` key in `pipelining_kwargs`. Set the `{own}` argument instead.")
+    for name in _SET_BY_KERAS:
+        if name in arguments:
+            raise ValueError(
+                f"Found `{name}` key in `pipelining_kwargs`. This argument is automatically set by Keras."
+            )
+    for name in _NOT_IN_KERAS:
+        if name in arguments:
+            raise ValueError(
+                f"Found `{name}` key in `pipelining_kwargs`. This argument is not compatible with Keras."
+            )
+    made = replace(options, pipeline_reduction=GradientAccumulationReductionMethod.parse(reduction).name)
+    if steps is not None:
+        made = replace(made, pipeline_steps=steps)
+    if device_mapping is not None:
+        made = replace(made, device_mapping=device_mapping)
+    if accumulate_outfeed is not None:
+        made = replace(made, accumulate_outfeed=bool(accumulate_outfeed))
+    return replace(made, pipelining=dict(arguments)) if arguments else made
+
+
+def accumulation_options(
+    options: ModelOptions, steps: Any, reduction: Any, arguments: Mapping[str, Any]
+) -> ModelOptions:
+    """``options`` with those of ``set_gradient_accumulation_options``; raise ValueError for mistakes."""
+    _check_steps(steps)
+    for name, own in (
+        ("opt", None),
+        ("num_mini_batches", "gradient_accumulation_steps_per_replica"),
+        ("reduction_method", "gradient_accumulation_reduction_method"),
+    ):
+        if name in arguments:
+            instead = (
+                "This argument is automatically set by Keras."
+                if own is None
+                else f"Set the `{own}` argument instead."
+            )
+            raise ValueError(f"Found `{name}` key in `gradient_accumulation_optimizer_kwargs`. {instead}")
+    made = replace(options, reduction=GradientAccumulationReductionMethod.parse(reduction).name)
+    if steps is not None:
+        made = replace(made, steps=steps)
+    return replace(made, optimizer=dict(arguments)) if arguments else made
+
+
+def _check_steps(value: Any) -> None:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+        raise ValueError(
+            f"Expected `gradient_accumulation_steps_per_replica` to be a positive integer, but got {value} instead."
+        )

@@ -1,0 +1,114 @@
+"""Pipeline section: the steps of a model whose layers have stages, as a pipeline of the program."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tf_keras.src.engine import functional, sequential
+
+from ipu_emu.hostio import OutfeedMode, OutfeedQueue
+from ipu_emu.tensorflow import PipelineCall, StageFunction
+from ipu_emu.tensorflow.keras.assignments import assignment_of, check_complete
+from ipu_emu.tensorflow.keras.layer_calls import LayerCall
+from ipu_emu.tensorflow.keras.options import ModelOptions
+from ipu_emu.tensorflow.keras.pipeline_stages import stage_of
+from ipu_emu.tensorflow.tracing.trace import PipelineSection, Section, Trace, is_resource, name_of
+
+__all__ = ["is_pipelined", "mapping_of", "pipeline_section", "stages_of"]
+
+
+def is_pipelined(model: Any) -> bool:
+    """Whether a layer of the model has a stage."""
+    if model.__dict__.get("_ipu_stages"):
+        return True
+    layers = list(model._flatten_layers(include_self=False, recursive=False))
+    if any(stage_of(layer) is not None for layer in layers):
+        return True
+    return isinstance(model, functional.Functional) and any(
+        stage_of(node) is not None for layer in layers for node in layer._inbound_nodes
+    )
+
+
+def stages_of(model: Any) -> dict[tuple[int, int], int]:
+    """The stage of every call of a layer, by the id of the layer and the number of the call; checked."""
+    assignments = assignment_of(model)
+    check_complete(model, assignments)
+    if isinstance(model, sequential.Sequential):
+        return {(id(one.layer), 0): one.pipeline_stage for one in assignments}
+    if not isinstance(model, functional.Functional):
+        return {(id(one.layer), one.node_index): one.pipeline_stage for one in assignments}
+    by_node = {(id(one.layer), one.node_index): one.pipeline_stage for one in assignments}
+    found: dict[tuple[int, int], int] = {}
+    seen: dict[int, int] = {}
+    for depth in sorted(model._nodes_by_depth, reverse=True):
+        for node in model._nodes_by_depth[depth]:
+            if not node.is_input:
+                layer = id(node.layer)
+                number = seen.setdefault(layer, 0)
+                seen[layer] = number + 1
+                found[layer, number] = by_node[layer, node.layer._inbound_nodes.index(node)]
+    return found
+
+
+def mapping_of(options: ModelOptions, stages: int) -> list[int]:
+    """The IPU of each stage."""
+    return list(range(stages)) if options.device_mapping is None else list(options.device_mapping)
+
+
+def pipeline_section(
+    trace: Trace,
+    section: Section,
+    options: ModelOptions,
+    stages: dict[tuple[int, int], int],
+    calls: Sequence[LayerCall],
+    *,
+    trains: bool,
+) -> PipelineSection:
+    """The pipeline that the ops of ``section`` are: ``calls`` say where the ops of the stages are."""
+    count = max(stages.values()) + 1
+    mapping = mapping_of(options, count)
+    ranges = [(call.start, call.end, stage, mapping[stage]) for call in calls for stage in [_stage(stages, call)]]
+    functions = [
+        StageFunction(f"stage {stage}", variables=_variables(trace, ranges, stage)) for stage in range(count)
+    ]
+    pipeline = PipelineCall(
+        functions,
+        section.accumulation,
+        repeat_count=section.batches,
+        device_mapping=mapping,
+        optimizer_function=_optimizes if trains else None,
+        outfeed_queue=OutfeedQueue(OutfeedMode.ALL),
+        reduction_method=section.reduction,
+        late=True,
+        **{name: value for name, value in options.pipelining.items() if value is not None},
+    )
+    section.offload = pipeline.offload_weight_update_variables
+    section.shard_states = pipeline.replicated_optimizer_state_sharding
+    return PipelineSection(pipeline, tuple(sorted(ranges, key=lambda one: (one[2], one[0]))), by_inputs=True)
+
+
+def _stage(stages: dict[tuple[int, int], int], call: LayerCall) -> int:
+    """The stage of a call; a layer that is called more often than is known stays where it is."""
+    found = stages.get((id(call.layer), call.number))
+    return stages[id(call.layer), 0] if found is None else found
+
+
+def _optimizes() -> None:
+    """Stand for the weight update in the checks of a pipeline call."""
+
+
+def _variables(trace: Trace, ranges: Sequence[tuple[int, int, int, int]], stage: int) -> tuple[str, ...]:
+    """The variables that the ops of a stage use."""
+    resources = {inner.name: outer for outer, inner in trace.captures() if is_resource(outer)}
+    everything = trace.graph.get_operations()
+    return tuple(
+        dict.fromkeys(
+            name_of(resources[tensor.name])
+            for start, end, owner, _ in ranges
+            if owner == stage
+            for op in everything[start:end]
+            for tensor in op.inputs
+            if tensor.name in resources
+        )
+    )

@@ -1,0 +1,50 @@
+"""Pipeline stages: the scope ``PipelineStage``, and what it writes to layers and to the calls of layers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ipu_emu.tensorflow.tracing.strategies import current_strategy
+
+__all__ = ["PipelineStage", "current_stage", "set_stage", "stage_of"]
+
+_ATTRIBUTE = "_ipu_pipeline_stage"
+_stages: list[int] = []
+
+
+class PipelineStage:
+    """``with PipelineStage(k):`` assigns layers that are built inside, and calls of layers, to stage ``k``."""
+
+    def __init__(self, stage: int) -> None:
+        if isinstance(stage, bool) or not isinstance(stage, int) or stage < 0:
+            raise ValueError(f"A pipeline stage must be an integer of at least 0, not {stage!r}.")
+        self._stage = stage
+
+    def __enter__(self) -> PipelineStage:
+        if current_strategy() is None:
+            raise RuntimeError("PipelineStage may only be used from within an IPUStrategy context.")
+        if _stages:
+            raise RuntimeError("Pipeline stages must not be nested.")
+        _stages.append(self._stage)
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        _stages.pop()
+
+
+def current_stage() -> int | None:
+    """The stage of the enclosing scope."""
+    return _stages[-1] if _stages else None
+
+
+def stage_of(holder: Any) -> int | None:
+    """The stage that a layer, or a node of a layer, was assigned to."""
+    return getattr(holder, _ATTRIBUTE, None)
+
+
+def set_stage(holder: Any, stage: int | None) -> None:
+    """Assign a layer, or a node of a layer, to a stage, or to none."""
+    if stage is None:
+        holder.__dict__.pop(_ATTRIBUTE, None)
+    else:
+        holder.__dict__[_ATTRIBUTE] = stage
