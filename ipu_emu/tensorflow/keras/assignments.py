@@ -171,7 +171,7 @@ def assign(model: Any, given: Any) -> None:
 
 def _assign_sequential(model: Any, given: Sequence[Any]) -> None:
     _check_length(given, len(model.layers), "layers in the model")
-    stages = [one.pipeline_stage if isinstance(one, _Assignment) else one for one in given]
+    stages: list[Any] = [one.pipeline_stage if isinstance(one, _Assignment) else one for one in given]
     if any(isinstance(one, bool) or not isinstance(one, int) for one in stages):
         raise ValueError("All elements of `pipeline_stage_assignment` must be integers, one stage for each layer.")
     if stages and stages[0] != 0:

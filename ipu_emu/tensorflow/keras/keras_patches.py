@@ -13,7 +13,7 @@ from ipu_emu.tensorflow.keras.extension import extend, extension_of
 from ipu_emu.tensorflow.keras.layer_calls import called
 from ipu_emu.tensorflow.keras.model_methods import METHODS
 from ipu_emu.tensorflow.keras.pipeline_stages import current_stage, set_stage
-from ipu_emu.tensorflow.keras.step_function import StepFunction
+from ipu_emu.tensorflow.keras.step_function import StepFunction, replicas_of
 from ipu_emu.tensorflow.patches import Make, Patch, dense
 from ipu_emu.tensorflow.tracing.collectives import cross_replica_mean
 from ipu_emu.tensorflow.tracing.trace import current_trace
@@ -107,7 +107,7 @@ def _gradient_function(before: Any) -> Any:
         trace = current_trace()
         if trace is None or not outputs or getattr(outputs[0], "graph", None) is not trace.graph:
             return before(name, attributes, count, inputs, outputs, *rest)
-        with trace.graph._original_op(outputs[0].op):
+        with outputs[0].graph._original_op(outputs[0].op):
             return before(name, attributes, count, inputs, outputs, *rest)
 
     return gradient_function
@@ -119,6 +119,20 @@ def _register(function: Any) -> None:
 
 def _method(function: Any) -> Make:
     return lambda before: function
+
+
+def _infer_steps(before: Any) -> Any:
+    """A step takes an element for each replica."""
+
+    @functools.wraps(before)
+    def infer_steps(self: Any, steps: Any, dataset: Any) -> Any:
+        found, model = before(self, steps, dataset), self._model
+        extension = None if model is None or steps is not None else extension_of(model)
+        if found is None or extension is None:
+            return found
+        return found // replicas_of(model, extension)
+
+    return infer_steps
 
 
 def _face(before: Any) -> Any:
@@ -159,6 +173,11 @@ KERAS_PATCHES: tuple[Patch, ...] = (
     *(
         Patch(f"{module}:ipu", "programs call it tf.keras.ipu, keras.ipu and tensorflow.python.ipu.keras", _face)
         for module in ("tf_keras", "tf_keras.api._v2.keras")
+    ),
+    Patch(
+        "tf_keras.src.engine.data_adapter:DataHandler._infer_steps",
+        "a data set has fewer steps if each takes an element for every replica",
+        _infer_steps,
     ),
     Patch(
         "tf_keras.src.engine.base_layer:Layer.__init__",

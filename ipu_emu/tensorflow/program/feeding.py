@@ -26,15 +26,17 @@ class StopRequested(Exception):
 
 
 class RunData:
-    """The data of one run; ``infeeds`` has the ids of the arrays of each infeed, ``anchors`` the rows of results."""
+    """The data of one run; ``infeeds`` has the ids of the arrays of each infeed, None for those that are not
+    used; ``anchors`` has the rows of results.
+    """
 
     def __init__(
         self,
-        infeeds: Sequence[tuple[Next, Sequence[str]]],
+        infeeds: Sequence[tuple[Next, Sequence[str | None]]],
         anchors: Mapping[str, NDArray[Any]],
         stopped: Callable[[], bool],
     ) -> None:
-        self._next = {id: infeed for infeed in infeeds for id in infeed[1]}
+        self._next = {id: infeed for infeed in infeeds for id in infeed[1] if id is not None}
         self._waiting: dict[str, deque[NDArray[Any]]] = {id: deque() for id in self._next}
         self._anchors, self._written = anchors, dict.fromkeys(anchors, 0)
         self._stopped, self._lock = stopped, Lock()
@@ -47,8 +49,9 @@ class RunData:
         with self._lock:
             if not waiting:
                 pull, ids = self._next[id]
-                for other, array in zip(ids, pull(), strict=True):
-                    self._waiting[other].append(on_device(array))
+                for other, array in zip(ids, pull(), strict=False):
+                    if other is not None:
+                        self._waiting[other].append(on_device(array))
             return waiting.popleft()
 
     def write(self, id: str, value: NDArray[Any]) -> None:

@@ -50,15 +50,15 @@ class Outfeed:
 @dataclass
 class ImportedSection:
     """``inputs`` maps tensors that the host sets before a run to where they come from; ``infeeds`` maps queues to
-    the ids of their arrays; ``carried`` has name, initial and last tensor of each value that a loop carries;
-    ``exports`` has an id or a known value for each tensor that is read later.
+    the ids of their arrays, None for those that are not used; ``carried`` has name, initial and last tensor of each
+    value that a loop carries; ``exports`` has an id or a known value for each tensor that is read later.
     """
 
     section: Section
     graph: Graph
     gradients: tuple[Gradient, ...]
     inputs: dict[str, Any]
-    infeeds: list[tuple[Any, list[str]]]
+    infeeds: list[tuple[Any, list[str | None]]]
     outfeeds: list[Outfeed]
     carried: list[tuple[str, Any]]
     exports: dict[str, Any]
@@ -209,7 +209,7 @@ class _SectionImport:
             importer.graph,
             tuple(importer.gradients),
             self.inputs,
-            [(queue, [ids[number] for number in sorted(ids)]) for queue, ids in self.infeeds.values()],
+            [(queue, [ids.get(number) for number in range(max(ids) + 1)]) for queue, ids in self.infeeds.values()],
             self.outfeeds,
             [(f"carried/{number}", carried.initial) for number, carried in enumerate(self.section.carried)],
             exports,
