@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from gcl.cli.moving_values import animated, frames, told
 from gcl.cli.output_file import check_writable, write_text
 from gcl.cli.svg_diagram import picture
 from gcl.cli.usage_errors import UsageErrors
@@ -35,6 +36,7 @@ _LADDERS = {
     "barley_twist": (Topology.TORUS, LinkConfiguration.BARLEY_TWIST),
 }
 
+_SIZE = "51e6"
 #: Sizes that are computed and drawn within seconds; _MOST_WAYS: transfers where every member sends to every other.
 _MOST_REPLICAS, _MOST_DOMAINS, _MOST_IPUS, _MOST_WAYS = 1024, 64, 4096, 1 << 16
 
@@ -48,6 +50,8 @@ Examples
       one method, whatever the size
   python -m gcl.explain --replicas 32 --num-ilds 2 --bytes 51e6 --svg out.svg
       the phases within and between two IPU-Link domains, also as a picture
+  python -m gcl.explain --replicas 4 --method clockwise_ring --values --svg moving.svg
+      the same on small numbers: what every replica sends, adds and holds, also as an animation
 
 \b
 How to read a table
@@ -68,9 +72,7 @@ GCL_OPTIONS and GCL_NUM_IO_TILES.
 @click.option(
     "--bytes",
     "size",
-    default="51e6",
-    show_default=True,
-    help="Size of a replica's tensor (all_gather: shard).",
+    help=f"Size of a replica's tensor (all_gather: shard).  [default: {_SIZE}]",
 )
 @click.option("--method", help=f"{', '.join(Method)}; a chain: A,B.  [default: GCL_OPTIONS, else auto]")
 @click.option("--collective", type=NamedChoice(list(map(str, Collective))), default="all_reduce", show_default=True)
@@ -83,11 +85,14 @@ GCL_OPTIONS and GCL_NUM_IO_TILES.
     help="IPU-Link domains.  [default: the fewest that hold the IPUs]",
 )
 @click.option("--group", "group_text", default="all", show_default=True, help="all, consecutive:K or orthogonal:K.")
+@click.option(
+    "--values", is_flag=True, help="Run it on small numbers and show them move; without --bytes two per fragment."
+)
 @click.option("--svg", type=click.Path(dir_okay=False, path_type=Path), help="Also write a picture to this file.")
 @click.option("--width", type=click.IntRange(min=40), help="Columns of text.  [default: the terminal's]")
 def main(
     replicas: int,
-    size: str,
+    size: str | None,
     method: str | None,
     collective: str,
     dtype: str,
@@ -95,6 +100,7 @@ def main(
     topology: str,
     num_ilds: int | None,
     group_text: str,
+    values: bool,
     svg: Path | None,
     width: int | None,
 ) -> None:
@@ -103,7 +109,11 @@ def main(
     ilds = num_ilds or -(-replicas * max(1, ipus_per_replica) // MAX_DOMAIN)
     options = faults.of(lambda: Options.from_environ(os.environ))
     chain = faults.of(lambda: method_chain(Method.AUTO if method is None else method))
-    nbytes = faults.of(lambda: parse_bytes(size, "--bytes"))
+    itemsize = _ITEM_BYTES[dtype]
+    few = replicas if collective != Collective.ALL_GATHER else 1
+    nbytes = (
+        2 * few * itemsize if values and size is None else faults.of(lambda: parse_bytes(size or _SIZE, "--bytes"))
+    )
     group = faults.of(lambda: _group(group_text, replicas))
     fabric = faults.of(lambda: _fabric(replicas, ipus_per_replica, ilds, topology))
     faults.of(lambda: check_writable(svg, "--svg"))
@@ -114,7 +124,6 @@ def main(
         chain = options.method
     faults.of(lambda: _check_ways(Collective(collective), group))
     faults.check()
-    itemsize = _ITEM_BYTES[dtype]
     found = faults.of(
         lambda: schedule(
             Collective(collective),
@@ -129,11 +138,17 @@ def main(
     if found is None:
         raise faults.error()
     costs, reason = _priced(found)
+    shown = faults.of(lambda: frames(found, costs)) if values else None
+    faults.check()
     if svg is not None:
-        drawn = picture(found, _title(found, dtype), _subtitle(found), costs)
+        title = _title(found, dtype)
+        drawn = picture(found, title, _subtitle(found), costs) if shown is None else animated(shown, title)
         faults.of(lambda: write_text(svg, drawn, "--svg"))
         faults.check()
-    click.echo(explanation(found, dtype, costs, reason, width or shutil.get_terminal_size((100, 24)).columns))
+    if shown is not None:
+        click.echo(f"{_title(found, dtype)}\n{_subtitle(found)}\n\n{told(shown)}")
+    else:
+        click.echo(explanation(found, dtype, costs, reason, width or shutil.get_terminal_size((100, 24)).columns))
     if svg is not None:
         click.echo(f"\npicture: {svg}")
 

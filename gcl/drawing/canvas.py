@@ -71,6 +71,20 @@ class Canvas:
         dash = ' stroke-dasharray="3 3"' if dashed else ""
         self._parts.append(f'<path d="{shape}" fill="none" stroke="{stroke}" stroke-width="{width:g}"{end}{dash}/>')
 
+    def begin_group(self, number: int, count: int, seconds: float) -> None:
+        """Begin frame ``number`` of ``count``, of which one is shown at a time, each for so many ``seconds``."""
+        times = ";".join(f"{at / count:.6f}" for at in range(count))
+        shown = ";".join("inline" if at == number else "none" for at in range(count))
+        display = "inline" if number == 0 else "none"
+        self._parts.append(
+            f'<g display="{display}"><animate attributeName="display" calcMode="discrete" values="{shown}" '
+            f'keyTimes="{times}" dur="{count * seconds:g}s" repeatCount="indefinite"/>'
+        )
+
+    def end_group(self) -> None:
+        """End the frame."""
+        self._parts.append("</g>")
+
     def document(self) -> str:
         """The SVG file."""
         heads = "".join(
