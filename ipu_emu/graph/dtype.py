@@ -73,6 +73,20 @@ DTYPES: tuple[DType, ...] = tuple(
     ]
 )
 
+#: ONNX's other element types by number, and what to do instead.
+_OTHERS = {
+    **{8: "STRING", 14: "COMPLEX64", 15: "COMPLEX128", 16: "BFLOAT16", 17: "FLOAT8E4M3FN", 18: "FLOAT8E4M3FNUZ"},
+    **{19: "FLOAT8E5M2", 20: "FLOAT8E5M2FNUZ", 21: "UINT4", 22: "INT4", 23: "FLOAT4E2M1", 24: "FLOAT8E8M0"},
+    **{25: "UINT2", 26: "INT2", 27: "FLOAT6E2M3", 28: "FLOAT6E3M2"},
+}
+_INSTEAD: dict[tuple[str, ...], str] = {
+    ("STRING",): "devices have no strings; convert them to numbers on the host",
+    ("COMPLEX",): "devices have no complex numbers; use a tensor of real and one of imaginary parts",
+    ("BFLOAT16",): "devices compute in FLOAT and FLOAT16; cast it to FLOAT",
+    ("FLOAT8", "FLOAT6", "FLOAT4"): "PopART 3.4 has no numbers of 4, 6 or 8 bits with a fraction; cast it to FLOAT16",
+    ("UINT", "INT"): "PopART 3.4 has no integers of fewer than 8 bits; cast it to INT8 or UINT8",
+}
+
 _BY_NAME = {dtype.name: dtype for dtype in DTYPES}
 _BY_NUMPY = {dtype.numpy: dtype for dtype in DTYPES}
 _BY_ONNX = {dtype.onnx: dtype for dtype in DTYPES}
@@ -101,7 +115,11 @@ def dtype_numbered(number: int) -> DType:
     try:
         return _BY_ONNX[number]
     except KeyError:
-        raise EmulatorError(f"ONNX data type number {number} is not supported") from None
+        name = _OTHERS.get(number, f"number {number}")
+        what = next(
+            (text for kinds, text in _INSTEAD.items() if name.startswith(kinds)), f"use {', '.join(_BY_NAME)}"
+        )
+        raise EmulatorError(f"ONNX's element type {name} is not supported: {what}") from None
 
 
 FLOAT = _BY_NAME["FLOAT"]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,17 +15,11 @@ import onnx
 import pytest
 
 from ipu_emu import popart
+from tests.ipu_emu.ops.cases.onnx_case_page import PAGE, SKIPPED, page, skipped
 from tests.ipu_emu.ops.cases.onnx_cases import check, exported_models, node_cases, run
 
 #: Batches of a case with random results.
 TIMES = 400
-SKIPPED = Path(__file__).parents[1] / "data" / "onnx_cases_skipped.txt"
-
-
-def skipped() -> dict[str, str]:
-    """Reason by name."""
-    lines = [line.split(maxsplit=1) for line in SKIPPED.read_text().splitlines() if line]
-    return dict(lines)
 
 
 def random_results(name: str) -> Callable[..., None] | None:
@@ -105,6 +98,11 @@ def test_every_operator_case_passes_or_says_why_not(names: list[str]) -> None:
 def test_the_cases_that_are_skipped_are_cases_and_few() -> None:
     assert set(skipped()) - set(node_cases()) == set(), "these lines are stale"
     assert len(node_cases()) - len(skipped()) > 1540
+
+
+def test_the_documentation_lists_what_is_not_run() -> None:
+    """``python -m tests.ipu_emu.ops.cases.onnx_case_page`` writes the page."""
+    assert PAGE.read_text() == page()
 
 
 def test_models_exported_by_pytorch() -> None:
