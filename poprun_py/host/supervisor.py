@@ -18,6 +18,7 @@ from poprun_py.errors import ChannelError
 from poprun_py.host.child_process import ChildProcess, StreamForwarder
 from poprun_py.host.hang_detection import HangDetector
 from poprun_py.host.instance_setup import set_up_instance
+from poprun_py.host.process_manager import ProcessManager
 from poprun_py.linux import processes
 from poprun_py.linux.event_sources import SignalPipe, Timers
 from poprun_py.linux.job_record import JobRecord
@@ -53,7 +54,7 @@ _LINGER = 0.3
 def supervise(*, holder: int, manager: int) -> int:
     """Run one instance until it has ended and the launcher has sent Leave; return the exit code.
 
-    ``holder`` is the pid of our parent, ``manager`` that of its parent, the MPI's process manager.
+    ``holder`` is the pid of our parent, ``manager`` that of its parent: the MPI's process manager, unless it is dead.
     """
     signals = SignalPipe((signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
     processes.adopt_orphans()
@@ -62,22 +63,25 @@ def supervise(*, holder: int, manager: int) -> int:
     address, key = environment.pop(ADDRESS_VARIABLE), bytes.fromhex(environment.pop(KEY_VARIABLE))
     rank_variable = environment.pop(RANK_VARIABLE)
     rank = int(environment[rank_variable])
+    process_manager = ProcessManager(manager, slurm=rank_variable.startswith("SLURM_"))
     try:
         channel = connect(address, key, timeout=CONNECT_TIMEOUT)
     except ChannelError as error:
         print(f"poprun-py supervisor {rank}: {error}", file=sys.stderr, flush=True)
         return 1
     channel.send(messages.Hello(rank, os.uname().nodename, os.getpid()))
-    supervisor = Supervisor(channel, signals, manager)
+    supervisor = Supervisor(channel, signals, process_manager)
     supervisor.run()
     record = supervisor.record
     if not supervisor.dismissed:
-        processes.kill(holder, signal.SIGUSR1)
+        if os.getppid() == holder:
+            processes.kill(holder, signal.SIGUSR1)
         if not rank_variable.startswith("SLURM_"):  # Slurm's ends by itself, and ends this process too
-            _outlive(manager, keep=record.fileno() if record else 0)
+            _close_all_but(record.fileno() if record else 0)
+            process_manager.outlive(_MANAGER_TIMEOUT)
     if record:
         supervisor.list_abandoned()
-        record.close(spared=folders_of(manager, _folders()))
+        record.close(spared=folders_of(process_manager.pid, _folders()))
     return 0
 
 
@@ -86,15 +90,10 @@ def _folders() -> list[str]:
     return sorted({*FOLDERS, os.environ.get("TMPDIR", "/tmp")})
 
 
-def _outlive(manager: int, *, keep: int) -> None:
-    """Wait until the process manager has ended, so that its files can be removed; kill it if it does not end."""
-    os.closerange(0, keep)  # it may wait for the end of the pipes that it passed to this process
-    os.closerange(keep + 1, 1024)
-    end = time.monotonic() + _MANAGER_TIMEOUT
-    while processes.is_alive(manager):
-        if time.monotonic() > end:
-            processes.kill(manager, signal.SIGKILL)
-        time.sleep(0.01)
+def _close_all_but(kept: int) -> None:
+    """Close all descriptors but one: the process manager may wait for the end of pipes that it passed to this one."""
+    os.closerange(0, kept)
+    os.closerange(kept + 1, 1024)
 
 
 def _open_progress_socket() -> ProgressSocket:
@@ -106,7 +105,7 @@ def _open_progress_socket() -> ProgressSocket:
 class Supervisor:
     """The event loop of one instance."""
 
-    def __init__(self, channel: Channel, signals: SignalPipe, manager: int) -> None:
+    def __init__(self, channel: Channel, signals: SignalPipe, manager: ProcessManager) -> None:
         self._channel = channel
         self._signals = signals
         self._timers = Timers()
@@ -229,7 +228,7 @@ class Supervisor:
                 raise
             return {}
         if self._channel.is_between_hosts:  # the launcher lists those of its own host
-            self.record.add(folders_of(self._manager, _folders()))
+            self.record.add(folders_of(self._manager.pid, _folders()))
             if order.local_index == 0:
                 self._files = MpiFiles(self._family, _folders())
                 if self._files.fileno() >= 0:
@@ -239,7 +238,7 @@ class Supervisor:
 
     def _family(self) -> list[int]:
         """The processes of the job on this host."""
-        return [self._manager, *processes.descendants(self._manager), *processes.descendants(os.getpid())]
+        return [*self._manager.family(), *processes.descendants(os.getpid())]
 
     def _on_files(self) -> None:
         if self._files and self._files.read():
@@ -293,7 +292,7 @@ class Supervisor:
         at = time.monotonic()
         self._program.status = status
         self._hangs.stop()
-        if self._cause == OWN and status > 0 and processes.is_ending(self._manager):
+        if self._cause == OWN and status > 0 and self._manager.is_ending:
             self._cause = UNMANAGED
         self._streams.drain()
         self._send(messages.Exited(status, self._cause, at))

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 __all__ = [
     "adopt_orphans",
     "close_listening_sockets",
+    "command",
     "descendants",
     "die_with_parent",
     "end_descendants",
@@ -191,6 +192,15 @@ def end_descendants(*, timeout: float) -> bool:
         if time.monotonic() > end:
             return False
         time.sleep(0.005)
+
+
+def command(pid: int) -> str:
+    """Return the name of the command that a process runs, its first 15 bytes; "" if it is gone."""
+    try:
+        with open(f"/proc/{pid}/comm", "rb") as stream:
+            return stream.read().strip().decode(errors="replace")
+    except OSError:
+        return ""
 
 
 def is_alive(pid: int) -> bool:

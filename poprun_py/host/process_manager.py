@@ -1,0 +1,53 @@
+"""Process manager: the process of the MPI that has started a supervisor, if it is certain that it is that one.
+
+If it dies while the supervisor starts, whoever adopts orphans seems to be the parent: init, the systemd of the user,
+the shell of a container. Nothing of this job is theirs, and they are never signalled.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+
+from poprun_py.linux import processes
+
+__all__ = ["ProcessManager"]
+
+#: How the commands begin that start the processes of an MPI.
+_NAMES = ("hydra", "mpiexec", "mpirun", "orte", "prte")
+
+#: The one that runs the processes of srun.
+_SLURM = ("slurmstepd",)
+
+#: Seconds in which a killed process is gone.
+_KILLED = 2.0
+
+
+class ProcessManager:
+    """``pid`` is 0 if it is not known. ``slurm``: srun has started the supervisor."""
+
+    def __init__(self, pid: int, *, slurm: bool = False) -> None:
+        self._ticks = processes.start_ticks(pid)
+        self.pid = pid if processes.command(pid).startswith(_SLURM if slurm else _NAMES) else 0
+
+    @property
+    def is_alive(self) -> bool:
+        """Is it known, and still running? Its pid may belong to another process by now."""
+        return self.pid > 0 and processes.is_alive(self.pid) and processes.start_ticks(self.pid) == self._ticks
+
+    @property
+    def is_ending(self) -> bool:
+        """Is it known, and exiting or gone?"""
+        return self.pid > 0 and (not self.is_alive or processes.is_ending(self.pid))
+
+    def family(self) -> list[int]:
+        """Return its pid and those of its descendants."""
+        return [self.pid, *processes.descendants(self.pid)] if self.is_alive else []
+
+    def outlive(self, timeout: float) -> None:
+        """Wait until it has ended; kill it after ``timeout`` seconds."""
+        end = time.monotonic() + timeout
+        while self.is_alive and time.monotonic() < end + _KILLED:
+            if time.monotonic() > end:
+                processes.kill(self.pid, signal.SIGKILL)
+            time.sleep(0.01)
