@@ -169,7 +169,7 @@ class PersistentSendrecv:
             _exchange,
             *(messages.addresses, self._words, requests.ctypes.data, headers.incoming),
             *(np.array(rows, np.int64).reshape(-1, 3) for rows in (gathers, scatters)),
-            messages.new_work(len(requests)),
+            messages.new_work(len(requests), sum(array.nbytes for _, array in [*sends, *fills])),
         )
 
     def announce(self, signature: int) -> None:

@@ -35,8 +35,8 @@ class PointToPoint(Protocol):
     def addresses(self) -> np.ndarray:
         """The functions with which compiled code starts and completes requests."""
 
-    def new_work(self, requests: int) -> np.ndarray:
-        """Memory that compiled code needs to wait for ``requests`` requests."""
+    def new_work(self, requests: int, nbytes: int = 0) -> np.ndarray:
+        """Memory that compiled code needs to wait for ``requests`` requests, whose messages have ``nbytes``."""
 
     def requests_of(self, messages: Sequence[Message]) -> np.ndarray:
         """The requests of ``messages``, one after the other, as compiled code takes them."""

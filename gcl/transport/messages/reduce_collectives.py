@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -248,7 +247,7 @@ class Reduction:
         how = recipe(operator, tuple(leaves for _, leaves in nodes), nodes[0][0].dtype, targets[0].dtype, divisor)
         addresses, results = ([array.ctypes.data for array in arrays] for arrays in ([x for x, _ in nodes], targets))
         places = np.array(addresses, np.int64), np.array(results, np.int64)
-        return partial(reduce_range, how, *places, len(targets), 0, targets[0].size, self._scratch)
+        return bound(reduce_range, how, *places, len(targets), 0, targets[0].size, self._scratch)
 
 
 def _partial(request: Request, leaves: Rows) -> Operator:
@@ -292,7 +291,8 @@ def _clear(
         fragment = results[row]
         end = min(fragment.size, max(0, request.count - index * fragment.size))
         rest = fragment[max(low, end) : high]
-        channel.then(bound(zero_bytes, rest.ctypes.data, rest.nbytes))
+        if rest.size:
+            channel.then(bound(zero_bytes, rest.ctypes.data, rest.nbytes))
 
 
 def _clipped(index: int, fragment: int, bounds: tuple[int, int], count: int) -> tuple[int, int]:

@@ -19,7 +19,7 @@ from mpi4py import MPI
 from gcl.core.prepared_call import DONE, WAITING
 from gcl.errors import TransportError
 from gcl.transport.mpi.mpi_library import MpiLibrary, load
-from gcl.transport.mpi.mpi_requests import Message, new_work, wait
+from gcl.transport.mpi.mpi_requests import Message, Work, busy_nanoseconds, new_work, wait
 from gcl.transport.rendezvous.process_liveness import Process
 
 __all__ = ["MpiMessages", "missing_ranks"]
@@ -101,9 +101,9 @@ class MpiMessages:
         """The words of ``mpi_requests.Library``."""
         return self._library.addresses
 
-    def new_work(self, requests: int) -> np.ndarray:
-        """Memory for a wait for ``requests`` requests."""
-        return new_work(self._library.addresses, requests, crowded=self._crowded)
+    def new_work(self, requests: int, nbytes: int = 0) -> np.ndarray:
+        """Memory for a wait for ``requests`` requests, whose messages have ``nbytes``."""
+        return new_work(self._library.addresses, requests, nbytes, crowded=self._crowded)
 
     def send(self, to: int, data: np.ndarray, *, header: bool = False) -> Message:
         return self._begin(self._library.isend, to, data, header)
@@ -131,6 +131,8 @@ class MpiMessages:
             return sorted(self._broken)
         requests, deadline = self.requests_of(pending), monotonic() + timeout
         work = self._work if len(requests) <= _FEW else self.new_work(len(requests))
+        nbytes = sum(message.data.nbytes for message in pending if message.data is not None)
+        work[Work.BUSY_NANOSECONDS] = busy_nanoseconds(nbytes, crowded=self._crowded)
         try:
             while (status := wait(self._library.addresses, requests.ctypes.data, len(requests), work)) == WAITING:
                 if late := self._late(pending, requests, deadline):

@@ -1,8 +1,8 @@
 """MPI requests in compiled code: start persistent requests, and wait for requests without the GIL.
 
 Functions and sizes are those of ``MpiLibrary.addresses``; requests are given by the address of an array of handles.
-A wait polls as often as it can for 5 ms (50 us where ranks share cores), then every 50 us. It returns WAITING after
-100 ms, so that the caller can look for signals, dead ranks and its deadline.
+A wait polls as often as it can for 5 ms (50 us where ranks share cores) and for as long as its bytes may take, then
+every 50 us. It returns WAITING after 100 ms, so that the caller can look for signals, dead ranks and its deadline.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from gcl.core.prepared_call import BROKEN, DONE, WAITING
 from gcl.kernels.jit import bare, bare_part
 from gcl.kernels.system_calls import call_with_2, call_with_4, clock_gettime, nanosleep, sched_yield
 
-__all__ = ["Library", "Message", "new_work", "start", "start_and_wait", "wait", "wait_for"]
+__all__ = ["Library", "Message", "Work", "busy_nanoseconds", "new_work", "start", "start_and_wait", "wait", "wait_for"]
 
 
 class Library(IntEnum):
@@ -36,16 +36,17 @@ class Work(IntEnum):
     NOW_NANOSECONDS = 2
     NAP_SECONDS = 3  # with the next word a struct timespec: a sleep between two polls
     NAP_NANOSECONDS = 4
-    POLLS = 5  # before the time is read and other processes may run
-    BUSY_NANOSECONDS = 6  # of polling without sleep, from then on
-    STATUSES = 7  # the first word of the statuses that MPI_Testall writes
+    BUSY_NANOSECONDS = 5  # of polling without sleep
+    STATUSES = 6  # the first word of the statuses that MPI_Testall writes
 
 
 #: Polls before other processes may run: as many as MPICH does itself. Where ranks have to share cores, few.
-_POLLS, _POLLS_CROWDED = 1000, 20
+_POLLS, _POLLS_CROWDED = 20, 20
 #: How long a wait polls without sleeping. Where ranks have to share cores it must sleep, since sched_yield lets no
 #: process of another session run (the kernel gives each session its own share of a core).
 _BUSY_NANOSECONDS, _BUSY_NANOSECONDS_CROWDED = 5_000_000, 50_000
+#: Nanoseconds per byte for which a wait polls beyond that: MPI moves bytes over sockets only while it is polled.
+_NANOSECONDS_PER_BYTE = 5
 _LONGEST_SECONDS = 0.1
 _NAP_NANOSECONDS = 50_000
 _CLOCK_MONOTONIC = 1
@@ -59,18 +60,23 @@ class Message(NamedTuple):
     data: np.ndarray | None = None
 
 
-def new_work(addresses: np.ndarray, requests: int, *, crowded: bool = False) -> np.ndarray:
+def new_work(addresses: np.ndarray, requests: int, nbytes: int = 0, *, crowded: bool = False) -> np.ndarray:
     """The memory that a wait for ``requests`` requests needs, one word per ``Work`` and the statuses.
 
-    ``crowded``: this machine has more ranks than cores.
+    ``nbytes``: of all their messages. ``crowded``: this machine has more ranks than cores.
     """
     words = {
         Work.NAP_NANOSECONDS: _NAP_NANOSECONDS,
-        Work.POLLS: _POLLS_CROWDED if crowded else _POLLS,
-        Work.BUSY_NANOSECONDS: _BUSY_NANOSECONDS_CROWDED if crowded else _BUSY_NANOSECONDS,
+        Work.BUSY_NANOSECONDS: busy_nanoseconds(nbytes, crowded=crowded),
     }
     fixed = [words.get(word, 0) for word in Work if word < Work.STATUSES]
     return np.array([*fixed, *[0] * (requests * int(addresses[Library.STATUS_BYTES]) // 8 + 1)], np.int64)
+
+
+def busy_nanoseconds(nbytes: int, *, crowded: bool) -> int:
+    """How long a wait for messages of ``nbytes`` polls without sleeping."""
+    at_least = _BUSY_NANOSECONDS_CROWDED if crowded else _BUSY_NANOSECONDS
+    return at_least + _NANOSECONDS_PER_BYTE * nbytes
 
 
 @bare_part
@@ -90,22 +96,23 @@ def _now(work: Any) -> Any:
 def wait_for(addresses: Any, requests: int, count: int, work: Any) -> Any:
     """Complete ``count`` requests: DONE, WAITING, or BROKEN where MPI found an error."""
     flag = work.ctypes.data
-    polls, begun = 0, 0.0
+    polls, begun = _POLLS, 0.0
     while call_with_4(addresses[Library.TEST_ALL], count, requests, flag, flag + 8 * Work.STATUSES) == 0:
         if work[Work.FLAG] & 0xFFFFFFFF:
             return DONE
-        polls += 1
-        if polls < work[Work.POLLS]:
+        polls -= 1
+        if polls > 0:
             continue
         now = _now(work)
-        if polls == work[Work.POLLS]:
-            begun = now
+        begun = begun or now
+        if now - begun >= _LONGEST_SECONDS:
+            return WAITING
         if now - begun < 1e-9 * work[Work.BUSY_NANOSECONDS]:
             sched_yield()
-        elif now - begun < _LONGEST_SECONDS:
-            nanosleep(flag + 8 * Work.NAP_SECONDS, 0)
+            polls = _POLLS
         else:
-            return WAITING
+            nanosleep(flag + 8 * Work.NAP_SECONDS, 0)
+            polls = 1
     return BROKEN
 
 

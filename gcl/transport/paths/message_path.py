@@ -30,9 +30,11 @@ __all__ = ["MessagePath"]
 _WHOLE: Stripe = (0, 1)
 _Work = Callable[[Request, GroupView, Rows, Rows, Stripe], None]
 _AddTransfers = Callable[[Transfers, Request, GroupView, Rows, Rows, Stripe], None]
-#: Tensors go in one exchange if the bytes for all other parties total no more than this. The limit of an all-reduce
-#: with one other party is higher, since it sends no more than a reduce-scatter and an all-gather would.
+#: An all-reduce goes in one exchange if the bytes for all other parties total no more than this. With one other party
+#: the limit is higher, since it sends no more than a reduce-scatter and an all-gather would.
 _AT_ONCE_BYTES, _AT_ONCE_WITH_ONE = 1 << 20, 1 << 22
+#: A reduce-scatter goes in one exchange if no more arrives, which needs memory of its own until it is combined.
+_ARRIVING_BYTES = 1 << 22
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,8 +123,11 @@ class MessagePath:
         if request.shared or request.collective not in self._at_once or self.channel.has_refused:
             return False
         others, nbytes = self.channel.messages.ranks - 1, request.count * request.dtype.itemsize
-        most = _AT_ONCE_WITH_ONE if others == 1 and request.collective is Collective.ALL_REDUCE else _AT_ONCE_BYTES
-        return nbytes * others <= most
+        if request.collective is Collective.ALL_REDUCE:
+            return nbytes * others <= (_AT_ONCE_WITH_ONE if others == 1 else _AT_ONCE_BYTES)
+        if request.collective is Collective.REDUCE_SCATTER:
+            return nbytes * others // (1 + others) <= _ARRIVING_BYTES
+        return True
 
     def prepare(self, request: Request, rows: Rows, results: Rows, stripe: Stripe = _WHOLE) -> PersistentSendrecv:
         """Prepare ``stripe`` of ``request`` as one exchange, from and to one flat array per replica of the party."""
