@@ -11,7 +11,7 @@ import numpy as np
 
 from gcl.core.request import Request
 
-__all__ = ["BROKEN", "DONE", "MISMATCH", "STAGED", "WAITING", "PreparedCall"]
+__all__ = ["BROKEN", "DONE", "MISMATCH", "STAGED", "UNREAD", "WAITING", "PreparedCall"]
 
 # What a kernel returns: plain numbers, because a compiled function takes 1.4 us to return a member of an enumeration.
 DONE = 0  #: the call is complete
@@ -19,6 +19,7 @@ WAITING = 1  #: a rank is missing: call the kernel again
 MISMATCH = 2  #: the ranks made different calls
 STAGED = 3  #: a tensor of some rank is outside the segments: the staged kernel must do the rest
 BROKEN = 4  #: the memory of another process could not be accessed
+UNREAD = 5  #: the call is complete; messages of earlier calls may be waiting to be read
 
 
 @dataclass(frozen=True)

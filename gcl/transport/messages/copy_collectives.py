@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from gcl.core.request import Request
-from gcl.kernels.copies import copying
+from gcl.reduce.steps import copy
 from gcl.transport.messages.endpoints import GroupView, Stripe, stripe_bounds
 from gcl.transport.messages.message_channel import MessageChannel
 from gcl.transport.messages.persistent_sendrecv import Transfers
@@ -26,11 +26,11 @@ def all_gather(
         pending += [channel.receive(party, shards[index, low:high]) for index in view.indices[party]]
         pending += [channel.send(party, rows[row][low:high]) for row in view.rows]
     for index, row in zip(view.indices[view.me], view.rows, strict=True):
-        channel.then(copying(shards[index, low:high], rows[row][low:high]))
+        channel.then(copy(shards[index, low:high], rows[row][low:high]))
     channel.wait(request, pending)
     for target in _others(results, view):
         for own, shard in zip(target.reshape(view.size, -1), shards, strict=True):
-            channel.then(copying(own[low:high], shard[low:high]))
+            channel.then(copy(own[low:high], shard[low:high]))
 
 
 def broadcast(
@@ -40,12 +40,12 @@ def broadcast(
     low, high = stripe_bounds(request.count, request.dtype.itemsize, stripe)
     target, root = results[view.rows[0]][low:high], view.owners[request.root]
     if root == view.me:
-        channel.first(copying(target, rows[view.rows[view.indices[view.me].index(request.root)]][low:high]))
+        channel.first(copy(target, rows[view.rows[view.indices[view.me].index(request.root)]][low:high]))
         channel.wait(request, [channel.send(party, target) for party in view.others])
     else:
         channel.wait(request, [channel.receive(root, target)])
     for other in _others(results, view):
-        channel.then(copying(other[low:high], target))
+        channel.then(copy(other[low:high], target))
 
 
 def all_to_all(
@@ -63,7 +63,7 @@ def all_to_all(
     mine = view.indices[view.me]
     for i, row in zip(mine, view.rows, strict=True):
         for j, other in zip(mine, view.rows, strict=True):
-            channel.then(copying(kept[row][j], sent[other][i]))
+            channel.then(copy(kept[row][j], sent[other][i]))
     channel.wait(request, pending)
 
 

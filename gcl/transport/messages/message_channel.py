@@ -1,41 +1,30 @@
 """MessageChannel: messages between parties; a wait ends after ``timeout`` and names the parties that did not answer.
 
-Every collective begins with a header (``persistent_sendrecv``) to every other party. A header can also be a notice,
-with a negative number in place of a signature, and the reason as text:
-
-    REFUSED    a call of this party was refused; a party that refused a call itself ignores it
-    LEFT       this party takes part in no further call
+Calls that are prepared (``persistent_sendrecv``) send data only. A party that has waited for a while announces its
+call, so that parties which make different calls find out. Every other call begins with an announcement to every other
+party, and the same from each.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from enum import IntEnum
+from collections.abc import Collection, Sequence
 from time import monotonic
 
 import numpy as np
 
-from gcl.core.prepared_call import BROKEN, DONE, MISMATCH, WAITING
+from gcl.core.prepared_call import BROKEN, DONE, UNREAD, WAITING
 from gcl.core.request import Request
 from gcl.errors import CollectiveMismatch, CollectiveTimeout, PeerLost
+from gcl.reduce.buffer_pool import BufferPool
+from gcl.reduce.reduction import new_scratch
+from gcl.reduce.steps import Step, run_steps
+from gcl.transport.messages.announcements import Announcements, Header, Notice, encode, text_of
 from gcl.transport.messages.endpoints import Endpoints
-from gcl.transport.messages.persistent_sendrecv import (
-    Header,
-    Headers,
-    PersistentSendrecv,
-    Transfers,
-)
+from gcl.transport.messages.persistent_sendrecv import PersistentSendrecv, Transfers
 from gcl.transport.messages.point_to_point import PointToPoint
-from gcl.transport.mpi.mpi_requests import Message
+from gcl.transport.mpi.mpi_requests import Message, Tag
 
 __all__ = ["MessageChannel"]
-
-
-class Notice(IntEnum):
-    """What takes the place of the signature in a header; signatures are not negative."""
-
-    REFUSED = -1
-    LEFT = -2
 
 
 class MessageChannel:
@@ -43,11 +32,21 @@ class MessageChannel:
 
     def __init__(self, messages: PointToPoint, endpoints: Endpoints, timeout: float) -> None:
         self.messages, self.endpoints, self._timeout = messages, endpoints, timeout
-        self.send, self.receive = messages.send, messages.receive
-        self._headers = Headers(messages)
+        self._others = [rank for rank in range(messages.ranks) if rank != messages.rank]
+        self._announcements = Announcements(messages)
+        self._calls = np.zeros(1, np.int64)
+        self._scratch, self._memory = new_scratch(), BufferPool()
         self._refused = 0
         self._refusals_of = [0] * messages.ranks
-        self._notices: list[Message] = []  # sent; kept until MPI has read them
+        self._sent: list[Message] = []  # headers; kept until MPI has read them
+
+    def send(self, to: int, data: np.ndarray) -> Message:
+        """Start to send ``data``, which must not change until ``wait`` returns."""
+        return self.messages.send(to, data)
+
+    def receive(self, frm: int, data: np.ndarray) -> Message:
+        """Start to receive into ``data``."""
+        return self.messages.receive(frm, data)
 
     def wait(self, request: Request, pending: Sequence[Message]) -> None:
         """Complete messages of ``request``; raise PeerLost or CollectiveTimeout if a party does not answer."""
@@ -55,18 +54,18 @@ class MessageChannel:
         if late:
             raise self._missing(request, late)
 
-    def first(self, step: Callable[[], object]) -> None:
-        """Run ``step``, which writes the data that is sent next."""
-        step()
+    def first(self, step: Step) -> None:
+        """Take ``step``, which writes the data that is sent next."""
+        run_steps(step, self._scratch)
 
     then = first
 
     def agree(self, request: Request, signature: int) -> bool:
         """Return whether every party announces ``signature``; if not, discard the data that others have sent."""
-        headers = self._exchange(request, Headers.encode(signature))
-        while notices := _notices(headers):
-            self._raise_reported(request, notices)
-            self.wait(request, [self.receive(rank, header, header=True) for rank, header in notices.items()])
+        self._calls[0] += 1
+        for rank in self._others:
+            self._announce(rank, encode(self._call, signature))
+        headers = self._headers(request, self._others)
         self._refused, self._refusals_of = 0, [0] * self.messages.ranks
         same = all(header[Header.SIGNATURE] == signature for header in headers.values())
         if not same:
@@ -87,70 +86,116 @@ class MessageChannel:
         """End; if there is a ``reason``, send it to all parties first."""
         if reason:
             self._notify(Notice.LEFT, reason)
+        self._announcements.close(self._others)
         self.messages.close()
 
-    def prepare(self, request: Request, transfers: Transfers) -> PersistentSendrecv:
-        """Prepare ``request`` and all its data as one exchange."""
-        return PersistentSendrecv(request.signature, transfers, self.messages, self._headers)
+    def transfers(self) -> Transfers:
+        """Transfers without contents, for one call that is prepared."""
+        self._memory.clear()
+        return Transfers(self._memory)
+
+    def prepare(self, signature: int, transfers: Transfers) -> PersistentSendrecv:
+        """Prepare all messages of the call ``signature``."""
+        return PersistentSendrecv(signature, transfers, self.messages, self._calls, self._scratch)
 
     def finish(self, request: Request, sendrecv: PersistentSendrecv, status: int, kept: object) -> bool:
         """Complete ``sendrecv``; return whether all parties made the same call. ``kept``: the memory it fills."""
-        messages, deadline = self.messages, monotonic() + self._timeout
+        deadline, headers = monotonic() + self._timeout, dict[int, np.ndarray]()
         try:
+            if status == WAITING:
+                for rank, (number, nbytes) in sendrecv.sizes.items():
+                    self._announce(rank, encode(self._call, sendrecv.signature, messages=number, nbytes=nbytes))
             while status == WAITING:
-                if late := messages.late(sendrecv.pending, deadline):
+                headers |= self._arrived(request, headers)
+                if any(header[Header.SIGNATURE] != sendrecv.signature for header in headers.values()):
+                    self._end_mismatch(request, sendrecv, headers)
+                    self.messages.keep((sendrecv, kept))
+                    return False
+                if late := self.messages.late(sendrecv.pending, deadline):
                     raise self._missing(request, late)
                 status = sendrecv.run()
             if status == BROKEN:
-                raise self._missing(request, messages.lost(self._headers.peers, None))
-            if status == MISMATCH:
-                headers = self._headers.by_rank()
-                self._discard(request, headers, sendrecv.sent)
-                self._raise_reported(
-                    request, {rank: header for rank, header in headers.items() if header[Header.SIGNATURE] < 0}
-                )
+                raise self._missing(request, self.messages.lost(self._others, None))
+            if status == UNREAD:
+                for rank in self._others:
+                    self._announcements.take(rank, self._call)
         except BaseException:
-            messages.keep((sendrecv, kept))
+            self.messages.keep((sendrecv, kept))
             raise
-        return status == DONE
+        return status in (DONE, UNREAD)
 
     def exchange_text(self, request: Request, text: str) -> list[str]:
         """The ``text`` of every party."""
-        headers = self._exchange(request, Headers.encode(0, text))
-        return [
-            Headers.decode_text(headers[rank]) if rank in headers else text for rank in range(self.messages.ranks)
-        ]
+        for rank in self._others:
+            self._announce(rank, encode(self._call, 0, text))
+        texts = {rank: text_of(header) for rank, header in self._wait_for_headers(request, self._others).items()}
+        return [texts.get(rank, text) for rank in range(self.messages.ranks)]
 
-    def _exchange(self, request: Request, mine: np.ndarray) -> dict[int, np.ndarray]:
-        """Send ``mine`` to all other parties; return their headers, which are valid until the next exchange."""
-        headers = self._headers.by_rank()
-        receives = [self.receive(rank, header, header=True) for rank, header in headers.items()]
-        self.wait(request, receives + [self.send(rank, mine, header=True) for rank in headers])
-        return headers
+    @property
+    def _call(self) -> int:
+        """Number of calls that were begun on this channel."""
+        return int(self._calls[0])
+
+    def _announce(self, rank: int, header: np.ndarray) -> None:
+        self._sent = [message for message in self._sent if not self.messages.arrived(message)]
+        self._sent.append(self.messages.send(rank, header, tag=Tag.HEADER))
 
     def _notify(self, notice: Notice, reason: str) -> None:
-        header = Headers.encode(notice, reason)
-        self._notices += [self.send(rank, header, header=True) for rank in self._headers.peers]
+        for rank in self._others:  # a refused call was to be the next one
+            self._announce(rank, encode(self._call + 1, notice, reason))
 
-    def _raise_reported(self, request: Request, notices: dict[int, np.ndarray]) -> None:
-        """Raise the errors that ``notices`` report, except for calls that were refused here too."""
-        for rank, header in notices.items():
-            reason, who = Headers.decode_text(header), self.endpoints.contact(rank)
+    def _headers(self, request: Request, ranks: Collection[int]) -> dict[int, np.ndarray]:
+        """What each of ``ranks`` announced for this call; raise what notices report."""
+        headers = dict[int, np.ndarray]()
+        while missing := [rank for rank in ranks if rank not in headers]:
+            headers |= self._reported(request, self._wait_for_headers(request, missing))
+        return headers
+
+    def _arrived(self, request: Request, known: Collection[int]) -> dict[int, np.ndarray]:
+        """What others than those ``known`` have announced for this call by now; raise what notices report."""
+        taken = {rank: self._announcements.take(rank, self._call) for rank in self._others if rank not in known}
+        return self._reported(request, {rank: header for rank, header in taken.items() if header is not None})
+
+    def _wait_for_headers(self, request: Request, ranks: Collection[int]) -> dict[int, np.ndarray]:
+        """The next header of this call from each of ``ranks``."""
+        headers = dict[int, np.ndarray]()
+        while True:
+            for rank in ranks:
+                if rank not in headers and (header := self._announcements.take(rank, self._call)) is not None:
+                    headers[rank] = header
+            if len(headers) == len(ranks):
+                return headers
+            missing = [rank for rank in ranks if rank not in headers]
+            self.wait(request, self._announcements.pending(missing))
+            self._announcements.came(missing)
+
+    def _reported(self, request: Request, headers: dict[int, np.ndarray]) -> dict[int, np.ndarray]:
+        """Those of ``headers`` that are no notices; raise what notices report, except for calls refused here too."""
+        for rank, header in headers.items():
+            reason, who = text_of(header), self.endpoints.contact(rank)
             if header[Header.SIGNATURE] == Notice.LEFT:
                 raise PeerLost.left(request, who, reason)
-            if self._refusals_of[rank] >= self._refused:
-                raise CollectiveMismatch.refused(request, who, reason)
-            self._refusals_of[rank] += 1
+            if header[Header.SIGNATURE] == Notice.REFUSED:
+                if self._refusals_of[rank] >= self._refused:
+                    raise CollectiveMismatch.refused(request, who, reason)
+                self._refusals_of[rank] += 1
+        return {rank: header for rank, header in headers.items() if header[Header.SIGNATURE] >= 0}
 
-    def _discard(self, request: Request, headers: dict[int, np.ndarray], sent: Sequence[Message] = ()) -> None:
-        """Receive and discard the data that others announced; complete the messages ``sent``, which they discard."""
-        calls = {rank: header for rank, header in headers.items() if header[Header.SIGNATURE] >= 0}
-        discarded = [
-            self.receive(rank, np.empty(int(header[Header.NBYTES]), np.uint8))
-            for rank, header in calls.items()
-            for _ in range(int(header[Header.MESSAGES]))
-        ]
-        self.wait(request, [*discarded, *(message for message in sent if message.rank in calls)])
+    def _end_mismatch(self, request: Request, sendrecv: PersistentSendrecv, headers: dict[int, np.ndarray]) -> None:
+        """Complete what can be completed of ``sendrecv``, after some party made another call."""
+        headers |= self._headers(request, [rank for rank in self._others if rank not in headers])
+        same = [rank for rank, header in headers.items() if header[Header.SIGNATURE] == sendrecv.signature]
+        others = {rank: header for rank, header in headers.items() if rank not in same}
+        self._discard(request, others, [*sendrecv.sent, *sendrecv.filled_from(same)])
+
+    def _discard(self, request: Request, headers: dict[int, np.ndarray], pending: Sequence[Message] = ()) -> None:
+        """Receive and discard the data that others announced; complete ``pending``, which they receive."""
+        discarded = []
+        for rank, header in headers.items():
+            tag, nbytes = self.messages.tag_of(int(header[Header.SIGNATURE])), int(header[Header.NBYTES])
+            for _ in range(int(header[Header.MESSAGES])):
+                discarded.append(self.messages.receive(rank, np.empty(nbytes, np.uint8), tag=tag))
+        self.wait(request, [*discarded, *pending])
 
     def _missing(self, request: Request, late: list[int]) -> PeerLost | CollectiveTimeout:
         gone = {party: why for party in late if (why := self.messages.gone(party))}
@@ -162,8 +207,3 @@ class MessageChannel:
         return CollectiveTimeout(
             f"{request} waited {self._timeout:g} s for {names}; look at what they do, or raise timeout"
         )
-
-
-def _notices(headers: dict[int, np.ndarray]) -> dict[int, np.ndarray]:
-    """Those of ``headers``, by party, that are notices."""
-    return {rank: header for rank, header in headers.items() if header[Header.SIGNATURE] < 0}

@@ -7,28 +7,35 @@ from typing import Protocol
 
 import numpy as np
 
-from gcl.transport.mpi.mpi_requests import Message
+from gcl.transport.mpi.mpi_requests import Message, Tag
 
 __all__ = ["PointToPoint"]
 
 
 class PointToPoint(Protocol):
-    """Point-to-point messages; between two ranks they arrive in the order they were sent, headers apart from data."""
+    """Point-to-point messages; between two ranks those of one tag arrive in the order they were sent."""
 
     name: str
     rank: int
     ranks: int
 
-    def send(self, to: int, data: np.ndarray, *, header: bool = False) -> Message:
+    @property
+    def usable(self) -> bool:
+        """Whether messages can still be sent and received by this process."""
+
+    def tag_of(self, signature: int) -> int:
+        """The tag of messages of the call ``signature``, at least ``Tag.CALLS``."""
+
+    def send(self, to: int, data: np.ndarray, *, tag: int = Tag.DATA) -> Message:
         """Start to send contiguous ``data``, which must not change until ``wait`` returns."""
 
-    def receive(self, frm: int, data: np.ndarray, *, header: bool = False) -> Message:
-        """Start to receive into contiguous ``data``; only a header may be shorter."""
+    def receive(self, frm: int, data: np.ndarray, *, tag: int = Tag.DATA) -> Message:
+        """Start to receive into contiguous ``data``; the message may be shorter."""
 
-    def prepare_send(self, to: int, data: np.ndarray, *, header: bool = False) -> Message:
+    def prepare_send(self, to: int, data: np.ndarray, *, tag: int = Tag.DATA) -> Message:
         """A persistent request that sends; ``data`` is not kept alive."""
 
-    def prepare_receive(self, frm: int, data: np.ndarray, *, header: bool = False) -> Message:
+    def prepare_receive(self, frm: int, data: np.ndarray, *, tag: int = Tag.DATA) -> Message:
         """A persistent request that receives."""
 
     @property
@@ -46,6 +53,12 @@ class PointToPoint(Protocol):
 
     def wait(self, pending: Sequence[Message], *, timeout: float) -> list[int]:
         """Complete ``pending``; return the ranks that are gone, or did not answer within ``timeout`` seconds."""
+
+    def arrived(self, message: Message) -> bool:
+        """Whether a message that ``send`` or ``receive`` started is complete; if so, it must not be used again."""
+
+    def withdraw(self, message: Message) -> None:
+        """Cancel a receive; its memory must be kept (``keep``), because the message may be on its way."""
 
     def late(self, pending: Sequence[Message], deadline: float) -> list[int]:
         """The ranks that have not answered, if waiting is pointless: one is gone, or the deadline has passed."""

@@ -14,7 +14,6 @@ Several chunks are in flight at a time; drawn here with one chunk ahead (``_AHEA
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,10 +21,9 @@ import numpy as np
 
 from gcl.core.operators import Operator
 from gcl.core.request import Request
-from gcl.kernels.copies import zero_bytes
-from gcl.kernels.jit import bound
 from gcl.reduce.buffer_pool import BufferPool
-from gcl.reduce.reduction import new_scratch, recipe, reduce_range
+from gcl.reduce.reduction import recipe
+from gcl.reduce.steps import Step, clear, combine
 from gcl.transport.messages.endpoints import GroupView, Stripe, stripe_bounds
 from gcl.transport.messages.message_channel import MessageChannel
 from gcl.transport.messages.persistent_sendrecv import Transfers
@@ -58,7 +56,6 @@ class Reduction:
     def __init__(self, channel: MessageChannel) -> None:
         self._channel = channel
         self._buffers = tuple(BufferPool() for _ in range(_AHEAD + 1))
-        self._scratch = new_scratch()
 
     def all_reduce(self, request: Request, view: GroupView, rows: Rows, results: Rows, stripe: Stripe) -> None:
         """Combine the ``stripe`` of ``rows`` over the group, into all ``results``."""
@@ -112,7 +109,7 @@ class Reduction:
         }
         flight = self._exchange_subtrees(transfers, request, view, rows, ranges, transfers)
         for nodes, to in zip(flight.nodes, _parts(view, ranges[view.me], results), strict=True):
-            transfers.then(self._combination(nodes, request.operator, view.size, to))
+            transfers.then(_combination(nodes, request.operator, view.size, to))
         _clear(transfers, request, view, results, bounds)
 
     def _begin(self, request: Request, view: GroupView, rows: Rows, ranges: Ranges, turn: int) -> _ChunkInFlight:
@@ -187,7 +184,7 @@ class Reduction:
         if len(leaves) == 1 and wire == request.dtype:
             return leaves[0]
         combined = memory.take(bounds[1] - bounds[0], wire)
-        channel.first(self._combination([(leaf, 1) for leaf in leaves], _partial(request, leaves), 1, [combined]))
+        channel.first(_combination([(leaf, 1) for leaf in leaves], _partial(request, leaves), 1, [combined]))
         return combined
 
     def _combine_arrived(
@@ -222,7 +219,7 @@ class Reduction:
             node = leaves[0]
             if len(leaves) > 1 or wire != request.dtype:
                 node = transfers.take(high - low, wire)
-                transfers.first(self._combination([(x, 1) for x in leaves], _partial(request, leaves), 1, [node]))
+                transfers.first(_combination([(x, 1) for x in leaves], _partial(request, leaves), 1, [node]))
             transfers.sends.extend((party, node) for party in view.others)
             own += [(block[0], node, block[1])] if wire != request.dtype else self._leaves(view, rows, block, bounds)
         for party in view.others:
@@ -232,22 +229,21 @@ class Reduction:
                 own.append((first, node, leaves_there))
         nodes = [(node, leaves_under) for _, node, leaves_under in sorted(own, key=lambda node: node[0])]
         targets = [results[row][low:high] for row in view.rows]
-        transfers.then(self._combination(nodes, request.operator, view.size, targets))
+        transfers.then(_combination(nodes, request.operator, view.size, targets))
 
     def _combine(
         self, nodes: list[tuple[np.ndarray, int]], operator: Operator, divisor: int, targets: list[np.ndarray]
     ) -> None:
         """Combine (values, leaves under them) in tree order into each of ``targets``, which may be nodes."""
-        self._combination(nodes, operator, divisor, targets)()
+        self._channel.then(_combination(nodes, operator, divisor, targets))
 
-    def _combination(
-        self, nodes: list[tuple[np.ndarray, int]], operator: Operator, divisor: int, targets: list[np.ndarray]
-    ) -> Callable[[], None]:
-        """A function that combines them at each call; it keeps none of the arrays alive."""
-        how = recipe(operator, tuple(leaves for _, leaves in nodes), nodes[0][0].dtype, targets[0].dtype, divisor)
-        addresses, results = ([array.ctypes.data for array in arrays] for arrays in ([x for x, _ in nodes], targets))
-        places = np.array(addresses, np.int64), np.array(results, np.int64)
-        return bound(reduce_range, how, *places, len(targets), 0, targets[0].size, self._scratch)
+
+def _combination(
+    nodes: list[tuple[np.ndarray, int]], operator: Operator, divisor: int, targets: list[np.ndarray]
+) -> Step:
+    """The step that combines (values, leaves under them) in tree order into each of ``targets``."""
+    how = recipe(operator, tuple(leaves for _, leaves in nodes), nodes[0][0].dtype, targets[0].dtype, divisor)
+    return combine(how, [values for values, _ in nodes], targets)
 
 
 def _partial(request: Request, leaves: Rows) -> Operator:
@@ -292,7 +288,7 @@ def _clear(
         end = min(fragment.size, max(0, request.count - index * fragment.size))
         rest = fragment[max(low, end) : high]
         if rest.size:
-            channel.then(bound(zero_bytes, rest.ctypes.data, rest.nbytes))
+            channel.then(clear(rest))
 
 
 def _clipped(index: int, fragment: int, bounds: tuple[int, int], count: int) -> tuple[int, int]:

@@ -35,6 +35,7 @@ _FUNCTIONS = {
     "MPI_Recv_init": 7,
     "MPI_Request_get_status": 3,
     "MPI_Request_free": 1,
+    "MPI_Cancel": 1,
     "MPI_Startall": 2,
     "MPI_Testall": 4,
 }
@@ -55,6 +56,7 @@ class MpiLibrary:
     recv_init: Callable[..., int]
     request_get_status: Callable[..., int]
     request_free: Callable[..., int]
+    cancel: Callable[..., int]
     addresses: np.ndarray
     request_dtype: np.dtype[Any]
     byte: int
@@ -93,6 +95,7 @@ def _resolved() -> MpiLibrary:
         recv_init=found["MPI_Recv_init"],
         request_get_status=found["MPI_Request_get_status"],
         request_free=found["MPI_Request_free"],
+        cancel=found["MPI_Cancel"],
         addresses=np.array([words[word] for word in Library], np.int64),
         request_dtype=np.dtype(np.int32 if request_bytes == 4 else np.int64),
         byte=MPI.BYTE.handle,

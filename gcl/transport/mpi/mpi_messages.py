@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Mapping, Sequence
-from enum import IntEnum
 from time import monotonic, sleep
 from typing import Any
 
@@ -19,7 +18,7 @@ from mpi4py import MPI
 from gcl.core.prepared_call import DONE, WAITING
 from gcl.errors import TransportError
 from gcl.transport.mpi.mpi_library import MpiLibrary, load
-from gcl.transport.mpi.mpi_requests import Message, Work, busy_nanoseconds, new_work, wait
+from gcl.transport.mpi.mpi_requests import Message, Tag, Work, busy_nanoseconds, new_work, wait
 from gcl.transport.rendezvous.process_liveness import Process
 
 __all__ = ["MpiMessages", "missing_ranks"]
@@ -32,14 +31,6 @@ _ARRIVAL = 32_767  # the largest tag that every MPI has, in the communicator tha
 _NOTHING = [None, 0, MPI.BYTE]
 _LONGEST_BYTES = 1 << 30  # of one message: MPI counts in 32 bits
 _FEW = 64  # requests that are waited for without new memory
-
-
-class Tag(IntEnum):
-    """The tags of messages in the communicator of a transport."""
-
-    DATA = 0
-    HEADER = 1
-    FAREWELL = 2  # empty: the sender has left
 
 
 def missing_ranks(timeout: float) -> list[int]:
@@ -81,6 +72,8 @@ class MpiMessages:
             )
         self._communicator.Set_errhandler(MPI.ERRORS_RETURN)
         self._handle = self._communicator.handle
+        largest: Any = MPI.COMM_WORLD.Get_attr(MPI.TAG_UB)
+        self._tags = int(largest or _ARRIVAL) - Tag.CALLS + 1
         self._members = list(range(self._communicator.size)) if members is None else list(members)
         self.rank: int = self._members.index(self._communicator.rank)
         self.ranks: int = len(self._members)
@@ -94,7 +87,8 @@ class MpiMessages:
         self._work = self.new_work(_FEW)
         self._broken: set[int] = set()
         others = [self._members[rank] for rank in self._farewells]
-        self._end = weakref.finalize(self, _leave, os.getpid(), self._communicator, others, self._farewells)
+        self._process = os.getpid()
+        self._end = weakref.finalize(self, _leave, self._process, self._communicator, others, self._farewells)
 
     @property
     def addresses(self) -> np.ndarray:
@@ -105,17 +99,24 @@ class MpiMessages:
         """Memory for a wait for ``requests`` requests, whose messages have ``nbytes``."""
         return new_work(self._library.addresses, requests, nbytes, crowded=self._crowded)
 
-    def send(self, to: int, data: np.ndarray, *, header: bool = False) -> Message:
-        return self._begin(self._library.isend, to, data, header)
+    @property
+    def usable(self) -> bool:
+        return self._end.alive and os.getpid() == self._process and not MPI.Is_finalized()
 
-    def receive(self, frm: int, data: np.ndarray, *, header: bool = False) -> Message:
-        return self._begin(self._library.irecv, frm, data, header)
+    def tag_of(self, signature: int) -> int:
+        return Tag.CALLS + signature % self._tags
 
-    def prepare_send(self, to: int, data: np.ndarray, *, header: bool = False) -> Message:
-        return self._prepared(self._begin(self._library.send_init, to, data, header))
+    def send(self, to: int, data: np.ndarray, *, tag: int = Tag.DATA) -> Message:
+        return self._begin(self._library.isend, to, data, tag)
 
-    def prepare_receive(self, frm: int, data: np.ndarray, *, header: bool = False) -> Message:
-        return self._prepared(self._begin(self._library.recv_init, frm, data, header))
+    def receive(self, frm: int, data: np.ndarray, *, tag: int = Tag.DATA) -> Message:
+        return self._begin(self._library.irecv, frm, data, tag)
+
+    def prepare_send(self, to: int, data: np.ndarray, *, tag: int = Tag.DATA) -> Message:
+        return self._prepared(self._begin(self._library.send_init, to, data, tag))
+
+    def prepare_receive(self, frm: int, data: np.ndarray, *, tag: int = Tag.DATA) -> Message:
+        return self._prepared(self._begin(self._library.recv_init, frm, data, tag))
 
     def requests_of(self, messages: Sequence[Message]) -> np.ndarray:
         """The handles of all requests of ``messages``, as compiled code takes them."""
@@ -142,6 +143,18 @@ class MpiMessages:
             self.keep(pending)
             raise
         return [] if status == DONE else self.lost([message.rank for message in pending], pending)
+
+    def arrived(self, message: Message) -> bool:
+        if not message.requests or not all(map(self._is_complete, message.requests)):
+            return False
+        _free(self._library, self.requests_of([message]))
+        return True
+
+    def withdraw(self, message: Message) -> None:
+        requests = self.requests_of([message])
+        for slot in range(len(requests)):
+            self._library.cancel(requests[slot:].ctypes.data)
+        _free(self._library, requests)
 
     def late(self, pending: Sequence[Message], deadline: float) -> list[int]:
         return self._late(pending, self.requests_of(pending), deadline)
@@ -180,11 +193,11 @@ class MpiMessages:
         """Send farewells. The MPI communicator is left to MPI_Finalize, because freeing it is collective."""
         self._end()
 
-    def _begin(self, start: Any, rank: int, data: np.ndarray, header: bool) -> Message:
+    def _begin(self, start: Any, rank: int, data: np.ndarray, tag: int) -> Message:
         """Start or prepare a message, as several requests if it is too long for one."""
         address, nbytes, requests = data.__array_interface__["data"][0], data.nbytes, []
         for first in range(0, max(nbytes, 1), _LONGEST_BYTES):
-            length, tag = min(nbytes - first, _LONGEST_BYTES), Tag.HEADER if header else Tag.DATA
+            length = min(nbytes - first, _LONGEST_BYTES)
             request = np.zeros(1, self._library.request_dtype)
             where = self._members[rank], tag, self._handle, request.ctypes.data
             if start(address + first, length, self._library.byte, *where):

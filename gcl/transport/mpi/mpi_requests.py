@@ -16,7 +16,18 @@ from gcl.core.prepared_call import BROKEN, DONE, WAITING
 from gcl.kernels.jit import bare, bare_part
 from gcl.kernels.system_calls import call_with_2, call_with_4, clock_gettime, nanosleep, sched_yield
 
-__all__ = ["Library", "Message", "Work", "busy_nanoseconds", "new_work", "start", "start_and_wait", "wait", "wait_for"]
+__all__ = [
+    "Library",
+    "Message",
+    "Tag",
+    "Work",
+    "busy_nanoseconds",
+    "new_work",
+    "start",
+    "start_and_wait",
+    "wait",
+    "wait_for",
+]
 
 
 class Library(IntEnum):
@@ -50,6 +61,15 @@ _NANOSECONDS_PER_BYTE = 5
 _LONGEST_SECONDS = 0.1
 _NAP_NANOSECONDS = 50_000
 _CLOCK_MONOTONIC = 1
+
+
+class Tag(IntEnum):
+    """The tags of messages in the communicator of a transport."""
+
+    DATA = 0
+    HEADER = 1  # of ``gcl.transport.messages.announcements``
+    FAREWELL = 2  # empty: the sender has left
+    CALLS = 3  # the first of those that say which call a message belongs to
 
 
 class Message(NamedTuple):

@@ -30,7 +30,7 @@ from gcl.kernels.copies import copy_array
 from gcl.transport.memory.segment import array_at
 from gcl.transport.memory.staged_copies import StagedCopies
 from gcl.transport.messages.endpoints import Stripe
-from gcl.transport.messages.persistent_sendrecv import PersistentSendrecv, Transfers
+from gcl.transport.messages.persistent_sendrecv import PersistentSendrecv
 from gcl.transport.paths.memory_path import KEPT_BYTES, MemoryPath
 from gcl.transport.paths.message_path import MessagePath
 from gcl.transport.paths.path_state import PathState
@@ -183,8 +183,8 @@ class PreparedHostCall:
     """``request`` on two tensors of the segment: meet, exchange this rank's ``stripe``, meet again.
 
     If the tensors are small, the first rank of each host exchanges all of them, and the others only meet. If the
-    first rank finds a mismatch, it tells them instead of meeting them again. Then each of them sends one header to
-    its counterparts on other hosts, which wait for it if they have started a larger call. ``replicas``: the number
+    first rank finds a mismatch, it tells them instead of meeting them again. Then each of them announces one to its
+    counterparts on other hosts, which wait for it if they have started a larger call. ``replicas``: the number
     of replicas on the host that has the most.
     """
 
@@ -246,17 +246,13 @@ class PreparedHostCall:
 
     def _announce_mismatch(self) -> None:
         """Announce a signature that matches no call, so that no counterpart waits for this rank."""
-        channel = self._across.channel
-        sendrecv = channel.prepare(self._request, Transfers())
-        sendrecv.announce(randbits(62))
-        channel.finish(self._request, sendrecv, sendrecv.run(), None)
+        self._across.channel.agree(self._request, randbits(62))
 
     def _prepare(self) -> None:
         """Prepare the exchange between the tensors that were announced."""
         signature = self._meeting.signature()
         if signature != self._request.signature:  # tensors of others may be shorter
-            self._sendrecv = self._across.channel.prepare(self._request, Transfers())
-            self._sendrecv.announce(signature)
+            self._sendrecv = self._across.channel.prepare(signature, self._across.channel.transfers())
         elif self._meeting.look() or self._sendrecv is None:
             rows, results = (
                 [array_at(int(place), (width,), self._request.dtype) for place in places]

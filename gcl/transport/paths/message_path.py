@@ -32,9 +32,9 @@ _Work = Callable[[Request, GroupView, Rows, Rows, Stripe], None]
 _AddTransfers = Callable[[Transfers, Request, GroupView, Rows, Rows, Stripe], None]
 #: An all-reduce goes in one exchange if the bytes for all other parties total no more than this. With one other party
 #: the limit is higher, since it sends no more than a reduce-scatter and an all-gather would.
-_AT_ONCE_BYTES, _AT_ONCE_WITH_ONE = 1 << 20, 1 << 22
-#: A reduce-scatter goes in one exchange if no more arrives, which needs memory of its own until it is combined.
-_ARRIVING_BYTES = 1 << 22
+_AT_ONCE_BYTES, _AT_ONCE_WITH_ONE = 1 << 20, 1 << 24
+#: A reduce-scatter goes in one exchange if no more arrives, which needs memory until it is combined.
+_ARRIVING_BYTES = 1 << 24
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,11 +131,11 @@ class MessagePath:
 
     def prepare(self, request: Request, rows: Rows, results: Rows, stripe: Stripe = _WHOLE) -> PersistentSendrecv:
         """Prepare ``stripe`` of ``request`` as one exchange, from and to one flat array per replica of the party."""
-        transfers, add = Transfers(), self._at_once[request.collective]
+        transfers, add = self.channel.transfers(), self._at_once[request.collective]
         for view in self._groups:
             if view.rows:
                 add(transfers, request, view, rows, results, stripe)
-        return self.channel.prepare(request, transfers)
+        return self.channel.prepare(request.signature, transfers)
 
     def _prepare(self, request: Request, x: np.ndarray, out: np.ndarray) -> _SendrecvCall:
         sendrecv = self.prepare(request, list(x.reshape(self._local, -1)), list(out.reshape(self._local, -1)))

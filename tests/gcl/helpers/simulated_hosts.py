@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 from unittest.mock import patch
 
@@ -50,14 +51,30 @@ def overwrite_what_was_sent(hosts: str) -> None:
     """A call ends when everyone has read what was sent, which is not copied."""
     rank = popdist_py.host_backend().rank
     communicator = connect(host=hosts[rank])
-    x = communicator.empty((2_000_000,), np.int32)
-    for turn in range(100):
+    x = communicator.empty((5_000_000,), np.int32)
+    for turn in range(40):
         x[...] = turn if rank == 0 else -1
         communicator.broadcast(x, out=x)
         assert (x == turn).all(), turn
         x[...] = -2
         communicator.all_reduce(x, out=x)
         assert (x == -2 * len(hosts)).all(), turn
+
+
+def wait_for_a_late_rank(hosts: str) -> str:
+    """Calls of which one rank is late, so that the others announce theirs meanwhile; then the error of a mismatch."""
+    rank = popdist_py.host_backend().rank
+    communicator = connect(host=hosts[rank])
+    small, large = (communicator.empty((count,), np.int32) for count in (1000, 5_000_000))
+    for turn in range(2):
+        time.sleep(0.3 if rank else 0)
+        for x in (small, large, small):
+            x[...] = rank + turn
+            communicator.all_reduce(x, out=x)
+            assert (x == 1 + 2 * turn).all(), turn
+    for _ in range(300):  # what was announced is dropped on the way
+        communicator.barrier()
+    return error_of(communicator.barrier if rank else lambda: communicator.all_reduce(small, out=small))
 
 
 def take_other_tensors_each_time(hosts: str) -> str:
@@ -97,9 +114,9 @@ def messages_of_calls(hosts: str, sizes: tuple[int, ...]) -> list[int]:
 
     rank, sent, prepare_send = popdist_py.host_backend().rank, list[int](), MpiMessages.prepare_send
 
-    def counted(messages: MpiMessages, to: int, data: np.ndarray, *, header: bool = False) -> Any:
+    def counted(messages: MpiMessages, to: int, data: np.ndarray, *, tag: int) -> Any:
         sent[-1] += 1
-        return prepare_send(messages, to, data, header=header)
+        return prepare_send(messages, to, data, tag=tag)
 
     with connect(host=hosts[rank]) as communicator, patch.object(MpiMessages, "prepare_send", counted):
         for elements in sizes:
