@@ -32,8 +32,8 @@ __all__ = ["gemm", "gemm_workspace"]
 
 _Array = NDArray[Any]
 
-#: The number of rows from which copying b into panels is faster.
-_MANY = 16
+#: The number of rows from which copying b into panels is faster: of b that is stored by rows, and by columns.
+_MANY, _MANY_BY_COLUMNS = 16, 96
 #: Rows of b (depths) that are processed at a time if b is read in place.
 _DEPTH = 64
 
@@ -76,12 +76,20 @@ def gemm(
         a, b, y = (array.reshape(array.shape[-2:]) if array.size else array for array in (a, b, y))
     plan, blocked = _Plan(a, b, y, scratch, bias, wide), Blocked(a, b, y, scratch, bias, wide)
     if y.strides[-1] == y.itemsize and n >= vector_width() and m > 1 and (batch == 1 or plan.strides_agree()):
-        if batch == 1 and (m >= _MANY or y.dtype == np.float16) and n >= 2 * vector_width() and blocked.fits():
+        many = m >= (_MANY if not _by_dots(a, b, y) else _MANY_BY_COLUMNS)
+        if batch == 1 and (many or y.dtype == np.float16) and n >= 2 * vector_width() and blocked.fits():
             return blocked.calls()
         calls = plan.in_place()
         if calls is not None:
             return calls
     return plan.by_numpy()
+
+
+def _by_dots(a: _Array, b: _Array, y: _Array) -> bool:
+    """Whether columns of b and rows of a are whole vectors in memory, so that their dot products need no copies."""
+    sizes = {array.dtype for array in (a, b, y)} == {np.dtype(np.float32)}
+    adjacent = b.strides[-2] == 4 and b.strides[-1] != 4 and a.strides[-1] == 4
+    return sizes and adjacent and a.shape[-1] % vector_width() == 0
 
 
 class _Plan(Operands):
@@ -111,7 +119,7 @@ class _Plan(Operands):
             return [*calls, *self._by_turned_panels(a, b, y)]
         if b.strides[-1] == 4:
             return [*calls, *self._by_product(a, b, y)]
-        if b.strides[-2] == 4 and a.strides[-1] == 4 and k % vector_width() == 0 and y.dtype == np.float32:
+        if _by_dots(a, b, y):
             return [*calls, *self._by_dots(a, b, y)]
         return None
 

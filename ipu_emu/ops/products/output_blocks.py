@@ -61,9 +61,16 @@ def product_calls(
     steps: NDArray[np.int64],
     chunk: int,
 ) -> list[Call]:
-    """The calls that compute ``y`` [made, ...]: whole blocks of rows, then the remaining rows."""
+    """The calls that compute ``y`` [made, ...]: whole blocks of rows, then the remaining rows.
+
+    The weights are packed [blocks, k, ROWS], or as they are stored [made, k].
+    """
     blocks, left = divmod(y.shape[0], ROWS)
     calls: list[Call] = []
+    strides: dict[str, Any] = {"w_row": 4, "w_step": 4 * ROWS, "w_block": 4 * ROWS * len(steps)}
+    in_rows = packed.ndim == 2
+    if in_rows:
+        strides = {"w_row": packed.strides[0], "w_step": 4, "w_block": None}
     common: dict[str, Any] = {
         "x": image,
         "from": tiles.origins,
@@ -75,14 +82,12 @@ def product_calls(
         "vectors": tiles.vectors,
         "lanes": tiles.lanes,
         "y_row": y.strides[0],
-        "w_row": 4,
-        "w_step": 4 * ROWS,
-        "w_block": 4 * ROWS * len(steps),
         "tile_chunk": chunk,
+        **strides,
     }
     for first, count, rows in ((0, blocks, ROWS), (blocks * ROWS, 1, left)):
         if count and rows:
-            weights = packed[first // ROWS :]
+            weights = packed[first if in_rows else first // ROWS :]
             calls.append(product_call(y[first:], len(steps), count, rows, first, w=weights, **common))
     return calls
 
