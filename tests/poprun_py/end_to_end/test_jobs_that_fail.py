@@ -13,6 +13,7 @@ import pytest
 
 from poprun_py.cli import main
 from tests.helpers.mpi_jobs import PROGRAMS
+from tests.poprun_py.conftest import sampled_with_mpi
 
 IN_A_BARRIER = str(PROGRAMS / "poprun_py/in_a_barrier.py")
 
@@ -72,19 +73,12 @@ def test_the_launcher_is_killed_and_everything_goes_with_it(launch, mpi):
     barrier.assert_clean()
 
 
-@pytest.mark.parametrize(
-    ("number", "code"),
-    [
-        pytest.param(signal.SIGINT, 130, id="SIGINT"),
-        pytest.param(signal.SIGTERM, 143, id="SIGTERM"),
-        pytest.param(signal.SIGHUP, 129, id="SIGHUP"),
-    ],
-)
-def test_the_user_s_signals_end_the_job_in_order(launch, mpi, number, code):
+@sampled_with_mpi(number=[signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_the_user_s_signals_end_the_job_in_order(launch, mpi, number):
     barrier = Barrier(launch, mpi)  # whose programs end on any of these well before the grace is over
     barrier.kill("launcher", number)
     status, _, err = barrier.job.finish()
-    assert status == code
+    assert status == 128 + number
     assert b"poprun-py: the job ends on " + signal.Signals(number).name.encode() in err
     barrier.assert_clean()
 

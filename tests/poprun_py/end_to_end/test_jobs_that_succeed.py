@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.poprun_py.conftest import BIN
+from tests.poprun_py.conftest import BIN, sampled_with_mpi
 
 #: Of a flood: long, for the test counts the lines.
 LONG_LINE = "x" * 150
@@ -39,7 +39,7 @@ def test_instances_know_who_they_are_and_streams_stay_apart(launch, mpi):
     job.assert_nothing_left()
 
 
-@pytest.mark.parametrize("count", [2, 8])
+@sampled_with_mpi(count=[2, 8])
 def test_one_world_with_the_library_of_the_launcher(launch, mpi, count):
     code = (
         "from mpi4py import MPI; w = MPI.COMM_WORLD; total = w.allreduce(w.rank + 1)\n"

@@ -14,6 +14,7 @@ import pytest
 
 from tests.helpers.mpi_jobs import ROOT
 from tests.helpers.network_namespaces import Hosts, hosts, needs_hosts
+from tests.poprun_py.conftest import sampled_with_mpi
 from tests.poprun_py.helpers.several_hosts import Job, kill_one
 
 HELLO = 'echo "$POPDIST_REPLICA_INDEX_OFFSET $POPDIST_LOCAL_INSTANCE_INDEX $(hostname) $PWD $FLAVOUR"'
@@ -185,7 +186,7 @@ def test_unplugging_a_host_ends_the_job_with_that_host_named(four, run, mpi):
 
 
 @needs_hosts
-@pytest.mark.parametrize("role", ["launcher", "mpirun", "ssh", "proxy", "supervisor", "program"])
+@sampled_with_mpi(role=["launcher", "mpirun", "ssh", "proxy", "supervisor", "program"])
 def test_a_death_leaves_no_process_on_any_host(four, mpi, role):
     """One of each; ``python -m tests.poprun_py.helpers.several_hosts --count 50`` kills at random."""
     where = Hosts(four.names[:2], four.ssh)

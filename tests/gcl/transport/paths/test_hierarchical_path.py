@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.gcl.helpers.bitwise_comparison import OPERATORS
 from tests.gcl.helpers.simulated_hosts import ARRANGEMENTS
 from tests.helpers.mpi_jobs import PROGRAMS, run_job
 
@@ -52,8 +53,13 @@ def _alike(said: Said) -> list[Any]:
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("processes", [2, 3, 4])
-def test_every_arrangement_gives_the_bits_of_one_process(processes: int, tmp_path: Path) -> None:
-    _do([("check_arrangement", arrangement) for arrangement in ARRANGEMENTS[processes]], processes, tmp_path)
+def test_every_arrangement_gives_the_bits_of_one_process(processes: int, full: bool, tmp_path: Path) -> None:
+    """Of the arrangements of four processes the first has all dtypes, the three others have a third of them each."""
+    whole, calls = tuple(OPERATORS), list[tuple[str, Any]]()
+    for number, arrangement in enumerate(ARRANGEMENTS[processes]):
+        dtypes = whole if full or processes < 4 or not number else whole[number - 1 :: 3]
+        calls.append(("check_arrangement", (*arrangement, dtypes)))
+    _do(calls, processes, tmp_path)
 
 
 @pytest.mark.timeout(180)
