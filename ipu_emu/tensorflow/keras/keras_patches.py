@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import Any
 
 from tensorflow.python import pywrap_tfe
+from tf_keras.src.utils.tf_utils import sync_to_numpy_or_python_type
 
 from ipu_emu.tensorflow.api.optimizers import totals
 from ipu_emu.tensorflow.keras.extension import extend, extension_of
@@ -130,9 +131,25 @@ def _infer_steps(before: Any) -> Any:
         extension = None if model is None or steps is not None else extension_of(model)
         if found is None or extension is None:
             return found
-        return found // replicas_of(model, extension)
+        replicas = replicas_of(model, extension)
+        if 0 < found < replicas:
+            raise ValueError(
+                f"The data has {found} batches, and each step takes one for each of {replicas} replicas; use smaller "
+                "batches, or fewer IPUs"
+            )
+        return found // replicas
 
     return infer_steps
+
+
+def _metrics_result(before: Any) -> Any:
+    """Take the metrics that a run returned: the variables of Keras have those of the first replica."""
+
+    @functools.wraps(before)
+    def metrics_result(self: Any, logs: Any) -> Any:
+        return before(self, logs) if extension_of(self) is None else sync_to_numpy_or_python_type(logs)
+
+    return metrics_result
 
 
 def _face(before: Any) -> Any:
@@ -173,6 +190,11 @@ KERAS_PATCHES: tuple[Patch, ...] = (
     *(
         Patch(f"{module}:ipu", "programs call it tf.keras.ipu, keras.ipu and tensorflow.python.ipu.keras", _face)
         for module in ("tf_keras", "tf_keras.api._v2.keras")
+    ),
+    Patch(
+        f"{_MODEL}._validate_and_get_metrics_result",
+        "the metrics of several replicas are reduced as the options say",
+        _metrics_result,
     ),
     Patch(
         "tf_keras.src.engine.data_adapter:DataHandler._infer_steps",
