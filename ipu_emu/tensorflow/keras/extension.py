@@ -19,6 +19,9 @@ class Extension:
 
     strategy: Any
     options: ModelOptions = field(default_factory=ModelOptions)
+    #: The callbacks of the present execution, and its first step.
+    callbacks: Any = None
+    step: int = 0
 
     @property
     def device(self) -> int:

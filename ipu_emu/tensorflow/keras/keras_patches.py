@@ -142,6 +142,19 @@ def _infer_steps(before: Any) -> Any:
     return infer_steps
 
 
+def _batch_begin(before: Any) -> Any:
+    """Note which step an execution begins with."""
+
+    @functools.wraps(before)
+    def batch_begin(self: Any, batch: int, logs: Any = None) -> Any:
+        extension = None if self.model is None else extension_of(self.model)
+        if extension is not None:
+            extension.callbacks, extension.step = self, batch
+        return before(self, batch, logs)
+
+    return batch_begin
+
+
 def _metrics_result(before: Any) -> Any:
     """Take the metrics that a run returned: the variables of Keras have those of the first replica."""
 
@@ -190,6 +203,14 @@ KERAS_PATCHES: tuple[Patch, ...] = (
     *(
         Patch(f"{module}:ipu", "programs call it tf.keras.ipu, keras.ipu and tensorflow.python.ipu.keras", _face)
         for module in ("tf_keras", "tf_keras.api._v2.keras")
+    ),
+    *(
+        Patch(
+            f"tf_keras.src.callbacks:CallbackList.on_{kind}_batch_begin",
+            "asynchronous callbacks are called while an execution runs",
+            _batch_begin,
+        )
+        for kind in ("train", "test", "predict")
     ),
     Patch(
         f"{_MODEL}._validate_and_get_metrics_result",

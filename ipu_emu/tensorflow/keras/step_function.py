@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -27,14 +28,14 @@ class StepFunction:
 
     def __call__(self, iterator: Any) -> Any:
         """Run ``steps_per_execution`` steps; return the logs of the last one, or all predictions."""
-        model, options = self._model, self._extension.options
+        model = self._model
         replicas = replicas_of(model, self._extension)
         steps = int(model._steps_per_execution.numpy())
         accumulation = accumulation_of(model, self._extension, steps) if self._kind == "train" else 1
         made = [self._run(run, accumulation) for run in runs_of(iterator, steps, replicas)]
         if self._kind == "predict":
             return nest.map_structure(_joined, *made)
-        return nest.map_structure(lambda array: _reduced(array, options.metrics), made[-1])
+        return nest.map_structure(self._metric, made[-1])
 
     def _run(self, run: Run, accumulation: int) -> Any:
         key = (run.steps, tuple((tuple(one.shape), one.dtype) for one in nest.flatten(run.spec)))
@@ -48,7 +49,27 @@ class StepFunction:
                 self._extension.options,
                 accumulation,
             )
-        return self._programs[key].run(run.elements)
+        tell = self._tell(run.steps) if self._extension.options.asynchronous else None
+        return self._programs[key].run(run.elements, tell)
+
+    def _tell(self, steps: int) -> Callable[[Any], None] | None:
+        """What calls the callbacks of each step but the last, after which Keras calls them."""
+        callbacks, kind, step = self._extension.callbacks, self._kind, self._extension.step
+        last = step + steps - 1
+
+        def tell(made: Any) -> None:
+            nonlocal step
+            if step == last:
+                return
+            logs = {"outputs": made} if kind == "predict" else nest.map_structure(self._metric, made)
+            getattr(callbacks, f"on_{kind}_batch_end")(step, logs)
+            step += 1
+            getattr(callbacks, f"on_{kind}_batch_begin")(step)
+
+        return None if callbacks is None else tell
+
+    def _metric(self, array: Any) -> Any:
+        return _reduced(array, self._extension.options.metrics)
 
 
 def replicas_of(model: Any, extension: Extension) -> int:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 from tensorflow.python.util import nest
 
 from ipu_emu.errors import EmulatorError
@@ -40,7 +41,11 @@ class StepProgram:
     ) -> None:
         self._model, self._kind, self._options = model, kind, options
         self._source = ElementSource(spec)
-        self._results = IPUOutfeedQueue(IPUOutfeedMode.ALL if kind == "predict" else IPUOutfeedMode.LAST)
+        pipelined = is_pipelined(model)
+        #: Mini-batches whose metrics are added up, for a mean.
+        self._added = accumulation if kind == "train" and pipelined and options.accumulate_outfeed else 1
+        every = kind == "predict" or options.asynchronous or self._added > 1
+        self._results = IPUOutfeedQueue(IPUOutfeedMode.ALL if every else IPUOutfeedMode.LAST)
         self._trace = Trace(kind, device)
         self._structure: Any = None
         self._trace.reduces = kind == "train"
@@ -79,12 +84,15 @@ class StepProgram:
         getattr(self._model, counter).assign_add(1)
         return outputs
 
-    def run(self, elements: Iterator[Any]) -> Any:
+    def run(self, elements: Iterator[Any], tell: Callable[[Any], None] | None = None) -> Any:
         """Run on the next elements; return the results in the structure that a step returns.
 
-        Each result has the axes [steps, replicas, ...], or [replicas, ...] if only the last step's are kept.
+        Each result has the axes [steps, replicas, ...], those of training and tests [replicas, ...] for the last
+        step. ``tell`` is called with the results of each step, [replicas, ...], while the program runs.
         """
         self._source.set(elements)
+        pack = nest.pack_sequence_as
+        self._program.enqueued = None if tell is None else lambda arrays: tell(pack(self._structure, arrays))
         self._program.seed(*seed())
         try:
             with _errors_of_tensorflow():
@@ -98,11 +106,20 @@ class StepProgram:
         if self.replicas == 1:
             axis = 1 if self._results.keeps_all else 0
             arrays = [array[(slice(None),) * axis + (None,)] for array in arrays]
+        if self._kind != "predict" and self._results.keeps_all:
+            arrays = [_last(array, self._added) for array in arrays]
         return nest.pack_sequence_as(self._structure, arrays)
 
     def close(self) -> None:
         """Free the memory of the device."""
         self._program.close()
+
+
+def _last(array: Any, count: int) -> Any:
+    """The last of [steps, replicas, ...], or the mean of the last ``count``."""
+    if count == 1:
+        return array[-1]
+    return (np.add.reduce(array[-count:], 0) / count).astype(array.dtype)
 
 
 def _effects(trace: Trace, start: int) -> list[Any]:

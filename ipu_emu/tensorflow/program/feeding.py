@@ -27,7 +27,7 @@ class StopRequested(Exception):
 
 class RunData:
     """The data of one run; ``infeeds`` has the ids of the arrays of each infeed, None for those that are not
-    used; ``anchors`` has the rows of results.
+    used; ``anchors`` has the rows of results, and ``written`` is called with the id of each row that arrives.
     """
 
     def __init__(
@@ -35,11 +35,12 @@ class RunData:
         infeeds: Sequence[tuple[Next, Sequence[str | None]]],
         anchors: Mapping[str, NDArray[Any]],
         stopped: Callable[[], bool],
+        written: Callable[[str], None] | None = None,
     ) -> None:
         self._next = {id: infeed for infeed in infeeds for id in infeed[1] if id is not None}
         self._waiting: dict[str, deque[NDArray[Any]]] = {id: deque() for id in self._next}
         self._anchors, self._written = anchors, dict.fromkeys(anchors, 0)
-        self._stopped, self._lock = stopped, Lock()
+        self._stopped, self._lock, self._told = stopped, Lock(), written
 
     def read(self, id: str) -> NDArray[Any]:
         """The next chunk of an input: the array of one replica."""
@@ -61,3 +62,5 @@ class RunData:
         rows = self._anchors[id]
         rows[self._written[id] % len(rows)] = value
         self._written[id] += 1
+        if self._told is not None:
+            self._told(id)

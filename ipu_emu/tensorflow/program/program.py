@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from threading import Event, RLock
@@ -59,6 +59,8 @@ class Program:
         self.trace, self.results = trace, list(results)
         self.plans: list[SectionPlan] = plan_sections(trace, [*results, *operations])
         self.stop = Event()
+        #: Called while the program runs with the arrays of each element that it enqueues.
+        self.enqueued: Callable[[list[NDArray[Any]]], None] | None = None
         self._lock = RLock()
         self._loaded: dict[tuple[int, ...], list[Loaded]] = {}
         self._seed: int | None = None
@@ -245,13 +247,37 @@ class Program:
             self._while(one, pulls, values)
             return
         rows = self._rows(one, runs)
-        data = RunData(pulls, rows, self.stop.is_set)
+        data = RunData(pulls, rows, self.stop.is_set, self._teller(one, rows))
         try:
             for _ in range(runs):
                 engine.run(data)
         except StopRequested:
             raise KeyboardInterrupt from None
         self._deliver(one, rows, values, imported.section.batches * imported.section.accumulation)
+
+    def _teller(self, one: Loaded, rows: Mapping[str, NDArray[Any]]) -> Callable[[str], None] | None:
+        """What tells ``enqueued`` of the elements of the first outfeed."""
+        tell, replicas = self.enqueued, self.share.local
+        if tell is None or not one.imported.outfeeds:
+            return None
+        (outfeed, *_), told = one.imported.outfeeds, 0
+        counts = {given: 0 for given in outfeed.arrays if isinstance(given, str)}
+
+        def written(id: str) -> None:
+            nonlocal told
+            if id not in counts:
+                return
+            counts[id] += 1
+            if min(counts.values()) < (told + 1) * replicas:
+                return
+            span = slice(told * replicas, (told + 1) * replicas)
+            told += 1
+            tell([
+                np.asarray(rows[given][span] if isinstance(given, str) else np.stack([given] * replicas), kind)
+                for given, kind in zip(outfeed.arrays, outfeed.dtypes, strict=True)
+            ])  # fmt: skip
+
+        return written
 
     def _rows(self, one: Loaded, runs: int) -> dict[str, NDArray[Any]]:
         tensors = one.engine.executable.graph.tensors

@@ -1,0 +1,74 @@
+"""Asynchronous callbacks: they see every step while an execution runs, with the numbers of single executions."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.ipu_emu.tensorflow.keras.conftest import images
+
+
+@pytest.mark.parametrize("stages", [False, True])
+def test_callbacks_see_every_step(tf2: Any, strategy: Any, configure: Any, stages: bool) -> None:
+    keras, (x, y) = tf2.keras, images(13)
+    configure(2)
+
+    class Watch(keras.callbacks.Callback):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.seen: list[Any] = []
+
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            self.seen.append((batch, float(logs["loss"]), int(self.model.optimizer.iterations.numpy())))
+
+        def on_predict_batch_end(self, batch: int, logs: Any = None) -> None:
+            self.seen.append(batch)
+
+    found = []
+    for asynchronous in (False, True):
+        keras.utils.set_random_seed(3)
+        with strategy.scope():
+            model = keras.Sequential([keras.layers.Flatten(), keras.layers.Dense(5, "softmax")])
+            model.set_asynchronous_callbacks(asynchronous)
+            if stages:
+                model.set_pipeline_stage_assignment([0, 1])
+                model.set_pipelining_options(4)
+            model.compile("sgd", "sparse_categorical_crossentropy", steps_per_execution=4)
+            watch = Watch()
+            model.fit(x[:96], y[:96], 6 if not stages else 12, shuffle=False, callbacks=[watch], verbose=0)
+            model.predict(x[:96], 6 if not stages else 12, callbacks=[watch], verbose=0)
+        found.append(watch.seen)
+    single, every = found
+    assert [one[0] for one in single[:2]] == [3, 7]
+    assert [one[0] for one in every[:8]] == list(range(8))
+    assert [every[3], every[7]] == single[:2]
+    assert every[0][2] < every[3][2]  # the host sees the weights after an execution
+    assert len({one[1] for one in every[:8]}) == 8
+    assert every[8:] == list(range(8))
+
+
+def test_the_outfeed_accumulates_the_metrics_of_a_batch(tf2: Any, strategy: Any, configure: Any) -> None:
+    keras, (x, y) = tf2.keras, images(7)
+    configure(2)
+
+    class Last(keras.metrics.Metric):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__(name="last")
+            self.value = self.add_weight("value", initializer="zeros")
+
+        def update_state(self, y: Any, predicted: Any, sample_weight: Any = None) -> None:
+            self.value.assign(tf2.reduce_mean(tf2.cast(y, tf2.float32)))
+
+        def result(self) -> Any:
+            return self.value
+
+    found = []
+    for accumulated in (False, True):
+        with strategy.scope():
+            model = keras.Sequential([keras.layers.Flatten(), keras.layers.Dense(5, "softmax")])
+            model.set_pipeline_stage_assignment([0, 1])
+            model.set_pipelining_options(4, accumulate_outfeed=accumulated)
+            model.compile("sgd", "sparse_categorical_crossentropy", [Last()], steps_per_execution=4)
+            found.append(model.fit(x[:32], y[:32], 8, shuffle=False, verbose=0).history["last"][0])
+    means = y[:32].reshape(4, 8).mean(1)
+    np.testing.assert_allclose(found, [means[-1], means.mean()], rtol=1e-6)
