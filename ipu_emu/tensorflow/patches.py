@@ -28,8 +28,9 @@ Make = Callable[[Any], Any]
 
 @dataclass(frozen=True)
 class Patch:
-    """``target`` is module:object.attribute; ``make`` turns what is there, None if nothing is, into what takes its
-    place.
+    """``target`` is module:object.attribute; ``make`` turns what is there into what takes its place.
+
+    What is there may be nothing (None), or a classmethod object.
     """
 
     target: str
@@ -62,7 +63,7 @@ def apply(more: Sequence[Patch] = ()) -> None:
         return
     for patch in (*PATCHES, *more):
         owner, name = patch.owner()
-        before = getattr(owner, name, None)
+        before = vars(owner).get(name)
         setattr(owner, name, patch.make(before))
         if patch.placed is not None:
             patch.placed(getattr(owner, name))

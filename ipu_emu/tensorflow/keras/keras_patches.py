@@ -12,6 +12,7 @@ from tf_keras.src.utils.tf_utils import sync_to_numpy_or_python_type
 from ipu_emu.tensorflow.api.optimizers import totals
 from ipu_emu.tensorflow.keras.extension import extend, extension_of
 from ipu_emu.tensorflow.keras.layer_calls import called
+from ipu_emu.tensorflow.keras.model_config import KEY, add_options, restore_options
 from ipu_emu.tensorflow.keras.model_methods import METHODS
 from ipu_emu.tensorflow.keras.pipeline_stages import current_stage, set_stage
 from ipu_emu.tensorflow.keras.step_function import StepFunction, replicas_of
@@ -142,6 +143,38 @@ def _infer_steps(before: Any) -> Any:
     return infer_steps
 
 
+def _get_config(before: Any) -> Any:
+    @functools.wraps(before)
+    def get_config(self: Any) -> Any:
+        return add_options(self, before(self))
+
+    return get_config
+
+
+def _from_config(before: Any) -> Any:
+    def from_config(cls: Any, config: Any, custom_objects: Any = None) -> Any:
+        kept = config.get(KEY) if isinstance(config, dict) else None
+        plain = {name: value for name, value in config.items() if name != KEY} if kept else config
+        return restore_options(before.__get__(None, cls)(plain, custom_objects), kept)
+
+    return classmethod(from_config)
+
+
+def _run_eagerly(before: Any) -> Any:
+    """Refuse a model that is to be executed op by op."""
+
+    @functools.wraps(before)
+    def compile(self: Any, *arguments: Any, **named: Any) -> Any:
+        if named.get("run_eagerly") and extension_of(self) is not None:
+            raise RuntimeError(
+                "A model in the scope of an IPUStrategy is compiled for the IPU and cannot run eagerly; leave out "
+                "run_eagerly, or make the model outside of the scope"
+            )
+        return before(self, *arguments, **named)
+
+    return compile
+
+
 def _batch_begin(before: Any) -> Any:
     """Note which step an execution begins with."""
 
@@ -211,6 +244,15 @@ KERAS_PATCHES: tuple[Patch, ...] = (
             _batch_begin,
         )
         for kind in ("train", "test", "predict")
+    ),
+    Patch(f"{_MODEL}.compile", "a program has no eager steps", _run_eagerly),
+    *(
+        Patch(f"tf_keras.src.engine.{place}.get_config", "a configuration keeps the options of a model", _get_config)
+        for place in ("functional:Functional", "sequential:Sequential")
+    ),
+    *(
+        Patch(f"tf_keras.src.engine.{place}.from_config", "a loaded model has its options again", _from_config)
+        for place in ("training:Model", "sequential:Sequential")
     ),
     Patch(
         f"{_MODEL}._validate_and_get_metrics_result",

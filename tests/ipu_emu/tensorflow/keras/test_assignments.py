@@ -220,3 +220,31 @@ def test_a_subclassed_model_must_be_built_first(tf2: Any, strategy: Any) -> None
 
     with strategy.scope(), pytest.raises(ValueError, match="has not been built, so its layers are not known"):
         Net().get_pipeline_stage_assignment()
+
+
+@pytest.mark.parametrize("kind", ["functional", "sequential"])
+def test_a_configuration_keeps_options_and_stages(
+    tf2: Any, build: Any, strategy: Any, tmp_path: Any, kind: str
+) -> None:
+    keras = tf2.keras
+    with strategy.scope():
+        if kind == "functional":
+            model = build(0, 0, 1, 1)
+        else:
+            model = keras.Sequential([keras.layers.Dense(4, input_shape=(4,)), keras.layers.Dense(4)])
+            model.set_pipeline_stage_assignment([0, 1])
+        model.set_pipelining_options(4, device_mapping=[1, 0], gradient_accumulation_reduction_method="mean")
+        model.set_replication_options("SUM")
+        model.set_asynchronous_callbacks(True)
+        model.save(tmp_path / "model.keras")
+        for copy in (type(model).from_config(model.get_config()), keras.models.load_model(tmp_path / "model.keras")):
+            assert copy.__dict__["_ipu_extension"].options == model.__dict__["_ipu_extension"].options
+            found, expected = ([a.pipeline_stage for a in m.get_pipeline_stage_assignment()] for m in (copy, model))
+            assert found == expected
+    outside = keras.models.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(outside.get_weights()[0], model.get_weights()[0])
+
+
+def test_a_model_of_the_device_does_not_run_eagerly(build: Any) -> None:
+    with pytest.raises(RuntimeError, match="cannot run eagerly; leave out run_eagerly"):
+        build().compile(run_eagerly=True)
