@@ -73,10 +73,10 @@ class DeviceProgram:
     # Weights
 
     def take(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Take the values of parameters and buffers from the host's tensors."""
+        """Take the values of parameters and buffers from the host's tensors, until they are loaded or fetched."""
         for name, tensor in tensors.items():
             if name in self.weights.values:
-                self.weights.values[name] = as_numpy(tensor, copy=True)
+                self.weights.values[name] = as_numpy(tensor)
 
     def give(self, tensors: Mapping[str, torch.Tensor]) -> None:
         """Copy the device's values to the host's tensors."""
@@ -140,8 +140,8 @@ class DeviceProgram:
         for id_, value in self.scalars(rule).items():
             if tensors[id_].role is Role.SCALAR:
                 scaled = self.options.Training.auto_loss_scaling and id_.startswith("lossScaling")
-                if self.engine is not None and id_ in self.engine.executable.graph.tensors and not scaled:
-                    self.engine.write(id_, np.array(value, np.float32))
+                if not scaled:
+                    self._set_scalar(id_, np.float32(value))
             elif id_ in data and np.float32(value) != np.float32(data[id_]):
                 name = id_.partition("___")[0]
                 raise Error(
@@ -149,6 +149,13 @@ class DeviceProgram:
                     f"{value:g}. Mark the attribute as variable before the first call",
                     "popart_exception",
                 )
+
+    def _set_scalar(self, id_: str, value: np.float32) -> None:
+        """Set a scalar on the device, unless it has the value already: writing looks for its copies on all IPUs."""
+        if self.engine is None or id_ not in self.engine.executable.graph.tensors:
+            return
+        if self.engine.view(id_) != value:
+            self.engine.write(id_, np.array(value))
 
     # Running
 

@@ -119,7 +119,8 @@ class _Tracer:
             if not tensor.is_floating_point() or not tensor.numel():
                 continue  # integers are constants
             made = Tensor(name, device_dtype(tensor.dtype), tuple(tensor.shape), Role.WEIGHT)
-            self.writer.graph.add(made, as_numpy(tensor, copy=True))
+            # Not a copy: the values are read anew when the device is attached.
+            self.writer.graph.add(made, as_numpy(tensor))
             self.storages.set(tensor, self.writer.value(made))
             self.variables[name] = tensor
             if not isinstance(tensor, torch.nn.Parameter):
