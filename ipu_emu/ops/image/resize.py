@@ -62,6 +62,8 @@ def _axes(node: Node) -> list[_Axis]:
     x = node.input(0)
     if _is_old(node):
         scales, sizes = _numbers(node, "scales" if node.op.type == "Upsample" else "roi", 1), []
+        if node.op.type == "Upsample" and "height_scale" in node.op.attributes:  # opsets 1 to 6, of images only
+            scales = [1.0, 1.0, node.op.attributes["height_scale"], node.op.attributes["width_scale"]]
     else:
         scales, sizes = _numbers(node, "scales", 2), _numbers(node, "sizes", 3)
     if scales and sizes:

@@ -19,7 +19,8 @@ def packed(builder: popart.Builder, block: int = 2, longest: int = 3) -> tuple[s
     total = body.aiOnnx.reducesum([rows], axes=[1], keepdims=1)
     body.addOutputTensor(body.aiOnnx.add([rows, total]))
     operands = [data, offsets, lengths, offsets, lengths]
-    return data, builder.aiGraphcore.packedDataBlock(operands, [longest], 9, block, body)
+    sizes = {"maxSequenceLengths": [longest], "resultSize": 9, "callbackBatchSize": block}
+    return data, builder.aiGraphcore.packedDataBlock(operands, callback=body, **sizes)
 
 
 @pytest.mark.parametrize("block", [1, 2, 4])
