@@ -9,7 +9,14 @@ import numpy as np
 from ipu_emu.ops import Value
 from ipu_emu.tensorflow.importer.node import Node, Rule
 from ipu_emu.tensorflow.importer.rules.arithmetic import cast_to
-from ipu_emu.tensorflow.importer.rules.products import padding_of
+from ipu_emu.tensorflow.importer.rules.products import (
+    first_shape,
+    image_of,
+    image_result,
+    is_channels_last,
+    padding_of,
+    spatial,
+)
 from ipu_emu.tensorflow.importer.values import Held
 
 __all__ = ["RULES"]
@@ -32,32 +39,31 @@ def _made(node: Node, value: Value) -> Held:
 
 def _windows(node: Node, shape: tuple[int, ...]) -> dict[str, Any]:
     """The attributes of a pooling over images of ``shape`` in TensorFlow's order of axes."""
-    last = _is_last(node)
-    kernel, strides = ([int(one) for one in node.attr(name)] for name in ("ksize", "strides"))
-    kernel, strides, sizes = (list(one[1:3] if last else one[2:4]) for one in (kernel, strides, shape))
-    pads = padding_of(node, sizes, kernel, strides, [1, 1])
+    last = is_channels_last(node)
+    kernel, strides, sizes = (spatial(one, last) for one in (node.attr("ksize"), node.attr("strides"), shape))
+    pads = padding_of(node, sizes, kernel, strides, [1] * len(sizes))
     return {"kernel_shape": kernel, "strides": strides, "pads": pads}
 
 
-def _max_pool(node: Node) -> Held:
-    return _made(node, _image(node, 0).op("MaxPool", **_windows(node, node.shape(0))))
+def _max_pool(node: Node) -> Held | Value:
+    return image_result(node, image_of(node, 0).op("MaxPool", **_windows(node, node.shape(0))))
 
 
-def _max_pool_grad(node: Node) -> Held:
+def _max_pool_grad(node: Node) -> Held | Value:
     """(input, output, gradient)"""
-    windows = _windows(node, node.shape(0))
-    return _made(node, _image(node, 2).op("MaxPoolGrad", _image(node, 0), _image(node, 1), **windows))
+    x, y, g = (image_of(node, index) for index in range(3))
+    return image_result(node, g.op("MaxPoolGrad", x, y, **_windows(node, node.shape(0))))
 
 
-def _average_pool(node: Node) -> Held:
-    return _made(node, _image(node, 0).op("AveragePool", **_windows(node, node.shape(0))))
+def _average_pool(node: Node) -> Held | Value:
+    return image_result(node, image_of(node, 0).op("AveragePool", **_windows(node, node.shape(0))))
 
 
-def _average_pool_grad(node: Node) -> Held:
+def _average_pool_grad(node: Node) -> Held | Value:
     """(shape of the input, gradient)"""
     shape = tuple(node.integers(0))
-    target = [shape[0], shape[3], *shape[1:3]] if _is_last(node) else list(shape)
-    return _made(node, _image(node, 1).op("AveragePoolGrad", shape=target, **_windows(node, shape)))
+    made = image_of(node, 1).op("AveragePoolGrad", shape=first_shape(node, shape), **_windows(node, shape))
+    return image_result(node, made)
 
 
 # Batch normalisation
@@ -158,6 +164,7 @@ def _local_response(node: Node) -> Held:
 
 RULES: dict[str, Rule] = {
     "AvgPool": _average_pool,
+    "AvgPool3D": _average_pool,
     "AvgPoolGrad": _average_pool_grad,
     "FusedBatchNorm": _batch_norm,
     "FusedBatchNormGrad": _batch_norm_grad,
@@ -167,5 +174,6 @@ RULES: dict[str, Rule] = {
     "FusedBatchNormV3": _batch_norm,
     "LRN": _local_response,
     "MaxPool": _max_pool,
+    "MaxPool3D": _max_pool,
     "MaxPoolGrad": _max_pool_grad,
 }

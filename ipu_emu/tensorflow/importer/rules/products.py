@@ -8,7 +8,16 @@ from ipu_emu.ops import Value
 from ipu_emu.tensorflow.importer.node import Node, Rule
 from ipu_emu.tensorflow.importer.values import Held
 
-__all__ = ["RULES", "padding_of", "window_attributes"]
+__all__ = [
+    "RULES",
+    "first_shape",
+    "image_of",
+    "image_result",
+    "is_channels_last",
+    "padding_of",
+    "spatial",
+    "window_attributes",
+]
 
 
 def _matmul(node: Node) -> Value:
@@ -28,12 +37,12 @@ def _einsum(node: Node) -> Value:
 # Windows
 
 
-def _spatial(values: Any, channels_last: bool) -> list[int]:
+def spatial(values: Any, channels_last: bool) -> list[int]:
     """The entries of the spatial axes."""
     return [int(one) for one in (values[1:-1] if channels_last else values[2:])]
 
 
-def _is_channels_last(node: Node) -> bool:
+def is_channels_last(node: Node) -> bool:
     return bool(node.attr("data_format").decode() in ("NHWC", "NDHWC"))
 
 
@@ -45,7 +54,7 @@ def padding_of(
     if kind == "EXPLICIT":
         given = list(node.attr("explicit_paddings"))
         pairs = [given[2 * axis : 2 * axis + 2] for axis in range(len(sizes) + 2)]
-        spatial = pairs[1:-1] if _is_channels_last(node) else pairs[2:]
+        spatial = pairs[1:-1] if is_channels_last(node) else pairs[2:]
         return [pair[0] for pair in spatial] + [pair[1] for pair in spatial]
     if kind == "VALID":
         return [0] * (2 * len(sizes))
@@ -59,10 +68,10 @@ def padding_of(
 
 def window_attributes(node: Node, image: tuple[int, ...], kernel: list[int]) -> dict[str, Any]:
     """Strides, dilations and padding of a convolution over ``image``, a shape in TensorFlow's order of axes."""
-    last = _is_channels_last(node)
-    strides, sizes = _spatial(node.attr("strides"), last), _spatial(image, last)
+    last = is_channels_last(node)
+    strides, sizes = spatial(node.attr("strides"), last), spatial(image, last)
     given = list(node.attr("dilations")) if _has(node, "dilations") else []
-    dilations = _spatial(given, last) if given else [1] * len(sizes)
+    dilations = spatial(given, last) if given else [1] * len(sizes)
     pads = padding_of(node, sizes, kernel, strides, dilations)
     return {"strides": strides, "dilations": dilations, "pads": pads}
 
@@ -74,9 +83,9 @@ def _has(node: Node, name: str) -> bool:
 # Images
 
 
-def _image(node: Node, index: int) -> Value:
+def image_of(node: Node, index: int) -> Value:
     """Input ``index``, a batch of images, with the channels before the spatial axes."""
-    if not _is_channels_last(node):
+    if not is_channels_last(node):
         return node.value(index)
     if len(node.shape(index)) == 4:
         return node.first(index)
@@ -84,9 +93,9 @@ def _image(node: Node, index: int) -> Value:
     return node.value(index).op("Transpose", perm=[0, rank - 1, *range(1, rank - 1)])
 
 
-def _result(node: Node, value: Value) -> Held | Value:
+def image_result(node: Node, value: Value) -> Held | Value:
     """An image batch, which has its channels before the spatial axes, as an output."""
-    if not _is_channels_last(node):
+    if not is_channels_last(node):
         return value
     rank = value.tensor.rank
     if rank == 4:
@@ -94,8 +103,8 @@ def _result(node: Node, value: Value) -> Held | Value:
     return value.op("Transpose", perm=[0, *range(2, rank), 1])
 
 
-def _first_shape(node: Node, shape: tuple[int, ...]) -> list[int]:
-    return [shape[0], shape[-1], *shape[1:-1]] if _is_channels_last(node) else list(shape)
+def first_shape(node: Node, shape: tuple[int, ...]) -> list[int]:
+    return [shape[0], shape[-1], *shape[1:-1]] if is_channels_last(node) else list(shape)
 
 
 # Convolutions: filters are [spatial..., C, M] and become [M, C, spatial...]
@@ -113,10 +122,10 @@ def _turned_back(value: Value) -> Value:
 
 def _conv(node: Node) -> Held | Value:
     image, filters = node.shape(0), node.shape(1)
-    x = _image(node, 0)
+    x = image_of(node, 0)
     attributes = window_attributes(node, image, list(filters[:-2]))
     group = x.tensor.shape[1] // filters[-2]
-    return _result(node, x.op("Conv", _turned(node.y), group=group, **attributes))
+    return image_result(node, x.op("Conv", _turned(node.y), group=group, **attributes))
 
 
 def _conv_data_grad(node: Node) -> Held | Value:
@@ -125,16 +134,16 @@ def _conv_data_grad(node: Node) -> Held | Value:
     if len(shape) == 2:  # the spatial sizes alone
         shape = (node.shape(2)[0], *shape, filters[-2])
     attributes = window_attributes(node, shape, list(filters[:-2]))
-    target = _first_shape(node, shape)
-    g = _image(node, 2)
+    target = first_shape(node, shape)
+    g = image_of(node, 2)
     made = g.op("ConvDataGrad", _turned(node.y), shape=target, group=target[1] // filters[-2], **attributes)
-    return _result(node, made)
+    return image_result(node, made)
 
 
 def _conv_filter_grad(node: Node) -> Value:
     """(input, filter sizes, gradient)"""
     image, filters = node.shape(0), node.integers(1)
-    x, g = _image(node, 0), _image(node, 2)
+    x, g = image_of(node, 0), image_of(node, 2)
     attributes = window_attributes(node, image, filters[:-2])
     target, group = [filters[-1], filters[-2], *filters[:-2]], x.tensor.shape[1] // filters[-2]
     return _turned_back(g.op("ConvWeightGrad", x, shape=target, group=group, **attributes))
@@ -151,14 +160,14 @@ def _deep(value: Value) -> Value:
 def _depthwise(node: Node) -> Held | Value:
     filters = node.shape(1)
     attributes = window_attributes(node, node.shape(0), list(filters[:2]))
-    return _result(node, _image(node, 0).op("Conv", _deep(node.y), group=filters[2], **attributes))
+    return image_result(node, image_of(node, 0).op("Conv", _deep(node.y), group=filters[2], **attributes))
 
 
 def _depthwise_data_grad(node: Node) -> Held | Value:
     shape, filters = tuple(node.integers(0)), node.shape(1)
     attributes = window_attributes(node, shape, list(filters[:2]))
-    g, target = _image(node, 2), _first_shape(node, shape)
-    return _result(node, g.op("ConvDataGrad", _deep(node.y), shape=target, group=filters[2], **attributes))
+    g, target = image_of(node, 2), first_shape(node, shape)
+    return image_result(node, g.op("ConvDataGrad", _deep(node.y), shape=target, group=filters[2], **attributes))
 
 
 def _depthwise_filter_grad(node: Node) -> Value:
@@ -166,7 +175,7 @@ def _depthwise_filter_grad(node: Node) -> Value:
     height, width, channels, each = filters
     attributes = window_attributes(node, node.shape(0), filters[:2])
     target = [channels * each, 1, height, width]
-    made = _image(node, 2).op("ConvWeightGrad", _image(node, 0), shape=target, group=channels, **attributes)
+    made = image_of(node, 2).op("ConvWeightGrad", image_of(node, 0), shape=target, group=channels, **attributes)
     return made.shaped((channels, each, height, width)).op("Transpose", perm=[2, 3, 0, 1])
 
 

@@ -14,6 +14,7 @@ from ipu_emu.tensorflow.importer.rules import (
     resizing,
     shapes,
     updates,
+    volumes,
 )
 
 __all__ = ["RULES"]
@@ -31,6 +32,7 @@ RULES: dict[str, Rule] = {
         resizing,
         shapes,
         updates,
+        volumes,
     )
     for type, rule in module.RULES.items()
 }

@@ -147,6 +147,48 @@ def pool(what: str) -> Case:
     return case
 
 
+def pool_volume(name: str, random: Any) -> Any:
+    x = numbers(random, (2, *(int(one) for one in random.integers(3, 7, 3)), 2))
+    settings = {
+        "ksize": [1, *(int(one) for one in random.integers(1, 4, 3)), 1],
+        "strides": [1, *(int(one) for one in random.integers(1, 3, 3)), 1],
+        "padding": ("SAME", "VALID")[int(random.integers(0, 2))],
+    }
+    return [x], lambda raw, a: getattr(raw, name)(input=a, **settings)
+
+
+def volume(name: str, random: Any) -> Any:
+    """A gradient of a convolution or a pooling over three axes."""
+    from tensorflow import raw_ops
+    from tensorflow.python.eager import context
+
+    x = numbers(random, (2, *(int(one) for one in random.integers(3, 7, 3)), int(random.integers(1, 4))))
+    kernel = [int(one) for one in random.integers(1, 4, 3)]
+    settings: dict[str, Any] = {
+        "strides": [1, *(int(one) for one in random.integers(1, 3, 3)), 1],
+        "padding": ("SAME", "VALID")[int(random.integers(0, 2))],
+    }
+    shape = np.array(x.shape, np.int32)
+    with context.eager_mode():
+        if name.startswith("Conv"):
+            w = numbers(random, (*kernel, x.shape[-1], 2))
+            g = numbers(random, raw_ops.Conv3D(input=x, filter=w, **settings).shape)
+            if "Input" in name:
+                return [w, g], lambda raw, b, c: raw.Conv3DBackpropInputV2(
+                    input_sizes=shape, filter=b, out_backprop=c, **settings
+                )
+            sizes = np.array(w.shape, np.int32)
+            return [x, g], lambda raw, a, c: raw.Conv3DBackpropFilterV2(
+                input=a, filter_sizes=sizes, out_backprop=c, **settings
+            )
+        settings["ksize"] = [1, *kernel, 1]
+        y = np.array(getattr(raw_ops, name.removesuffix("Grad"))(input=x, **settings))
+    g = numbers(random, y.shape)
+    if name.startswith("Max"):
+        return [x, y, g], lambda raw, a, b, c: raw.MaxPool3DGrad(orig_input=a, orig_output=b, grad=c, **settings)
+    return [g], lambda raw, c: raw.AvgPool3DGrad(orig_input_shape=shape, grad=c, **settings)
+
+
 def batch_norm(name: str, random: Any) -> Any:
     x = _image(random)
     channels = x.shape[3]
@@ -436,6 +478,8 @@ CASES: dict[str, Case] = {
     "ArgMax": call(lambda r: ([_any(r), np.int32(-1)], {}), 1),
     "ArgMin": call(lambda r: ([_any(r), np.int32(0)], {}), 1),
     "AvgPool": pool("forward"),
+    "AvgPool3D": pool_volume,
+    "AvgPool3DGrad": volume,
     "AvgPoolGrad": pool("backward"),
     "BatchMatMul": call(_batch_matmul()),
     "BatchMatMulV2": call(_batch_matmul()),
@@ -453,6 +497,8 @@ CASES: dict[str, Case] = {
     "Conv2DBackpropInput": convolution("input"),
     "Conv3D": call(lambda r: ([numbers(r, (2, 4, 5, 4, 2)), numbers(r, (2, 3, 2, 2, 3))],
                               {"strides": [1, 1, 2, 1, 1], "padding": ("SAME", "VALID")[int(r.integers(0, 2))]})),
+    "Conv3DBackpropFilterV2": volume,
+    "Conv3DBackpropInputV2": volume,
     "Cumprod": call(lambda r: ([_any(r), np.int32(0)], {"exclusive": bool(r.integers(0, 2))}), 1),
     "Cumsum": call(lambda r: ([_any(r), np.int32(-1)], {"reverse": bool(r.integers(0, 2))}), 1),
     "DepthToSpace": call(lambda r: ([numbers(r, (2, 3, 2, 8))], {"block_size": 2})),
@@ -497,6 +543,8 @@ CASES: dict[str, Case] = {
     "ResizeNearestNeighbor": call(lambda r: ([_image(r), r.integers(1, 12, 2).astype(np.int32)], _corners(r)), 1),
     "ResizeNearestNeighborGrad": call(lambda r: ([_image(r), r.integers(2, 9, 2).astype(np.int32)], _corners(r)), 1),
     "MaxPool": pool("forward"),
+    "MaxPool3D": pool_volume,
+    "MaxPool3DGrad": volume,
     "MaxPoolGrad": pool("backward"),
     "MirrorPad": call(_mirror, 1),
     "MirrorPadGrad": call(_mirror_grad, 1),
