@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import warnings
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,10 +17,11 @@ from ipu_emu.compiler.traced_training import traced_step
 from ipu_emu.graph import Phase
 from ipu_emu.program.anchors import Anchor, Return, StepShape
 from ipu_emu.program.executable import Executable
+from ipu_emu.tensorflow.program.environment import cache_folder
 from ipu_emu.tensorflow.program.section_import import ImportedSection
 from ipu_emu.tensorflow.system import DeviceShare
 
-__all__ = ["Compiled", "compile_section", "compile_state", "engine_options", "runs_of"]
+__all__ = ["Compiled", "compile_section", "compile_state", "runs_of"]
 
 _REDUCTIONS = {"RUNNING_MEAN": GradientReduction.MEAN_RUNNING}
 
@@ -165,41 +163,3 @@ def _one_stage_each(imported: ImportedSection) -> bool:
     """Whether no two stages share an IPU."""
     places = {op.place for op in imported.graph.ops if op.phase is Phase.FORWARD}
     return len({place.ipu for place in places}) == len(places)
-
-
-# The environment
-
-
-def flags() -> dict[str, str]:
-    """The flags in TF_POPLAR_FLAGS."""
-    found = {}
-    for part in os.environ.get("TF_POPLAR_FLAGS", "").split():
-        name, _, value = part.lstrip("-").partition("=")
-        found[name] = value
-    return found
-
-
-def cache_folder() -> str | None:
-    """The folder of the executable cache, if there is one."""
-    return flags().get("executable_cache_path") or None
-
-
-def engine_options() -> dict[str, str]:
-    """The options in POPLAR_ENGINE_OPTIONS; one warning where they are no JSON."""
-    text = os.environ.get("POPLAR_ENGINE_OPTIONS", "")
-    if not text:
-        return {}
-    try:
-        return {str(name): str(value) for name, value in json.loads(text).items()}
-    except (ValueError, AttributeError):
-        straight = text.replace("\u201c", '"').replace("\u201d", '"')
-        if straight != text:
-            try:
-                found = json.loads(straight)
-            except ValueError:
-                found = None
-            if isinstance(found, dict):
-                warnings.warn("POPLAR_ENGINE_OPTIONS has curly quotes, which are read as straight ones", stacklevel=2)
-                return {str(name): str(value) for name, value in found.items()}
-        warnings.warn(f"POPLAR_ENGINE_OPTIONS is not a JSON object and is ignored: {text}", stacklevel=2)
-        return {}

@@ -29,10 +29,9 @@ from ipu_emu.tensorflow.program.compiling import (
     Compiled,
     compile_section,
     compile_state,
-    engine_options,
-    flags,
     runs_of,
 )
+from ipu_emu.tensorflow.program.environment import engine_options, flags, warn_of_unknown_flags
 from ipu_emu.tensorflow.program.feeding import RunData, StopRequested
 from ipu_emu.tensorflow.program.inspection import check_fits, cycles_of, profile, write_report
 from ipu_emu.tensorflow.program.section_import import ImportedSection, SectionPlan, import_section, plan_sections
@@ -129,6 +128,7 @@ class Program:
 
     def _loaded_section(self, imported: ImportedSection, number: int) -> Loaded:
         share, chosen, options = self.share, flags(), engine_options()
+        warn_of_unknown_flags()
         synthetic = "use_synthetic_data" in chosen and bool(imported.infeeds)
         compiled = compile_section(imported, share, synthetic=synthetic)
         check_fits(compiled.executable, share)

@@ -102,3 +102,9 @@ def test_a_device_that_does_not_exist_is_named(tf: Any, tensorflow: Any, ipu: An
 def test_a_graph_without_programs_runs_as_before(tf: Any) -> None:
     with tf.Session() as session:
         assert session.run(tf.constant(2.0) + 1.0) == 3
+
+
+def test_unknown_flags_are_named(monkeypatch: pytest.MonkeyPatch, tf: Any, ipu: Any, run: Any) -> None:
+    monkeypatch.setenv("TF_POPLAR_FLAGS", "--use_syntetic_data --max_compilation_threads=3")
+    with pytest.warns(UserWarning, match="--use_syntetic_data; did you mean 'use_synthetic_data'"):
+        run(lambda x: x + 1, np.ones(2, np.float32))
