@@ -41,7 +41,9 @@ _MOVED = {
         "cross_replica_ops",
         "embedding_ops",
         "functional_ops",
+        "image_ops",
         "internal_ops",
+        "math_ops",
         "nn_ops",
         "normalization_ops",
         "pipelining_ops",
@@ -49,6 +51,7 @@ _MOVED = {
         "reduce_scatter_op",
         "replication_ops",
         "rnn_ops",
+        "within_replica_ops",
     )
 }
 #: Modules of the reference that are refused, and what to do instead.

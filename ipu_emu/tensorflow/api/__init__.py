@@ -22,7 +22,9 @@ from ipu_emu.tensorflow.api.ops import (
     cross_replica_ops,
     embedding_ops,
     functional_ops,
+    image_ops,
     internal_ops,
+    math_ops,
     nn_ops,
     normalization_ops,
     pipelining_ops,
@@ -30,6 +32,7 @@ from ipu_emu.tensorflow.api.ops import (
     reduce_scatter_op,
     replication_ops,
     rnn_ops,
+    within_replica_ops,
 )
 
 __all__ = [
@@ -42,12 +45,14 @@ __all__ = [
     "functional_ops",
     "gradient_accumulation",
     "horovod",
+    "image_ops",
     "internal_ops",
     "ipu_compiler",
     "ipu_infeed_queue",
     "ipu_outfeed_queue",
     "ipu_strategy",
     "loops",
+    "math_ops",
     "nn_ops",
     "normalization_ops",
     "ops",
@@ -60,4 +65,5 @@ __all__ = [
     "scopes",
     "sharding",
     "utils",
+    "within_replica_ops",
 ]

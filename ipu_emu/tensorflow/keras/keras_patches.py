@@ -9,7 +9,7 @@ from typing import Any
 from tensorflow.python import pywrap_tfe
 from tf_keras.src.utils.tf_utils import sync_to_numpy_or_python_type
 
-from ipu_emu.tensorflow.api.optimizers import totals
+from ipu_emu.tensorflow.api.optimizers.ipu_optimizer import totals
 from ipu_emu.tensorflow.keras.extension import extend, extension_of
 from ipu_emu.tensorflow.keras.layer_calls import called
 from ipu_emu.tensorflow.keras.model_config import KEY, add_options, restore_options

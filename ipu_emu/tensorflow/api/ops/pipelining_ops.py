@@ -21,7 +21,12 @@ from ipu_emu.tensorflow.api.gradient_accumulation import GradientAccumulationRed
 from ipu_emu.tensorflow.api.ipu_infeed_queue import IPUInfeedQueue
 from ipu_emu.tensorflow.api.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
 from ipu_emu.tensorflow.api.loops import split_outputs
-from ipu_emu.tensorflow.api.optimizers import apply_gradients, compute_gradients, is_keras, totals
+from ipu_emu.tensorflow.api.optimizers.ipu_optimizer import (
+    apply_gradients,
+    compute_gradients,
+    is_keras,
+    totals,
+)
 from ipu_emu.tensorflow.tracing.trace import PipelineSection, Section, Trace, current_trace, is_resource
 
 __all__ = [

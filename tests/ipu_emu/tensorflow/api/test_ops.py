@@ -164,3 +164,38 @@ def test_recurrent_layers(tf: Any, ipu: Any, run: Any, kind: str) -> None:
 
 def sigmoid(x: Any) -> Any:
     return 1 / (1 + np.exp(-x))
+
+
+def test_collectives_between_the_shards_of_a_replica(tf: Any, ipu: Any, configure: Any, run: Any) -> None:
+    configure(2)
+    within = ipu.within_replica_ops
+    given = [np.arange(3, dtype=np.float32), np.full(3, 2, np.float32)]
+
+    def all_of_them(*shards: Any) -> Any:
+        return [
+            *within.all_gather(shards),
+            *within.all_reduce(shards, "COLLECTIVE_OP_SQUARE_ADD"),
+            *within.reduce_scatter(shards, "COLLECTIVE_OP_MUL"),
+        ]
+
+    found = run(all_of_them, *given)
+    wanted = [[0, 1, 2, 2, 2, 2]] * 2 + [[4, 5, 8]] * 2 + [[0, 2], [4, 0]]
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_array_equal(one, np.array(other, np.float32))
+    with pytest.raises(ValueError, match="'COLLECTIVE_OP_MEAN' is not an operator"):
+        run(lambda *shards: within.all_reduce(shards, "COLLECTIVE_OP_MEAN"), *given)
+
+
+def test_images_are_normalised_and_get_a_fourth_channel(tf: Any, ipu: Any, run: Any) -> None:
+    image = np.random.default_rng(0).integers(0, 256, (2, 2, 2, 3)).astype(np.uint8)
+    offsets, scales = np.float32([0.4, 0.5, 0.6]), np.float32([2, 3, 4])
+    (found,) = run(lambda x: ipu.image_ops.normalise_image(x, offsets, scales, 1 / 255), image)
+    np.testing.assert_allclose(found[..., :3], (image / 255 - offsets) * scales, rtol=1e-5, atol=1e-6)
+    assert (found[..., 3] == 0).all()
+
+
+def test_sums_over_segments(tf: Any, ipu: Any, run: Any) -> None:
+    (found,) = run(
+        lambda x: ipu.math_ops.segment_sum(x, [0, 0, 2, 2], 4), np.arange(8, dtype=np.float32).reshape(4, 2)
+    )
+    np.testing.assert_array_equal(found, [[2, 4], [0, 0], [10, 12], [0, 0]])

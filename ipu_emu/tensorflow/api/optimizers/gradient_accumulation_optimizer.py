@@ -1,0 +1,95 @@
+"""Gradient accumulation optimizers: one update for the gradients of several iterations of a loop."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tensorflow.python.framework import dtypes
+
+from ipu_emu.tensorflow.api.gradient_accumulation import GradientAccumulationReductionMethod
+from ipu_emu.tensorflow.api.optimizers.cross_replica_optimizer import CrossReplicaOptimizer
+from ipu_emu.tensorflow.api.optimizers.ipu_optimizer import IpuOptimizer, apply_gradients, totals
+from ipu_emu.tensorflow.tracing.collectives import trace_of
+
+__all__ = [
+    "CrossReplicaGradientAccumulationOptimizer",
+    "CrossReplicaGradientAccumulationOptimizerV2",
+    "GradientAccumulationOptimizer",
+    "GradientAccumulationOptimizerV2",
+]
+
+
+class GradientAccumulationOptimizerV2(IpuOptimizer):
+    """Updates once for every ``num_mini_batches`` iterations of a loop, by their combined gradients."""
+
+    def __init__(
+        self,
+        opt: Any,
+        num_mini_batches: int,
+        offload_weight_update_variables: bool | None = None,
+        replicated_optimizer_state_sharding: bool = False,
+        dtype: Any = None,
+        reduction_method: Any = GradientAccumulationReductionMethod.SUM,
+        name: str = "GradientAccumulationOptimizerV2",
+    ) -> None:
+        super().__init__(opt, name)
+        if num_mini_batches < 1:
+            raise ValueError(f"num_mini_batches must be a positive number, not {num_mini_batches}")
+        if replicated_optimizer_state_sharding and offload_weight_update_variables is False:
+            raise ValueError("replicated_optimizer_state_sharding needs offload_weight_update_variables.")
+        self._count, self._dtype = num_mini_batches, dtype
+        self._offload, self._sharded = offload_weight_update_variables, replicated_optimizer_state_sharding
+        self._reduction = GradientAccumulationReductionMethod.parse(reduction_method)
+
+    def apply_gradients(self, grads_and_vars: Any, global_step: Any = None, name: str | None = None) -> Any:
+        trace = trace_of("GradientAccumulationOptimizerV2")
+        section = trace.section
+        if section is None or section.kind != "loop":
+            where = "inside a pipeline" if section is not None else "outside of a loop"
+            raise ValueError(
+                f"GradientAccumulationOptimizerV2 was used {where}; use it in the body of loops.repeat, and give a "
+                "pipeline gradient_accumulation_count"
+            )
+        if section.accumulation not in (1, self._count):
+            raise ValueError("All optimizers of a loop must accumulate the same number of mini-batches")
+        section.accumulation, section.reduction = self._count, self._reduction.name
+        section.offload, section.shard_states = self._offload, self._sharded
+        marked = totals(trace, grads_and_vars, self._type_of)
+        with trace.updating():
+            return apply_gradients(self._opt, marked, global_step, name)
+
+    def _type_of(self, variable: Any) -> Any:
+        return self._dtype(variable) if callable(self._dtype) and not _is_type(self._dtype) else self._dtype
+
+
+def _is_type(value: Any) -> bool:
+    return isinstance(value, type | dtypes.DType)
+
+
+class GradientAccumulationOptimizer(GradientAccumulationOptimizerV2):
+    """The same, by the name of early releases."""
+
+    def __init__(
+        self,
+        opt: Any,
+        num_mini_batches: int,
+        verify_usage: bool = True,
+        name: str = "GradientAccumulationOptimizer",
+    ) -> None:
+        super().__init__(opt, num_mini_batches, name=name)
+
+
+class CrossReplicaGradientAccumulationOptimizerV2(GradientAccumulationOptimizerV2):
+    """Combines the gradients of mini-batches, then takes their mean over replicas."""
+
+    def __init__(self, opt: Any, num_mini_batches: int, *arguments: Any, **options: Any) -> None:
+        options.setdefault("name", type(self).__name__)
+        super().__init__(CrossReplicaOptimizer(opt), num_mini_batches, *arguments, **options)
+
+
+class CrossReplicaGradientAccumulationOptimizer(GradientAccumulationOptimizer):
+    """The same, by the name of early releases."""
+
+    def __init__(self, opt: Any, num_mini_batches: int, *arguments: Any, **options: Any) -> None:
+        options.setdefault("name", type(self).__name__)
+        super().__init__(CrossReplicaOptimizer(opt), num_mini_batches, *arguments, **options)

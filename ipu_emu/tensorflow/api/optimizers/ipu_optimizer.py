@@ -1,0 +1,92 @@
+"""IPU optimizer: the base of optimizers that wrap another, and what they do with optimizers of either kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tensorflow.python.framework import dtypes
+from tensorflow.python.ops import gradients_impl
+from tensorflow.python.training import optimizer
+
+from ipu_emu.tensorflow.patches import dense
+from ipu_emu.tensorflow.tracing.collectives import trace_of
+from ipu_emu.tensorflow.tracing.trace import Trace
+
+__all__ = ["IpuOptimizer", "apply_gradients", "compute_gradients", "is_keras", "totals"]
+
+
+class IpuOptimizer(optimizer.Optimizer):  # type: ignore[misc]
+    """Base of optimizers that wrap another, of TensorFlow's first version or of Keras."""
+
+    def __init__(self, opt: Any, name: str) -> None:
+        super().__init__(False, name)
+        self._opt = opt
+
+    def compute_gradients(self, loss: Any, var_list: Any = None, **options: Any) -> Any:
+        """The gradients of the wrapped optimizer."""
+        return compute_gradients(self._opt, loss, var_list, **options)
+
+    def apply_gradients(self, grads_and_vars: Any, global_step: Any = None, name: str | None = None) -> Any:
+        """Update the variables by the wrapped optimizer."""
+        return apply_gradients(self._opt, grads_and_vars, global_step, name)
+
+    def get_slot(self, *arguments: Any, **named: Any) -> Any:
+        return self._opt.get_slot(*arguments, **named)
+
+    def get_slot_names(self, *arguments: Any, **named: Any) -> Any:
+        return self._opt.get_slot_names(*arguments, **named)
+
+    def variables(self) -> Any:
+        found = self._opt.variables
+        return found() if callable(found) else found
+
+
+def is_keras(opt: Any) -> bool:
+    """Whether ``opt`` is an optimizer of Keras."""
+    return not isinstance(opt, optimizer.Optimizer)
+
+
+def compute_gradients(opt: Any, loss: Any, var_list: Any = None, **options: Any) -> Any:
+    """Pairs of gradient and variable, for optimizers of either kind."""
+    if not is_keras(opt):
+        return opt.compute_gradients(loss, var_list, **options)
+    variables = list(var_list) if var_list is not None else _trainable(trace_of("compute_gradients"))
+    return list(zip(gradients_impl.gradients(loss, variables), variables, strict=True))
+
+
+def _trainable(trace: Trace) -> list[Any]:
+    """The trainable variables that the program uses."""
+    from tensorflow.python.ops import variables as tf_variables
+
+    used = {id(outer) for outer, _ in trace.captures()}
+    return [one for one in tf_variables.trainable_variables() if id(one.handle) in used]
+
+
+def apply_gradients(opt: Any, pairs: Any, global_step: Any = None, name: str | None = None) -> Any:
+    """Update the variables, by an optimizer of either kind; return an op."""
+    if is_keras(opt):
+        return opt.apply_gradients(pairs)
+    return opt.apply_gradients(pairs, global_step=global_step, name=name)
+
+
+def totals(trace: Trace, pairs: Any, dtype: Callable[[Any], Any] = lambda variable: None) -> list[tuple[Any, Any]]:
+    """Mark the gradients as those of a mini-batch whose sum a weight update gets."""
+    return [
+        (gradient if gradient is None else total(trace, gradient, dtype(variable)), variable)
+        for gradient, variable in pairs
+    ]
+
+
+def total(trace: Trace, gradient: Any, dtype: Any = None) -> Any:
+    """``gradient`` as the sum over mini-batches; a gradient that is one already stays."""
+    given = dense(gradient)
+    marker = trace.markers.get(given.op.name)
+    if marker is not None and marker.kind == "total":
+        return given
+    if dtype is None or dtypes.as_dtype(dtype) == given.dtype:
+        return trace.mark(given, "total", None, "gradient")
+    from tensorflow.python.ops import math_ops
+
+    kind = dtypes.as_dtype(dtype)
+    return trace.mark(math_ops.cast(given, kind), "total", kind.as_numpy_dtype, "gradient")

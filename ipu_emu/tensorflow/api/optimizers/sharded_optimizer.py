@@ -1,0 +1,16 @@
+"""Sharded optimizer: gradients on the shards of their forward ops."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ipu_emu.tensorflow.api.optimizers.ipu_optimizer import IpuOptimizer
+
+__all__ = ["ShardedOptimizer"]
+
+
+class ShardedOptimizer(IpuOptimizer):
+    """Keeps every gradient on the shard of its forward op, as all gradients here are."""
+
+    def __init__(self, optimizer: Any) -> None:
+        super().__init__(optimizer, "ShardedOptimizer")
