@@ -20,7 +20,7 @@ from gcl.reduce.reduction import new_scratch
 from gcl.reduce.steps import Step, run_steps
 from gcl.transport.messages.announcements import Announcements, Header, Notice, encode, text_of
 from gcl.transport.messages.endpoints import Endpoints
-from gcl.transport.messages.persistent_sendrecv import PersistentSendrecv, Transfers
+from gcl.transport.messages.persistent_sendrecv import PersistentSendrecv, Sendrecv, Transfers
 from gcl.transport.messages.point_to_point import PointToPoint
 from gcl.transport.mpi.mpi_requests import Message, Tag
 
@@ -98,7 +98,7 @@ class MessageChannel:
         """Prepare all messages of the call ``signature``."""
         return PersistentSendrecv(signature, transfers, self.messages, self._calls, self._scratch)
 
-    def finish(self, request: Request, sendrecv: PersistentSendrecv, status: int, kept: object) -> bool:
+    def finish(self, request: Request, sendrecv: Sendrecv, status: int, kept: object) -> bool:
         """Complete ``sendrecv``; return whether all parties made the same call. ``kept``: the memory it fills."""
         deadline, headers = monotonic() + self._timeout, dict[int, np.ndarray]()
         try:
@@ -181,7 +181,7 @@ class MessageChannel:
                 self._refusals_of[rank] += 1
         return {rank: header for rank, header in headers.items() if header[Header.SIGNATURE] >= 0}
 
-    def _end_mismatch(self, request: Request, sendrecv: PersistentSendrecv, headers: dict[int, np.ndarray]) -> None:
+    def _end_mismatch(self, request: Request, sendrecv: Sendrecv, headers: dict[int, np.ndarray]) -> None:
         """Complete what can be completed of ``sendrecv``, after some party made another call."""
         headers |= self._headers(request, [rank for rank in self._others if rank not in headers])
         same = [rank for rank, header in headers.items() if header[Header.SIGNATURE] == sendrecv.signature]

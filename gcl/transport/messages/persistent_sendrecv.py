@@ -27,7 +27,7 @@ from gcl.reduce.steps import Step, copy, in_order, take_steps
 from gcl.transport.messages.point_to_point import PointToPoint
 from gcl.transport.mpi.mpi_requests import Message, start, wait_for
 
-__all__ = ["PersistentSendrecv", "Transfers"]
+__all__ = ["PersistentSendrecv", "Sendrecv", "SendrecvPair", "Transfers"]
 
 #: Several arrays for one party go in one message if they total no more than this: copying them takes less than a
 #: second message.
@@ -166,6 +166,46 @@ class PersistentSendrecv:
         return [message for message in self._filled if message.rank in ranks]
 
 
+class SendrecvPair:
+    """Two exchanges of one call, one after the other, used as one."""
+
+    def __init__(self, first: PersistentSendrecv, second: PersistentSendrecv) -> None:
+        self.signature, self._exchanges, self._done = first.signature, (first, second), 0
+
+    def run(self) -> int:
+        """Start or continue the call; return DONE, WAITING, UNREAD or BROKEN."""
+        if not self._done:
+            if (status := self._exchanges[0].run()) not in (DONE, UNREAD):
+                return status
+            self._done = 1
+        if (status := self._exchanges[1].run()) in (DONE, UNREAD):
+            self._done = 0
+        return status
+
+    @property
+    def sizes(self) -> dict[int, tuple[int, int]]:
+        """rank -> number of messages for it, and of bytes of all of them, in the exchange under way."""
+        return self._exchanges[self._done].sizes
+
+    @property
+    def sent(self) -> list[Message]:
+        """The messages that are sent in the exchange under way."""
+        return self._exchanges[self._done].sent
+
+    @property
+    def pending(self) -> list[Message]:
+        """All messages of the exchange under way."""
+        return self._exchanges[self._done].pending
+
+    def filled_from(self, ranks: Sequence[int]) -> list[Message]:
+        """The messages received from ``ranks`` in the exchange under way."""
+        return self._exchanges[self._done].filled_from(ranks)
+
+
+#: The messages of one call.
+Sendrecv = PersistentSendrecv | SendrecvPair
+
+
 @bare
 def _exchange(
     addresses: Any, words: Any, requests: int, calls: Any, before: Any, after: Any, scratch: Any, work: Any
@@ -182,4 +222,4 @@ def _exchange(
         return status
     take_steps(after, scratch)
     words[SendrecvWord.STARTED] = 0
-    return UNREAD if calls[0] % _UNREAD_CALLS == 0 else DONE
+    return UNREAD if calls[0] % _UNREAD_CALLS < 2 else DONE

@@ -23,7 +23,7 @@ from gcl.core.operators import Operator
 from gcl.core.request import Request
 from gcl.reduce.buffer_pool import BufferPool
 from gcl.reduce.reduction import recipe
-from gcl.reduce.steps import Step, clear, combine
+from gcl.reduce.steps import Step, clear, combine, copy
 from gcl.transport.messages.endpoints import GroupView, Stripe, stripe_bounds
 from gcl.transport.messages.message_channel import MessageChannel
 from gcl.transport.messages.persistent_sendrecv import Transfers
@@ -230,6 +230,31 @@ class Reduction:
         nodes = [(node, leaves_under) for _, node, leaves_under in sorted(own, key=lambda node: node[0])]
         targets = [results[row][low:high] for row in view.rows]
         transfers.then(_combination(nodes, request.operator, view.size, targets))
+
+    def all_reduce_in_two(
+        self,
+        transfers: tuple[Transfers, Transfers],
+        request: Request,
+        view: GroupView,
+        rows: Rows,
+        results: Rows,
+        stripe: Stripe,
+    ) -> None:
+        """Add to ``transfers`` an all-reduce in two exchanges: everyone combines its share, then returns it."""
+        first, second = transfers
+        ranges = _even(view, *stripe_bounds(request.count, request.dtype.itemsize, stripe))
+        flight = self._exchange_subtrees(first, request, view, rows, ranges, first)
+        targets = [results[row] for row in view.rows]
+        for nodes, (start, stop) in zip(flight.nodes, ranges[view.me], strict=True):
+            to = [target[start:stop] for target in targets]
+            first.then(_combination(nodes, request.operator, view.size, to))
+        for party in view.others:
+            for start, stop in ranges[view.me]:
+                second.send(party, targets[0][start:stop])
+            for start, stop in ranges[party]:
+                second.receive(party, targets[0][start:stop])
+                for target in targets[1:]:
+                    second.then(copy(target[start:stop], targets[0][start:stop]))
 
     def _combine(
         self, nodes: list[tuple[np.ndarray, int]], operator: Operator, divisor: int, targets: list[np.ndarray]

@@ -9,7 +9,7 @@
 Each byte crosses the network once to each host that needs it, however many processes a host has. A host has as many
 senders as the host with the fewest processes has processes. Groups that stay inside their hosts send nothing.
 
-Where all ranks are senders, calls of limited size go in one exchange, together with their data, and are prepared once
+Where all ranks are senders, the messages of calls of limited size are nothing but their data, and are prepared once
 (``PreparedHostCall``): as long as the tensors of all ranks of the host stay where they are, the same call runs in
 compiled code. For small tensors, the first rank of each host sends all stripes.
 """
@@ -30,7 +30,7 @@ from gcl.kernels.copies import copy_array
 from gcl.transport.memory.segment import array_at
 from gcl.transport.memory.staged_copies import StagedCopies
 from gcl.transport.messages.endpoints import Stripe
-from gcl.transport.messages.persistent_sendrecv import PersistentSendrecv
+from gcl.transport.messages.persistent_sendrecv import Sendrecv
 from gcl.transport.paths.memory_path import KEPT_BYTES, MemoryPath
 from gcl.transport.paths.message_path import MessagePath
 from gcl.transport.paths.path_state import PathState
@@ -135,7 +135,7 @@ class HierarchicalPath:
                 path.fail(error)
 
     def _run_at_once(self, across: MessagePath, request: Request, x: np.ndarray, out: np.ndarray) -> None:
-        """Run ``request`` in one exchange, which is kept for the next call."""
+        """Run ``request`` with messages that are prepared, and kept for the next call."""
         near_x = self.memory.near(x)
         near_out = near_x if out is x else self.memory.near(out)
         owners = across.channel.endpoints.owners
@@ -204,7 +204,7 @@ class PreparedHostCall:
         self._meeting = memory.meeting(request, x, out)
         self._widths = request.count, out.size // len(out)
         self._stage = _Stage.ENTERING
-        self._sendrecv: PersistentSendrecv | None = None
+        self._sendrecv: Sendrecv | None = None
 
     def run(self) -> int:
         """Start or continue the call; return DONE, WAITING, MISMATCH or BROKEN."""

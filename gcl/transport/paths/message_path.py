@@ -20,7 +20,7 @@ from gcl.errors import ArgumentError, CollectiveMismatch, reason_of
 from gcl.transport.messages.copy_collectives import all_gather, all_to_all, broadcast
 from gcl.transport.messages.endpoints import Endpoints, GroupView, Stripe
 from gcl.transport.messages.message_channel import MessageChannel
-from gcl.transport.messages.persistent_sendrecv import PersistentSendrecv, Transfers
+from gcl.transport.messages.persistent_sendrecv import Sendrecv, SendrecvPair, Transfers
 from gcl.transport.messages.point_to_point import PointToPoint
 from gcl.transport.messages.reduce_collectives import Reduction, Rows
 from gcl.transport.paths.path_state import PathState
@@ -30,18 +30,18 @@ __all__ = ["MessagePath"]
 _WHOLE: Stripe = (0, 1)
 _Work = Callable[[Request, GroupView, Rows, Rows, Stripe], None]
 _AddTransfers = Callable[[Transfers, Request, GroupView, Rows, Rows, Stripe], None]
-#: An all-reduce goes in one exchange if the bytes for all other parties total no more than this. With one other party
-#: the limit is higher, since it sends no more than a reduce-scatter and an all-gather would.
-_AT_ONCE_BYTES, _AT_ONCE_WITH_ONE = 1 << 20, 1 << 24
-#: A reduce-scatter goes in one exchange if no more arrives, which needs memory until it is combined.
+#: An all-reduce takes one exchange if the bytes for all other parties total no more than this, else two. With one
+#: other party the limit is higher, because one exchange sends no more than two.
+_IN_ONE_BYTES, _IN_ONE_WITH_ONE = 1 << 20, 1 << 24
+#: What arrives to be combined needs memory until then: if it is more than this, it goes in chunks.
 _ARRIVING_BYTES = 1 << 24
 
 
 @dataclass(frozen=True, kw_only=True)
 class _SendrecvCall(PreparedCall):
-    """A call that is one exchange."""
+    """A call whose messages are prepared."""
 
-    sendrecv: PersistentSendrecv
+    sendrecv: Sendrecv
 
 
 class MessagePath:
@@ -112,30 +112,35 @@ class MessagePath:
                 work(request, view, rows, results, stripe)
 
     def finish(self, call: PreparedCall, status: int) -> None:
-        """Complete a call that is one exchange; the caller passes what this raises to ``fail``."""
+        """Complete a call whose messages are prepared; the caller passes what this raises to ``fail``."""
         assert isinstance(call, _SendrecvCall)
         kept = call.x(), call.out()
         if status != DONE and not self.channel.finish(call.request, call.sendrecv, status, kept):
             raise self.mismatch(call.request)
 
     def is_at_once(self, request: Request) -> bool:
-        """Whether ``request`` goes in one exchange; the answer is the same on all ranks."""
+        """Whether ``request`` is prepared as one or two exchanges; the answer is the same on all ranks."""
         if request.shared or request.collective not in self._at_once or self.channel.has_refused:
             return False
+        if request.collective not in (Collective.ALL_REDUCE, Collective.REDUCE_SCATTER):
+            return True
         others, nbytes = self.channel.messages.ranks - 1, request.count * request.dtype.itemsize
-        if request.collective is Collective.ALL_REDUCE:
-            return nbytes * others <= (_AT_ONCE_WITH_ONE if others == 1 else _AT_ONCE_BYTES)
-        if request.collective is Collective.REDUCE_SCATTER:
-            return nbytes * others // (1 + others) <= _ARRIVING_BYTES
-        return True
+        return nbytes * others // (1 + others) <= _ARRIVING_BYTES
 
-    def prepare(self, request: Request, rows: Rows, results: Rows, stripe: Stripe = _WHOLE) -> PersistentSendrecv:
-        """Prepare ``stripe`` of ``request`` as one exchange, from and to one flat array per replica of the party."""
+    def prepare(self, request: Request, rows: Rows, results: Rows, stripe: Stripe = _WHOLE) -> Sendrecv:
+        """Prepare ``stripe`` of ``request``, from and to one flat array per replica of the party."""
+        others, nbytes = self.channel.messages.ranks - 1, request.count * request.dtype.itemsize
+        most = _IN_ONE_WITH_ONE if others == 1 else _IN_ONE_BYTES
+        in_two = request.collective is Collective.ALL_REDUCE and nbytes * others > most
         transfers, add = self.channel.transfers(), self._at_once[request.collective]
+        returns = Transfers(transfers.memory)
         for view in self._groups:
-            if view.rows:
+            if view.rows and in_two:
+                self._reduction.all_reduce_in_two((transfers, returns), request, view, rows, results, stripe)
+            elif view.rows:
                 add(transfers, request, view, rows, results, stripe)
-        return self.channel.prepare(request.signature, transfers)
+        first = self.channel.prepare(request.signature, transfers)
+        return SendrecvPair(first, self.channel.prepare(request.signature, returns)) if in_two else first
 
     def _prepare(self, request: Request, x: np.ndarray, out: np.ndarray) -> _SendrecvCall:
         sendrecv = self.prepare(request, list(x.reshape(self._local, -1)), list(out.reshape(self._local, -1)))
