@@ -14,11 +14,14 @@ from ipu_emu.errors import EmulatorError
 from ipu_emu.hardware.generation import BOW, GC2, GC200, Generation
 from ipu_emu.hardware.position import IPUS_PER_MACHINE, Position
 from popdist_py.environment import Environment
+from popdist_py.suggestion import did_you_mean
 
 __all__ = ["POD16", "SYSTEM_VARIABLE", "System"]
 
 SYSTEM_VARIABLE = "IPU_EMU_SYSTEM"
 _SMALLEST, _LARGEST, _LARGEST_DOMAIN = 4, 65536, 64
+#: Names that are suggested.
+_USUAL = ("pod4", "pod16", "pod64", "pod128", "pod256", "bow-pod16", "bow-pod64", "bow-pod128", "bow-pod256")
 _GRID = re.compile(r"^(\d{1,2})x(\d{1,4})$", re.ASCII)
 _POD = re.compile(r"(?:(\d{1,4})x)?(bow)?[-_ ]?(?:pod)?[-_ ]?(\d{1,5})", re.ASCII)
 
@@ -71,6 +74,7 @@ class System:
             raise EmulatorError(
                 f"{option}{name}: there is no such system; use pod4, pod16, pod64, pod128, pod256 or a larger power "
                 f"of two up to pod{_LARGEST}, bow-pod16, a cluster such as 4xpod16, or {', '.join(_OTHERS)}"
+                f"{did_you_mean(plain, (*_USUAL, *_OTHERS))}"
             )
         return cls.pod(total, BOW if found[2] else GC200, domains=domains if found[1] else None)
 

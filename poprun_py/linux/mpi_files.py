@@ -23,10 +23,12 @@ __all__ = ["FOLDERS", "MpiFiles", "folders_of"]
 FOLDERS = ("/dev/shm", "/tmp")
 
 #: The files that are worth a look at the job's processes: MPICH's, those of its process manager, UCX's, Open MPI's.
-_NAMES = re.compile(r"(mpich_shm_|hydra_hwloc_xmlfile_|ucx_shm_posix_|sm_segment\.|vader_segment\.|osc_\w+\.)[\w.-]+")
+_NAMES = re.compile(
+    r"(mpich_shm_|hydra_hwloc_xmlfile_|ucx_shm_posix_|open_mpi\.|sm_segment\.|vader_segment\.|osc_\w+\.)[\w.-]+"
+)
 
-#: Those that have no holder only if their maker is dead: shared memory of MPICH and UCX.
-_SEGMENTS = re.compile(r"mpich_shm_[0-9a-f]{1,8}_\d+|ucx_shm_posix_[0-9a-f]{1,8}")
+#: Those that have no holder only if their maker is dead: shared memory of MPICH and UCX, Open MPI's trial of it.
+_SEGMENTS = re.compile(r"mpich_shm_[0-9a-f]{1,8}_\d+|ucx_shm_posix_[0-9a-f]{1,8}|open_mpi\.\d{4}")
 
 #: The session folder of a daemon of Open MPI; its pid follows.
 _SESSIONS = ("ompi", "prterun", "prted")

@@ -82,6 +82,8 @@ def spawn(
     if pid == 0:
         try:
             signal.set_wakeup_fd(-1)
+            if death_signal != signal.SIGKILL:
+                signal.signal(death_signal, signal.SIG_DFL)  # a handler of Python's would swallow it until exec
             os.setsid() if session else os.setpgid(0, 0)
             die_with_parent(death_signal, parent)
             _install(streams)

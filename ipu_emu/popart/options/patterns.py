@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from ipu_emu.errors import EmulatorError
 from ipu_emu.popart.types.enums import PatternsLevel
 from ipu_emu.popart.types.tensor_info import TensorInfo
+from popdist_py.suggestion import did_you_mean
 
 __all__ = ["MANDATORY", "InputShapeInfo", "Patterns"]
 
@@ -195,7 +196,7 @@ def _check_name(name: str) -> None:
 
 def _check_known(name: str) -> None:
     if name not in _KNOWN:
-        raise EmulatorError(f"Unknown pattern {name}")
+        raise EmulatorError(f"Unknown pattern {name}{did_you_mean(name, sorted(_KNOWN))}")
 
 
 class InputShapeInfo:

@@ -70,6 +70,12 @@ def test_systems_that_there_are_not(name: str) -> None:
         System.named(name)
 
 
+@pytest.mark.parametrize(("name", "meant"), [("podd16", "pod16"), ("bow-pod61", "bow-pod64"), ("dss8441", "dss8440")])
+def test_a_name_like_that_of_a_system_is_suggested(name: str, meant: str) -> None:
+    with pytest.raises(EmulatorError, match=f"; did you mean '{meant}'"):
+        System.named(name)
+
+
 def test_positions() -> None:
     pod = System.named("2xpod16")
     last, first = pod.position(15), pod.position(16)

@@ -47,10 +47,11 @@ def test_what_others_hold_or_nobody_is_not_found(tmp_path, files):
 def test_a_segment_whose_maker_died_at_once_is_abandoned(tmp_path):
     (tmp_path / "mpich_shm_11111111_0").touch()  # before: it may be anybody's
     files = MpiFiles(lambda: [os.getpid()], [str(tmp_path)])
-    for name in ("mpich_shm_notes", "mpich_shm_1d7cc14c_0", "osc_sm.results"):
+    segments = ("mpich_shm_1d7cc14c_0", "open_mpi.0000", "ucx_shm_posix_46d64b60")
+    for name in ("mpich_shm_notes", "open_mpi.txt", "osc_sm.results", *segments):
         (tmp_path / name).touch()
     (tmp_path / "mpich_shm_22222222_0").symlink_to("/etc/passwd")
-    assert files.abandoned() == [str(tmp_path / "mpich_shm_1d7cc14c_0")]
+    assert files.abandoned() == [str(tmp_path / name) for name in segments]
     files.close()
 
 

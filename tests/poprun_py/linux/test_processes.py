@@ -134,3 +134,24 @@ def test_signals_to_ended_processes_are_harmless():
         print(processes.is_alive(pid), processes.is_alive(os.getpid()))
     """)
     assert out == "False True\n"
+
+
+@pytest.mark.parametrize("moment", ["setsid", "chdir"], ids=["before it is tied to it", "before its program runs"])
+def test_a_child_whose_parent_dies_while_it_starts_ends_too(moment):
+    """The parent has a handler for the signal, as the launcher has; its output stays open while the child lives."""
+    code = f"""
+    from poprun_py.linux.event_sources import SignalPipe
+
+    SignalPipe((signal.SIGTERM,))
+    original, parent = os.{moment}, os.getpid()
+    def dies(*arguments):
+        os.kill(parent, signal.SIGKILL)
+        while os.getppid() == parent:
+            time.sleep(0.001)
+        return original(*arguments)
+    os.{moment} = dies
+    start("import time; time.sleep(60)", session=True, death_signal=signal.SIGTERM)
+    """
+    argv = [sys.executable, "-c", PRELUDE + textwrap.dedent(code)]
+    done = subprocess.run(argv, capture_output=True, timeout=40, check=False)
+    assert done.returncode == -signal.SIGKILL

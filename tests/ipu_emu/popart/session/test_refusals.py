@@ -295,6 +295,8 @@ class TestPatterns:
             patterns.enablePattern("ExpGradOp", False)
         with pytest.raises(popart.popart_exception, match=r"^Unknown pattern Foo$"):
             patterns.enablePattern("Foo", True)
+        with pytest.raises(popart.popart_exception, match=r"^Unknown pattern InPlac; did you mean 'InPlace'\?$"):
+            patterns.enablePattern("InPlac", True)
         with pytest.raises(popart.popart_exception, match=r"' must be enabled$"):
             session_of(exponential, patterns=popart.Patterns([]))
 
