@@ -63,8 +63,6 @@ def memory(system: str | None, output: Path | None, form: str, **options: Any) -
     memories = ipu_memories(compiled.executable, where.tiles_per_ipu)
     sram = where.generation.sram
     estimate, predicted = asked.estimated(), asked.predicted(where)
-    if output is not None:
-        write(output, picture(output, asked.title, memories, where))
     if form == "json":
         print_json(
             {
@@ -88,13 +86,27 @@ def memory(system: str | None, output: Path | None, form: str, **options: Any) -
         )
     else:
         console().print(text(asked.title, memories, where, console().width))
-        if estimate is not None:
-            planned = sum(each.data + each.streaming for each in memories)
-            click.echo(f"\ndata per replica: {amount(planned)} in this plan, {amount(estimate)} estimated by formula")
-        if predicted is not None:
-            click.echo(_said(predicted))
-        if not compiled.need.fits:
-            click.echo(f"\n{_advice(asked, where, compiled)}")
+    if form == "json" and output is None:
+        return
+    notes = _notes(asked, where, compiled, predicted, sum(each.data + each.streaming for each in memories))
+    if form == "text" and notes:
+        click.echo(f"\n{notes}")
+    if output is not None:
+        write(output, picture(output, asked.title, memories, where, notes))
+
+
+def _notes(
+    asked: CompileRequest, where: System, compiled: Compiled, predicted: Prediction | None, planned: int
+) -> str:
+    """What is said below the plan: other estimates, and what to do about a model that does not fit."""
+    estimate, lines = asked.estimated(), list[str]()
+    if estimate is not None:
+        lines.append(f"data per replica: {amount(planned)} in this plan, {amount(estimate)} estimated by formula")
+    if predicted is not None:
+        lines.append(_said(predicted))
+    if not compiled.need.fits:
+        lines += ["", _advice(asked, where, compiled)]
+    return "\n".join(lines)
 
 
 def _said(predicted: Prediction) -> str:

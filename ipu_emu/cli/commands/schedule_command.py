@@ -138,7 +138,7 @@ def schedule(
     elif form == "svg":
         from ipu_emu.cli.output.schedule_svg import svg
 
-        click.echo(svg(pipeline))
+        click.echo(svg(pipeline, times, Barrier(barrier)))
     else:
         from ipu_emu.cli.output.schedule_text import text
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from html import escape
+from math import log2
 from pathlib import Path
 
 from gcl.drawing.canvas import FAINT, INK, MARGIN, WIDTH, Canvas
@@ -26,15 +27,21 @@ _COLOURS = dict(
     )
 )
 _LABEL, _BAR, _PLOT = 70, 18, 90
+_STYLE = """body { font: 13px "DejaVu Sans", Arial, sans-serif; color: #1f2933; margin: 16px }
+h2 { font-size: 14px } table { border-collapse: collapse } td, th { padding: 2px 8px; text-align: right }
+td { white-space: nowrap }
+tr + tr { border-top: 1px solid #e4e7eb } pre { white-space: pre-wrap }"""
 
 
-def picture(path: Path, title: str, memories: Sequence[IpuMemory], system: System) -> bytes:
-    """Return the content of a file of the type given by the suffix of ``path``; raise EmulatorError for others."""
+def picture(path: Path, title: str, memories: Sequence[IpuMemory], system: System, notes: str = "") -> bytes:
+    """Return the content of a file of the type given by the suffix of ``path``; raise EmulatorError for others.
+
+    ``notes`` are printed on a page, below its table.
+    """
     if path.suffix == ".svg":
         return svg(title, memories, system).encode()
     if path.suffix in (".html", ".htm"):
-        drawn = svg(title, memories, system)
-        return f'<!doctype html><meta charset="utf-8"><title>{escape(title)}</title>\n{drawn}'.encode()
+        return _page(title, memories, system, notes).encode()
     if path.suffix == ".png":
         return _png(title, memories, system)
     raise EmulatorError(f"--output {path}: pictures are .svg, .html or .png; use one of these suffixes")
@@ -44,14 +51,19 @@ def svg(title: str, memories: Sequence[IpuMemory], system: System) -> str:
     """Return a bar per IPU with a line at its memory, then the live bytes over the program."""
     canvas = Canvas()
     canvas.text(MARGIN, canvas.y + 12, title, size=15, bold=True)
-    canvas.y += 30
+    canvas.y += 42
     scale = (WIDTH - _LABEL) / max(system.generation.sram, *(memory.total for memory in memories))
     for memory in memories:
         _bar(canvas, memory, scale)
-    end = MARGIN + _LABEL + system.generation.sram * scale
-    top = canvas.y - len(memories) * (_BAR + 4)
-    canvas.path(f"M{end:.1f} {top:.1f}V{canvas.y:.1f}", stroke=INK, dashed=True)
-    canvas.text(end, canvas.y + 12, amount(system.generation.sram), size=10, anchor="end")
+    left = MARGIN + _LABEL
+    end, top = left + system.generation.sram * scale, canvas.y - len(memories) * (_BAR + 4)
+    canvas.path(f"M{end:.1f} {top:.1f}V{canvas.y + 4:.1f}", stroke=INK, dashed=True)
+    limit = f"memory of an IPU: {amount(system.generation.sram)}"
+    canvas.text(end, top - 4, limit, size=10, anchor="end")
+    canvas.path(f"M{left} {canvas.y:.1f}H{WIDTH + MARGIN}", stroke=FAINT)
+    for nbytes in _ticks((WIDTH - _LABEL) / scale):
+        canvas.text(left + nbytes * scale, canvas.y + 13, amount(nbytes), size=10, anchor="middle")
+        canvas.path(f"M{left + nbytes * scale:.1f} {canvas.y:.1f}v4", stroke=FAINT)
     canvas.y += 24
     for place, (part, colour) in enumerate(_COLOURS.items()):
         canvas.box(MARGIN + 112 * place, canvas.y, 12, 12, fill=colour)
@@ -62,7 +74,39 @@ def svg(title: str, memories: Sequence[IpuMemory], system: System) -> str:
     most = max(memory.peak_live for memory in memories) or 1
     for memory in memories:
         _plot(canvas, memory, most)
+    left, last = MARGIN + _LABEL, max(len(memory.live) for memory in memories)
+    canvas.text(left, canvas.y, "instruction 1", size=10, fill=FAINT)
+    canvas.text(WIDTH + MARGIN, canvas.y, f"instruction {last:,}", size=10, anchor="end", fill=FAINT)
+    canvas.y += 6
     return canvas.document()
+
+
+def _ticks(most: float, about: int = 6) -> list[int]:
+    """Round amounts of memory from 0 to ``most``, some ``about`` of them."""
+    step = 1 << max(0, round(log2(max(most / about, 1))))
+    return list(range(0, int(most) + 1, step))
+
+
+def _page(title: str, memories: Sequence[IpuMemory], system: System, notes: str) -> str:
+    """A page that needs no network: the picture, a table by use, the largest tensors, and ``notes``."""
+    head = "".join(f"<th>{part}</th>" for part in ("IPU", *PARTS, "total", "share", "Streaming Memory"))
+    rows = "".join(
+        f"<tr><td>{memory.ipu}</td>"
+        + "".join(f"<td>{amount(memory.parts[part]) if memory.parts[part] else '-'}</td>" for part in PARTS)
+        + f"<td><b>{amount(memory.total)}</b></td><td>{memory.total / system.generation.sram:.1%}</td>"
+        + f"<td>{amount(memory.streaming) if memory.streaming else '-'}</td></tr>"
+        for memory in memories
+    )
+    fullest = max(memories, key=lambda memory: memory.total)
+    largest = "".join(f"<tr><td>{escape(name)}</td><td>{amount(size)}</td></tr>" for name, size in fullest.largest)
+    return (
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{escape(title)}</title>\n'
+        f"<style>{_STYLE}</style>\n"
+        f"{svg(title, memories, system)}\n<h2>by use</h2><table><tr>{head}</tr>{rows}</table>\n"
+        f"<h2>largest on IPU {fullest.ipu}</h2><table>{largest}</table>\n"
+        + (f"<h2>notes</h2><pre>{escape(notes)}</pre>\n" if notes else "")
+        + "</html>\n"
+    )
 
 
 def _bar(canvas: Canvas, memory: IpuMemory, scale: float) -> None:
@@ -84,6 +128,10 @@ def _plot(canvas: Canvas, memory: IpuMemory, most: int) -> None:
     canvas.path(f"M{left} {bottom:.1f}H{WIDTH + MARGIN}", stroke=FAINT)
     canvas.text(MARGIN, bottom, f"IPU {memory.ipu}")
     canvas.text(WIDTH + MARGIN, canvas.y + 10, f"peak {amount(memory.peak_live)}", size=10, anchor="end")
+    for nbytes in _ticks(most, 3)[1:]:
+        y = bottom - _PLOT * nbytes / most
+        canvas.path(f"M{left - 4} {y:.1f}h4", stroke=FAINT)
+        canvas.text(left - 6, y + 3, amount(nbytes), size=9, anchor="end", fill=FAINT)
     canvas.y += _PLOT + 12
 
 

@@ -1,10 +1,11 @@
-"""Schedule picture: a pipeline schedule as SVG: a row per IPU, a column per slot, a box per task."""
+"""Schedule picture: a pipeline schedule as SVG: a row per IPU, boxes as long as their tasks, the bubble in grey."""
 
 from __future__ import annotations
 
 from gcl.drawing.canvas import FAINT, INK, MARGIN, WIDTH, Canvas
 from ipu_emu.cli.output.schedule_summary import PipelineSummary, ipu_name
-from ipu_emu.program.schedules import TaskType
+from ipu_emu.program.schedules import ALL_IPUS, TaskType
+from ipu_emu.program.schedules.schedule_timing import Barrier, StageTimes, TimedTask, timed, timing
 
 __all__ = ["svg"]
 
@@ -15,42 +16,61 @@ _COLOURS = {
     TaskType.RECOMPUTE: "#ffe082",
 }
 _COLOURS |= {TaskType.LOAD: "#80deea", TaskType.STORE: "#ffab91"}
-_LABEL, _LINE = 80, 16
+#: The lines below compute on which transfers of I/O tiles are drawn.
+_LINES = {TaskType.LOAD: 1, TaskType.STORE: 2}
+_BUBBLE = "#eceff1"
+_LABEL, _LINE, _NUMBERS = 80, 18, 24
 
 
-def svg(pipeline: PipelineSummary) -> str:
+def svg(pipeline: PipelineSummary, times: StageTimes, barrier: Barrier) -> str:
     """Return the picture; the tooltip of a box describes its task."""
+    tasks, made = timed(pipeline.slots, times, barrier), timing(pipeline.slots, times, barrier)
     canvas = Canvas()
     canvas.text(MARGIN, canvas.y + 12, pipeline.title, size=15, bold=True)
-    canvas.y += 36
-    column = (WIDTH - _LABEL) / len(pipeline.slots)
-    step = max(1, round(24 / column))
-    for number in range(0, len(pipeline.slots), step):
-        canvas.text(MARGIN + _LABEL + number * column, canvas.y, str(number), size=9, fill=FAINT)
-    canvas.y += 8
+    figures = (
+        f"modelled efficiency {made.efficiency:.1%}, bubble {1 - made.efficiency:.1%}, {made.total:g} time units"
+    )
+    canvas.text(MARGIN, canvas.y + 30, figures, size=11)
+    canvas.y += 54
+    scale = (WIDTH - _LABEL) / (made.total or 1.0)
+    _slot_numbers(canvas, tasks, scale)
     for ipu in pipeline.ipus:
-        _row(canvas, pipeline, ipu, column)
+        _row(canvas, pipeline, ipu, [each for each in tasks if each.task.ipu == ipu], scale)
     canvas.y += 8
-    used = {task.what for slot in pipeline.slots for task in slot}
-    for place, (work, colour) in enumerate((work, colour) for work, colour in _COLOURS.items() if work in used):
+    used = {each.task.what for each in tasks}
+    legend = [(work.value, colour) for work, colour in _COLOURS.items() if work in used]
+    for place, (name, colour) in enumerate([*legend, ("bubble", _BUBBLE)]):
         canvas.box(MARGIN + 130 * place, canvas.y, 12, 12, fill=colour)
-        canvas.text(MARGIN + 130 * place + 18, canvas.y + 10, work.value, size=11)
+        canvas.text(MARGIN + 130 * place + 18, canvas.y + 10, name, size=11)
     canvas.y += 16
     return canvas.document()
 
 
-def _row(canvas: Canvas, pipeline: PipelineSummary, ipu: int, column: float) -> None:
-    """Draw the row of an IPU, with the tasks of a slot below each other."""
-    by_slot = [[task for task in slot if task.ipu == ipu] for slot in pipeline.slots]
-    height = _LINE * max(map(len, by_slot))
-    canvas.text(MARGIN, canvas.y + 12, ipu_name(ipu), bold=True)
-    for number, tasks in enumerate(by_slot):
-        for line, task in enumerate(tasks):
-            x, y = MARGIN + _LABEL + number * column, canvas.y + line * _LINE
-            mark = pipeline.mark(task)
-            canvas.box(
-                x, y, max(column - 1, 0.5), _LINE - 2, fill=_COLOURS[task.what], title=f"slot {number}: {task}"
-            )
-            if column > 7 * len(mark):
-                canvas.text(x + column / 2, y + 11, mark, size=10, anchor="middle", fill=INK)
-    canvas.y += height + 8
+def _slot_numbers(canvas: Canvas, tasks: list[TimedTask], scale: float) -> None:
+    """The numbers of slots where they begin, as far as there is room."""
+    begins: dict[int, float] = {}
+    for each in tasks:
+        begins[each.slot] = min(each.start, begins.get(each.slot, each.start))
+    free = 0.0
+    for number, begin in sorted(begins.items()):
+        x = MARGIN + _LABEL + begin * scale
+        if x >= free:
+            canvas.text(x, canvas.y, str(number), size=9, fill=FAINT)
+            free = x + _NUMBERS
+    canvas.y += 8
+
+
+def _row(canvas: Canvas, pipeline: PipelineSummary, ipu: int, tasks: list[TimedTask], scale: float) -> None:
+    """The row of an IPU: compute, and below it the transfers of its I/O tiles, if there are any."""
+    left = MARGIN + _LABEL
+    canvas.text(MARGIN, canvas.y + 13, ipu_name(ipu), bold=True)
+    if ipu != ALL_IPUS:
+        canvas.box(left, canvas.y, WIDTH - _LABEL, _LINE - 2, fill=_BUBBLE)
+    for each in tasks:
+        x, y = left + each.start * scale, canvas.y + _LINE * _LINES.get(each.task.what, 0)
+        width, mark = (each.end - each.start) * scale, pipeline.mark(each.task)
+        tip = f"slot {each.slot}: {each.task}, {each.start:g} to {each.end:g}"
+        canvas.box(x, y, max(width - 1, 0.5), _LINE - 2, fill=_COLOURS[each.task.what], title=tip)
+        if width > 7 * len(mark):
+            canvas.text(x + width / 2, y + 12, mark, size=10, anchor="middle", fill=INK)
+    canvas.y += _LINE * (1 + max((_LINES.get(each.task.what, 0) for each in tasks), default=0)) + 6

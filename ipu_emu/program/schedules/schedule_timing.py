@@ -17,7 +17,10 @@ from enum import StrEnum
 from ipu_emu.errors import EmulatorError
 from ipu_emu.program.schedules.task import ALL_IPUS, Slot, Task, TaskType
 
-__all__ = ["Barrier", "ScheduleTiming", "StageTimes", "timing"]
+__all__ = ["Barrier", "ScheduleTiming", "StageTimes", "TimedTask", "timed", "timing"]
+
+#: Transfers of I/O tiles, beside compute.
+_TRANSFERS = (TaskType.LOAD, TaskType.STORE)
 
 
 class Barrier(StrEnum):
@@ -75,54 +78,84 @@ class ScheduleTiming:
         return sum(self.useful.values()) / (len(self.useful) * self.total) if self.total else 1.0
 
 
+@dataclass(frozen=True)
+class TimedTask:
+    """A task of slot ``slot``, and when it starts and ends; a transfer beside compute lasts as long as its slot."""
+
+    task: Task
+    slot: int
+    start: float
+    end: float
+
+
 def timing(slots: Iterable[Slot], times: StageTimes, barrier: Barrier = Barrier.ONE) -> ScheduleTiming:
     """The timing of ``slots``."""
     drawn = list(slots)
-    scheduled = 1 + max((task.stage for slot in drawn for task in slot), default=0)
+    scheduled = _scheduled(drawn)
     useful: dict[int, float] = defaultdict(float)
     everybody = {task.ipu for slot in drawn for task in slot}
     for task in (task for slot in drawn for task in slot):
         for ipu in _ipus(task, everybody):
             useful[ipu] += times.of(task, scheduled) * (task.what is not TaskType.RECOMPUTE)
-    return ScheduleTiming(_TOTALS[barrier](drawn, times, scheduled), dict(useful))
+    return ScheduleTiming(max((each.end for each in timed(drawn, times, barrier)), default=0.0), dict(useful))
 
 
-def _with_one_barrier(slots: Sequence[Slot], times: StageTimes, scheduled: int) -> float:
-    return sum(_busiest(slot, times, scheduled) for slot in slots)
+def timed(slots: Sequence[Slot], times: StageTimes, barrier: Barrier = Barrier.ONE) -> list[TimedTask]:
+    """When every task starts and ends."""
+    if barrier is Barrier.NONE:
+        return _without_barrier(slots, times)
+    made, now, scheduled = list[TimedTask](), 0.0, _scheduled(slots)
+    for number, slot in enumerate(slots):
+        begun = now
+        for part in _parts(slot, barrier):
+            tasks = _of_part(part, times, scheduled, number, now)
+            now = max((each.end for each in tasks), default=now)
+            made += tasks
+        made += [TimedTask(task, number, begun, now) for task in slot if task.what in _TRANSFERS]
+    return made
 
 
-def _with_halves(slots: Sequence[Slot], times: StageTimes, scheduled: int) -> float:
-    parts = ([task for task in slot if task.what is work] for slot in slots for work in TaskType)
-    return sum(_busiest(part, times, scheduled) for part in parts)
+def _scheduled(slots: Sequence[Slot]) -> int:
+    """The number of scheduled stages."""
+    return 1 + max((task.stage for slot in slots for task in slot), default=0)
 
 
-def _busiest(tasks: Iterable[Task], times: StageTimes, scheduled: int) -> float:
-    """A task on all IPUs shares its slot with no other."""
-    busy: dict[int, float] = defaultdict(float)
-    for task in tasks:
-        busy[task.ipu] += times.of(task, scheduled)
-    everybody = busy.pop(ALL_IPUS, 0.0)
-    return everybody + max(busy.values(), default=0.0)
+def _parts(slot: Slot, barrier: Barrier) -> list[list[Task]]:
+    """The tasks that compute, in parts that wait for each other."""
+    computing = [task for task in slot if task.what not in _TRANSFERS]
+    if barrier is Barrier.ONE:
+        return [computing]
+    return [[task for task in computing if task.what is work] for work in TaskType]
 
 
-def _without_barrier(slots: Sequence[Slot], times: StageTimes, scheduled: int) -> float:
+def _of_part(part: Sequence[Task], times: StageTimes, scheduled: int, slot: int, begun: float) -> list[TimedTask]:
+    """Tasks of one IPU follow each other; a task on all IPUs follows those of every IPU."""
+    made, free = list[TimedTask](), dict[int, float]()
+    for task in sorted(part, key=lambda task: task.ipu == ALL_IPUS):
+        start = max(free.values(), default=begun) if task.ipu == ALL_IPUS else free.get(task.ipu, begun)
+        free[task.ipu] = start + times.of(task, scheduled)
+        made.append(TimedTask(task, slot, start, free[task.ipu]))
+    return made
+
+
+def _without_barrier(slots: Sequence[Slot], times: StageTimes) -> list[TimedTask]:
     """Each task starts when its IPU is free and the previous stage is done with the same micro-batch."""
+    scheduled, made = _scheduled(slots), list[TimedTask]()
     everybody = {task.ipu for slot in slots for task in slot}
     free: dict[int, float] = dict.fromkeys(everybody, 0.0)
     done: dict[tuple[int, int], float] = defaultdict(float)
-    for task in (task for slot in slots for task in slot):
+    for number, task in ((number, task) for number, slot in enumerate(slots) for task in slot):
         ipus = _ipus(task, everybody)
         ready = 0.0 if task.what is TaskType.RECOMPUTE else done[task.stage - 1, task.micro_batch]
-        end = max(ready, *(free[ipu] for ipu in ipus)) + times.of(task, scheduled)
+        start = max(ready, *(free[ipu] for ipu in ipus))
+        end = start + times.of(task, scheduled)
+        made.append(TimedTask(task, number, start, end))
         free |= dict.fromkeys(ipus, end)
         if task.what is not TaskType.RECOMPUTE:
             done[task.stage, task.micro_batch] = max(done[task.stage, task.micro_batch], end)
-    return max(free.values(), default=0.0)
+    return made
 
 
 def _ipus(task: Task, everybody: set[int]) -> set[int]:
     """The IPUs that run a task."""
     return (everybody - {ALL_IPUS} or {ALL_IPUS}) if task.ipu == ALL_IPUS else {task.ipu}
-
-
-_TOTALS = {Barrier.ONE: _with_one_barrier, Barrier.HALVES: _with_halves, Barrier.NONE: _without_barrier}

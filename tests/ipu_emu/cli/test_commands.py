@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from html import unescape
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -106,6 +107,27 @@ class TestSchedule:
         rows = [row.split()[2:] for row in re.findall(r"IPU \d .*", said)]
         assert rows[1] == rows[2] == ["·", "F0", "F1", "F2", "·"]
         assert "1  1,2" in said
+
+    def test_boxes_are_as_long_as_their_tasks(self) -> None:
+        words = "--kind interleaved --stages 2 --count 4 --forward 1,2 --backward 3,4"
+        drawn = ElementTree.fromstring(told(f"schedule {words} --format svg"))
+        widths: dict[str, set[float]] = {}
+        for box in drawn.iter():
+            title = next((each for each in box if each.tag.endswith("title")), None)
+            if title is not None and "of stage" in str(title.text):
+                work = str(title.text).partition(": ")[2].partition(", ")[0]
+                widths.setdefault(work, set()).add(round(float(str(box.get("width"))) + 1, 0))
+        (unit,) = widths["forward of stage 0"]
+        assert {work: [round(width / unit) for width in found] for work, found in widths.items()} == {
+            "forward of stage 0": [1],
+            "forward of stage 1": [2],
+            "backward of stage 2": [4],
+            "backward of stage 3": [3],
+        }
+        said = next(node.text for node in drawn.iter() if "bubble" in str(node.text))
+        efficiency = re.search(r"modelled efficiency (\S+)% over", told(f"schedule {words}"))
+        assert efficiency
+        assert f"efficiency {efficiency[1]}%, bubble {100 - float(efficiency[1]):.1f}%" in str(said)
 
     @pytest.mark.parametrize("words", ["--kind popart --stages 4 --count 16", "--stages 8 --count 64 --recompute"])
     def test_svg_has_a_box_for_each_task(self, words: str) -> None:
@@ -268,7 +290,7 @@ class TestMemory:
         data = path.read_bytes()
         assert data.startswith({"svg": b"<svg", "html": b"<!doctype html>", "png": b"\x89PNG"}[ending])
         if ending != "png":
-            drawn = ElementTree.fromstring(data[data.index(b"<svg") :])
+            drawn = ElementTree.fromstring(data[data.index(b"<svg") : data.index(b"</svg>") + 6])
             bars = [box.text for box in drawn.iter() if box.tag.endswith("title")]
             assert any(str(bar).startswith("weights: 128 B") for bar in bars)
 
@@ -317,6 +339,25 @@ class TestMemory:
         done = ipu_emu(f"memory {path} --inference")
         assert done.exit_code == 2
         assert "has no size in dimension 1; only the first one, the batch, may be open" in done.stderr
+
+
+def test_the_page_of_a_plan_has_its_numbers_and_remedies(tmp_path: Path) -> None:
+    page, words = tmp_path / "plan.html", "mlp --batch 300000 --inference"
+    said = told(f"memory {words} --output {page}")
+    text = page.read_text()
+    header, row = (re.findall(r"<t[dh]>(?:<b>)?(.*?)(?:</b>)?</t[dh]>", line) for line in text.split("<tr>")[1:3])
+    (ipu,) = json.loads(told(f"memory {words} --format json"))["ipus"]
+    shown = dict(zip(header, row, strict=True))
+    assert shown["total"] == memory(ipu["bytes"])
+    assert {part: shown[part] for part in ipu["parts"]} == {
+        part: memory(nbytes) if nbytes else "-" for part, nbytes in ipu["parts"].items()
+    }
+    assert "memory of an IPU: 897 MiB" in text
+    remedies = said[said.index("data per replica") :].strip().splitlines()
+    noted = unescape(text[text.index("<pre>") + 5 : text.index("</pre>")]).strip().splitlines()
+    assert noted == remedies[: len(noted)]
+    assert any("suffice" in line for line in noted)
+    assert not re.search(r'(?:src|href)="http', text)
 
 
 class TestClock:
