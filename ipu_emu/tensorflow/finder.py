@@ -54,6 +54,7 @@ _MOVED = {
         "within_replica_ops",
     )
 }
+_MOVED |= {name: f"estimator.{name}" for name in ("ipu_estimator", "ipu_pipeline_estimator", "ipu_run_config")}
 #: Modules of the reference that are refused, and what to do instead.
 _REFUSED = {
     "serving": "export the model with TensorFlow's own means",

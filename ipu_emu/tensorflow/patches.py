@@ -152,7 +152,27 @@ def translated(error: BaseException) -> BaseException:
     return made
 
 
+def _estimators(before: Any) -> Any:
+    """The emulator's estimators, whose modules import TensorFlow's API."""
+    return before or import_module("ipu_emu.tensorflow.api.estimator")
+
+
+def _estimators_of_the_first_version(made: Any) -> None:
+    """Set, or delete, the same name in the API of the first version."""
+    first_version = import_module("tensorflow.compat.v1")
+    if made is not None:
+        vars(first_version)["estimator"] = made
+    else:
+        vars(first_version).pop("estimator", None)
+
+
 PATCHES: tuple[Patch, ...] = (
+    Patch(
+        "tensorflow:estimator",
+        "TensorFlow has no estimators any more, and model functions name their modes",
+        _estimators,
+        _estimators_of_the_first_version,
+    ),
     Patch(
         "tensorflow.python.framework.ops:Graph.device",
         "TensorFlow refuses the name of a device that it does not have",

@@ -1,0 +1,261 @@
+"""IPU estimator: trains, evaluates and predicts by a model function, in loops on the IPU.
+
+TensorFlow has no estimators any more; this one has what programs for the IPU use: input functions, hooks, checkpoints
+in ``model_dir``, and metrics of ``tf.metrics``.
+"""
+
+from __future__ import annotations
+
+import inspect
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+from tensorflow.python.util import nest
+
+from ipu_emu.tensorflow.api import ipu_compiler, loops, scopes
+from ipu_emu.tensorflow.api.config import IPUConfig
+from ipu_emu.tensorflow.api.estimator.ipu_run_config import RunConfig
+from ipu_emu.tensorflow.api.estimator.specs import EstimatorSpec, IPUEstimatorSpec, ModeKeys
+from ipu_emu.tensorflow.api.ipu_infeed_queue import IPUInfeedQueue
+from ipu_emu.tensorflow.api.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
+
+__all__ = ["IPUEstimator", "IPUEstimatorSpec"]
+
+
+class IPUEstimator:
+    """``model_fn(features, labels, mode, params)`` returns an EstimatorSpec."""
+
+    def __init__(
+        self,
+        model_fn: Callable[..., Any],
+        model_dir: str | None = None,
+        config: RunConfig | None = None,
+        params: dict[str, Any] | None = None,
+        warm_start_from: Any = None,
+    ) -> None:
+        if config is not None and not isinstance(config, RunConfig):
+            raise ValueError(f"`config` must be an ipu_run_config.RunConfig, found {type(config).__name__}")
+        self._model_fn, self.config, self.params = model_fn, config or RunConfig(), dict(params or {})
+        self.model_dir = model_dir or self.config.model_dir or tempfile.mkdtemp()
+        self._warm_start = warm_start_from
+
+    @property
+    def _iterations(self) -> int:
+        return self.config.ipu_run_config.iterations_per_loop
+
+    # What programs call
+
+    def train(
+        self,
+        input_fn: Callable[..., Any],
+        hooks: Sequence[Any] | None = None,
+        steps: int | None = None,
+        max_steps: int | None = None,
+        saving_listeners: Any = None,
+    ) -> IPUEstimator:
+        """Train for ``steps`` steps, or up to ``max_steps``, or to the end of the data."""
+        if steps is not None and max_steps is not None:
+            raise ValueError("Can not provide both steps and max_steps.")
+        with self._graph(ModeKeys.TRAIN, input_fn) as (queue, structure):
+            outfeed = IPUOutfeedQueue(IPUOutfeedMode.LAST)
+            made = self._program(ModeKeys.TRAIN, queue, structure, outfeed, self._iterations)
+            step = tf.train.get_or_create_global_step()
+            with tf.control_dependencies([made]):
+                counted = tf.assign_add(step, self._iterations)
+            saver = tf.train.Saver()
+            with self._session(hooks, queue, saver) as session:
+                target = self._target(session.run(step), steps, max_steps)
+                while target is None or session.run(step) < target:
+                    try:
+                        session.run(counted)
+                    except tf.errors.OutOfRangeError:
+                        break
+                saver.save(_plain(session), f"{self.model_dir}/model.ckpt", session.run(step))
+        return self
+
+    def _target(self, present: int, steps: int | None, most: int | None) -> int | None:
+        asked = steps if steps is not None else None if most is None else max(most - int(present), 0)
+        if asked is not None and asked % self._iterations:
+            raise ValueError(
+                f"The number of steps ({asked}) must be a multiple of iterations_per_loop ({self._iterations})"
+            )
+        return None if asked is None else int(present) + asked
+
+    def evaluate(
+        self,
+        input_fn: Callable[..., Any],
+        steps: int | None = None,
+        hooks: Sequence[Any] | None = None,
+        checkpoint_path: str | None = None,
+        name: str | None = None,
+    ) -> dict[str, Any]:
+        """The metrics, the mean loss and the global step; over ``steps`` steps, or to the end of the data."""
+        iterations = self._iterations if steps is not None else 1
+        if steps is not None and steps % iterations:
+            raise ValueError(
+                f"The number of steps ({steps}) must be a multiple of iterations_per_loop ({iterations})"
+            )
+        with self._graph(ModeKeys.EVAL, input_fn) as (queue, structure):
+            outfeed = IPUOutfeedQueue()
+            made = self._program(ModeKeys.EVAL, queue, structure, outfeed, iterations)
+            taken, step = outfeed.dequeue(), tf.train.get_or_create_global_step()
+            with self._session(hooks, queue, tf.train.Saver(), checkpoint_path) as session:
+                rows = list(_rows(session, made, taken, None if steps is None else steps // iterations))
+                number = int(session.run(step))
+        return {**self._metrics(rows), "global_step": number}
+
+    def _metrics(self, rows: Sequence[Any]) -> dict[str, Any]:
+        """The last value of each metric, and the mean of the losses."""
+        if not rows:
+            raise ValueError("The data set of the evaluation has no elements")
+        found = {name: row[-1] for name, row in rows[-1].items()}
+        return found | {"loss": np.concatenate([np.ravel(row["loss"]) for row in rows]).mean()}
+
+    def predict(
+        self,
+        input_fn: Callable[..., Any],
+        predict_keys: Sequence[str] | None = None,
+        hooks: Sequence[Any] | None = None,
+        checkpoint_path: str | None = None,
+        yield_single_examples: bool = True,
+        num_predictions: int | None = None,
+    ) -> Iterator[Any]:
+        """Yield the predictions, one example after the other or in batches."""
+        given = 0
+        with self._graph(ModeKeys.PREDICT, input_fn) as (queue, structure):
+            outfeed = IPUOutfeedQueue()
+            made = self._program(ModeKeys.PREDICT, queue, structure, outfeed, 1)
+            taken = outfeed.dequeue()
+            with self._session(hooks, queue, tf.train.Saver(), checkpoint_path) as session:
+                for row in _rows(session, made, taken, None):
+                    chosen = {k: v for k, v in row.items() if not predict_keys or k in predict_keys} if isinstance(
+                        row, dict) else row  # fmt: skip
+                    for one in _examples(chosen, yield_single_examples):
+                        if num_predictions is not None and given == num_predictions:
+                            return
+                        given += 1
+                        yield one
+
+    # Programs
+
+    def _program(self, mode: str, queue: Any, structure: Any, outfeed: Any, iterations: int) -> Any:
+        """The compiled loop of a mode."""
+
+        def body(*flat: Any) -> Any:
+            features, labels = _apart(nest.pack_sequence_as(structure, list(flat)))
+            spec = self._called(features, labels, mode)
+            if not isinstance(spec, EstimatorSpec):
+                raise ValueError(f"`model_fn` must return an EstimatorSpec, found {type(spec).__name__}")
+            return self._outputs(spec, outfeed)
+
+        with scopes.ipu_scope(f"/device:IPU:{self.config.ipu_run_config.ordinal}"):
+            return ipu_compiler.compile(lambda: loops.repeat(iterations, body, infeed_queue=queue))
+
+    def _outputs(self, spec: EstimatorSpec, outfeed: Any) -> list[Any]:
+        if spec.mode == ModeKeys.PREDICT:
+            if spec.predictions is None:
+                raise ValueError("EstimatorSpec must contain predictions in the mode PREDICT")
+            return [outfeed.enqueue(spec.predictions)]
+        if spec.loss is None:
+            raise ValueError(f"EstimatorSpec must contain loss in the mode {spec.mode.upper()}")
+        if spec.mode == ModeKeys.TRAIN:
+            if spec.train_op is None:
+                raise ValueError("EstimatorSpec must contain train_op in the mode TRAIN")
+            train = spec.train_op if isinstance(spec.train_op, tf.Operation) else spec.train_op.op
+            return [outfeed.enqueue(spec.loss), train]
+        metrics = spec.eval_metric_ops
+        if metrics is None and spec.eval_metrics is not None:
+            function, tensors = spec.eval_metrics
+            metrics = function(**tensors) if isinstance(tensors, dict) else function(*tensors)
+        return [outfeed.enqueue({"loss": spec.loss, **{name: one[1] for name, one in (metrics or {}).items()}})]
+
+    def _called(self, features: Any, labels: Any, mode: str) -> Any:
+        """What the model function returns; it gets those of its arguments that it names."""
+        known = {"labels": labels, "mode": mode, "params": self.params, "config": self.config}
+        names = inspect.signature(self._model_fn).parameters
+        return self._model_fn(features, **{name: value for name, value in known.items() if name in names})
+
+    def _graph(self, mode: str, input_fn: Callable[..., Any]) -> _Graph:
+        return _Graph(self.config, mode, input_fn, self.params)
+
+    def _session(self, hooks: Sequence[Any] | None, queue: Any, saver: Any, checkpoint: str | None = None) -> Any:
+        """A session with the variables of the latest checkpoint, and the infeed running."""
+        found = checkpoint or tf.train.latest_checkpoint(self.model_dir)
+        start = tf.group(tf.global_variables_initializer(), tf.local_variables_initializer())
+        scaffold = tf.train.Scaffold(
+            init_op=start,
+            init_fn=(lambda _, session: saver.restore(session, found)) if found else None,
+            local_init_op=queue.initializer,
+            saver=saver,
+            summary_op=None,
+        )
+        creator = tf.train.ChiefSessionCreator(scaffold, config=self.config.session_config)
+        return tf.train.MonitoredSession(creator, hooks=list(hooks or ()))
+
+
+class _Graph:
+    """A graph with the infeed of an input function, for which the system is configured."""
+
+    def __init__(self, config: RunConfig, mode: str, input_fn: Callable[..., Any], params: dict[str, Any]) -> None:
+        self.config, self.mode, self.input_fn, self.params = config, mode, input_fn, params
+        self._default: Any = None
+
+    def __enter__(self) -> tuple[Any, Any]:
+        ipus = self.config.ipu_run_config
+        options = ipus.ipu_options
+        if options is None:
+            options = IPUConfig()
+            options.auto_select_ipus = ipus.num_replicas * ipus.num_shards
+        options.configure_ipu_system()
+        self._default = tf.Graph().as_default()
+        self._default.__enter__()
+        tf.set_random_seed(self.config.tf_random_seed)
+        with tf.variable_scope("", use_resource=True):
+            tf.train.get_or_create_global_step()
+        names = inspect.signature(self.input_fn).parameters
+        dataset = self.input_fn(**{name: getattr(self, name) for name in ("mode", "params") if name in names})
+        if not isinstance(dataset, tf.data.Dataset | tf.compat.v2.data.Dataset):
+            raise ValueError(f"`input_fn` must return a tf.data.Dataset, found {type(dataset).__name__}")
+        structure = nest.map_structure(lambda one: 0, dataset.element_spec)
+        flat = dataset.map(lambda *one: tuple(nest.flatten(one)))
+        return IPUInfeedQueue(flat, prefetch_depth=ipus.prefetch_depth), structure
+
+    def __exit__(self, *raised: Any) -> None:
+        self._default.__exit__(*raised)
+
+
+def _apart(element: Any) -> tuple[Any, Any]:
+    """Features and labels."""
+    return element if isinstance(element, tuple) and len(element) == 2 else (element, None)
+
+
+def _rows(session: Any, made: Any, taken: Any, runs: int | None) -> Iterator[Any]:
+    """What each run enqueues, for ``runs`` runs or to the end of the data."""
+    done = 0
+    while runs is None or done < runs:
+        try:
+            session.run(made)
+        except tf.errors.OutOfRangeError:
+            return
+        yield _plain(session).run(taken)
+        done += 1
+
+
+def _examples(row: Any, single: bool) -> Iterator[Any]:
+    """The examples of a row, whose arrays are [iterations, batch, ...], or its batches."""
+    flat = nest.flatten(row)
+    for iteration in range(len(flat[0])):
+        batch = nest.map_structure(lambda one, i=iteration: one[i], row)
+        if not single:
+            yield batch
+            continue
+        for place in range(len(nest.flatten(batch)[0])):
+            yield nest.map_structure(lambda one, i=place: one[i], batch)
+
+
+def _plain(session: Any) -> Any:
+    """The session itself, without the hooks of a monitored one."""
+    return session._tf_sess()
