@@ -1,4 +1,4 @@
-"""System: the emulated machine: how many IPUs, of which generation, in which IPU-Link domains.
+"""System: the emulated machine: how many IPUs, of which generation, in which IPU-Link domains; devices of some IPUs.
 
 IPU_EMU_SYSTEM names it (pod4, pod16, bow-pod64, 4xpod16, dss8440, ...). Without it a job of the launcher gets the
 smallest Pod that holds all its replicas, but at least a Pod16, and a program alone a Pod16.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum
 
 from ipu_emu.errors import EmulatorError
 from ipu_emu.hardware.generation import BOW, GC2, GC200, Generation
@@ -16,7 +17,7 @@ from ipu_emu.hardware.position import IPUS_PER_MACHINE, Position
 from popdist_py.environment import Environment
 from popdist_py.suggestion import did_you_mean
 
-__all__ = ["POD16", "SYSTEM_VARIABLE", "System"]
+__all__ = ["POD16", "SYSTEM_VARIABLE", "Connection", "Device", "DeviceKind", "System"]
 
 SYSTEM_VARIABLE = "IPU_EMU_SYSTEM"
 _SMALLEST, _LARGEST, _LARGEST_DOMAIN = 4, 65536, 64
@@ -137,3 +138,37 @@ _OTHERS = {
     "m2000": System("IPU-M2000", 4, GC200, 4),
     "bow-2000": System("Bow-2000", 4, BOW, 4),
 }
+
+
+class DeviceKind(Enum):
+    """The type of a device."""
+
+    IPU_MODEL = "IpuModel"
+    CPU = "Cpu"
+    IPU = "Ipu"
+    OFFLINE = "OfflineIpu"
+    SIM = "Sim"
+
+
+class Connection(Enum):
+    """When a program attaches to a device."""
+
+    ALWAYS = "Always"
+    ON_DEMAND = "OnDemand"
+    NEVER = "Never"
+
+
+@dataclass(frozen=True)
+class Device:
+    """The IPUs, emulated or only described, that a session runs on.
+
+    ``ipus`` are those of the emulated system behind it, if there is one.
+    """
+
+    kind: DeviceKind
+    id: int
+    num_ipus: int
+    tiles_per_ipu: int
+    version: str
+    connection: Connection = Connection.ALWAYS
+    ipus: tuple[int, ...] = ()

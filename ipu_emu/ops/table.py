@@ -5,7 +5,7 @@ from __future__ import annotations
 from ipu_emu.ops.communication import collective_ops, memory_copy_ops, shard_ops
 from ipu_emu.ops.control import abort_and_print, call_and_if, loop_and_while, packed_data_block, scan, unsupported
 from ipu_emu.ops.core.op_definition import Registry
-from ipu_emu.ops.data_movement import constant_ops, padding, transpose_concat, trilu, views
+from ipu_emu.ops.data_movement import constant_ops, padding, transpose_concat, views
 from ipu_emu.ops.elementwise import (
     activations,
     arithmetic,
@@ -16,7 +16,7 @@ from ipu_emu.ops.elementwise import (
     math_functions,
     powers,
 )
-from ipu_emu.ops.image import affine_grid, depth_to_space, grid_sample, non_max_suppression, normalize_image, resize
+from ipu_emu.ops.image import affine_grid, grid_sample, non_max_suppression, pixel_ops, resize
 from ipu_emu.ops.indexing import (
     dynamic_slicing,
     gather_scatter,
@@ -59,9 +59,9 @@ TABLE = Registry(
     for family in (
         (collective_ops, memory_copy_ops, shard_ops),
         (abort_and_print, call_and_if, loop_and_while, packed_data_block, scan, unsupported),
-        (constant_ops, padding, transpose_concat, trilu, views),
+        (constant_ops, padding, transpose_concat, views),
         (activations, arithmetic, cast, clipping, comparison, fused_elementwise, math_functions, powers),
-        (affine_grid, depth_to_space, grid_sample, non_max_suppression, normalize_image, resize),
+        (affine_grid, grid_sample, non_max_suppression, pixel_ops, resize),
         (dynamic_slicing, gather_scatter, grouped_gather, one_hot),
         (scatter_reduce, sequence_slice, slicing, tfidf_vectorizer),
         (ctc_decoding, ctc_loss, onnx_losses, popart_losses, softmax_cross_entropy),

@@ -9,7 +9,13 @@ import click
 
 from gcl.drawing.units import TimeUnit, memory
 from ipu_emu.cli.commands.job_options import calibration_option, profile_named, release_option
-from ipu_emu.cli.commands.model_options import ModelCommand, compile_request, model_options, system_named
+from ipu_emu.cli.commands.model_options import (
+    ModelCommand,
+    compile_request,
+    model_options,
+    selection_order_option,
+    system_named,
+)
 from ipu_emu.cli.output.printing import console, print_json, write
 from ipu_emu.compiler.delayed_reports import DelayedReports
 from ipu_emu.errors import EmulatorError
@@ -56,13 +62,7 @@ micro-batches feel. docs/guides/ipu-emu.md describes the model.
     show_default=True,
     help="Which IPUs of a pipeline wait for host I/O of one IPU: all, only that one, or those of its rail.",
 )
-@click.option(
-    "--selection-order",
-    type=NamedChoice(["auto", "zigzag", "snake", "hoof"]),
-    default="zigzag",
-    show_default=True,
-    help="Order of the IPUs of a replica on the ladder; auto is snake for pipelines.",
-)
+@selection_order_option("zigzag", "Order of the IPUs of a replica on the ladder; auto is snake for pipelines.")
 @click.option(
     "--output",
     type=click.Path(dir_okay=False, path_type=Path),

@@ -11,13 +11,21 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ipu_emu.program.schedules import SCHEDULES
+from popdist_py.named_choice import NamedChoice
 
 if TYPE_CHECKING:
     from ipu_emu.cli.commands.compile_model import CompileRequest
     from ipu_emu.hardware import System
-from popdist_py.named_choice import NamedChoice
 
-__all__ = ["DTYPES", "RECOMPUTATIONS", "ModelCommand", "compile_request", "model_options", "system_named"]
+__all__ = [
+    "DTYPES",
+    "RECOMPUTATIONS",
+    "ModelCommand",
+    "compile_request",
+    "model_options",
+    "selection_order_option",
+    "system_named",
+]
 
 #: Element types of weights by PopART's names.
 DTYPES = {"float16": "float16", "float": "float32"}
@@ -122,6 +130,12 @@ def model_options(command: Callable[..., None]) -> Callable[..., None]:
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
+
+
+def selection_order_option(default: str, about: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """The option for the order in which IPUs of a replica follow each other on the ladder."""
+    orders = NamedChoice(["auto", "zigzag", "snake", "hoof"])
+    return click.option("--selection-order", type=orders, default=default, show_default=True, help=about)
 
 
 def compile_request(**options: Any) -> CompileRequest:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from ipu_emu.cli.commands.model_options import selection_order_option
 from ipu_emu.cli.output.printing import console, print_json
 from ipu_emu.errors import EmulatorError
 from ipu_emu.program.schedules import SCHEDULES
@@ -76,12 +77,8 @@ IPUs and the weight update.
     metavar="0,1,1",
     help="IPU of each forward stage; -1 for all, 1+2 for concurrent parts on two.  [default: 0,1,2,...]",
 )
-@click.option(
-    "--selection-order",
-    type=NamedChoice(["auto", "zigzag", "snake", "hoof"]),
-    default="auto",
-    show_default=True,
-    help="How IPUs of the mapping are placed on the device; auto is snake for 0,1,2,..., else zigzag.",
+@selection_order_option(
+    "auto", "How IPUs of the mapping are placed on the device; auto is snake for 0,1,2,..., else zigzag."
 )
 @click.option("--forward", metavar="1,2,1", help="Time of each forward stage, in any unit.  [default: 1]")
 @click.option("--backward", metavar="2,4,2", help="Time of each backward stage.  [default: twice the forward]")

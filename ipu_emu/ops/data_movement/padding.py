@@ -1,4 +1,4 @@
-"""Padding: adds elements around a tensor; and the gradient of this."""
+"""Padding and masking: elements are added around a tensor, or are 0 on one side of a diagonal (Trilu)."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 
 from ipu_emu.errors import EmulatorError
-from ipu_emu.graph import Tensor
+from ipu_emu.graph import Graph, Op, Tensor
 from ipu_emu.ops.core.adjoint import Adjoint, Value
 from ipu_emu.ops.core.call_chain import call_chain
 from ipu_emu.ops.core.cost import copy_cost
-from ipu_emu.ops.core.node import Node, OutputTypes
-from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
+from ipu_emu.ops.core.node import Node, OutputTypes, input_node
+from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef, replaced_before_run
+from ipu_emu.ops.core.rewrite import Rewrite
 from ipu_emu.ops.core.shape_rules import axis_of
 from popdist_py.suggestion import did_you_mean
 
@@ -111,7 +112,33 @@ def _inside(sources: list[_Array]) -> tuple[tuple[slice, ...], tuple[slice, ...]
     return tuple(inner), tuple(outer)
 
 
+def _matrices(node: Node) -> OutputTypes:
+    x = node.input(0)
+    if x.rank < 2:
+        raise node.fail(f"the input must be matrices [..., rows, columns], found {x}")
+    return [(x.dtype, x.shape)]
+
+
+def _one_side(graph: Graph, op: Op) -> list[Op]:
+    """Select on one side of a diagonal, which may be computed in the step."""
+    node, rewrite = input_node(graph, op), Rewrite(graph, op)
+    x, upper = node.input(0), bool(node.attribute("upper", 1))
+    rows, columns = np.indices(x.shape[-2:])
+    zero = rewrite.constant(np.zeros((), x.dtype.numpy))
+    if node.has_input(1) and node.values[1] is None:
+        k = rewrite.op("ReshapeTo", op.inputs[1], shape=[])
+        distance = rewrite.constant((columns - rows).astype(node.input(1).dtype.numpy))
+        outside = rewrite.op("Less" if upper else "Greater", distance, k)
+        rewrite.op("Where", outside, zero, op.inputs[0], into=op.outputs[0])
+        return rewrite.ops
+    k0 = int(np.asarray(node.values[1]).reshape(())) if node.has_input(1) else 0
+    kept = columns - rows >= k0 if upper else columns - rows <= k0
+    rewrite.op("Where", rewrite.constant(kept), op.inputs[0], zero, into=op.outputs[0])
+    return rewrite.ops
+
+
 OPS = [
     OpDef("Pad", (1, 4), _pad_shape, _pad, copy_cost, _pad_grad, constant_inputs={1: "pads", 3: "axes"}),
     OpDef("PadGrad", (1, 1), _by_attribute, _pad_back, copy_cost),
+    OpDef("Trilu", (1, 2), _matrices, replaced_before_run, copy_cost, expand=_one_side),
 ]

@@ -1,4 +1,4 @@
-"""Depth to space: rearranges channels into blocks of pixels, and back."""
+"""Pixel ops: channels become blocks of pixels, and back; pixels are scaled and get a fourth channel (aiGraphcore)."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from ipu_emu.graph import Graph, Op
 from ipu_emu.graph.op import GRAPHCORE
-from ipu_emu.ops.core.cost import copy_cost
-from ipu_emu.ops.core.node import Node, OutputTypes
-from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
+from ipu_emu.ops.core.cost import copy_cost, per_element
+from ipu_emu.ops.core.node import Node, OutputTypes, input_node
+from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef, replaced_before_run
+from ipu_emu.ops.core.rewrite import Rewrite
 
 __all__ = ["OPS"]
 
@@ -61,6 +63,26 @@ def _inverse(type: str) -> Any:
     return lambda d: d.g.op(type, **d.node.op.attributes)
 
 
+def _normalized_shape(node: Node) -> OutputTypes:
+    x, offsets, scales = (node.input(index) for index in range(3))
+    if x.rank < 1 or x.shape[-1] != 3 or offsets.shape != (3,) or scales.shape != (3,):
+        raise node.fail(f"inputs must be pixels [..., 3], 3 offsets and 3 scales, found {x}, {offsets} and {scales}")
+    if offsets.dtype is not scales.dtype or not offsets.dtype.is_float:
+        raise node.fail(f"{offsets} and {scales} must have the same floating-point type")
+    return [(offsets.dtype, (*x.shape[:-1], 4))]
+
+
+def _normalize(graph: Graph, op: Op) -> list[Op]:
+    """(x scale - offsets) scales"""
+    node, rewrite = input_node(graph, op), Rewrite(graph, op)
+    x = rewrite.op("Cast", op.inputs[0], to=node.input(1).dtype.onnx)
+    x = rewrite.op("Scale", x, scale=float(node.attribute("scale", 1.0)))
+    x = rewrite.op("Mul", rewrite.op("Sub", x, op.inputs[1]), op.inputs[2])
+    before = [0] * node.input(0).rank
+    rewrite.op("Pad", x, into=op.outputs[0], pads=[*before, *before[1:], 1], mode="constant", value=0.0)
+    return rewrite.ops
+
+
 OPS = [
     OpDef("DepthToSpace", (1, 1), _depth_shape, _depth_to_space, copy_cost, _inverse("SpaceToDepth")),
     OpDef(
@@ -73,4 +95,13 @@ OPS = [
         domain=GRAPHCORE,
     ),
     OpDef("SpaceToDepth", (1, 1), _space_shape, _space_to_depth, copy_cost, _inverse("DepthToSpace")),
+    OpDef(
+        "NormalizeImage",
+        (3, 3),
+        _normalized_shape,
+        replaced_before_run,
+        per_element(3),
+        expand=_normalize,
+        domain=GRAPHCORE,
+    ),
 ]
