@@ -331,7 +331,10 @@ def teams(processes: int) -> Iterator[dict[str, Team]]:
 
 
 def measure(case: Case, contenders: dict[str, Team], *, rounds: int, budget: float) -> dict[str, Any]:
-    """One row: medians over the rounds of each round's best sample, and the median ratio."""
+    """One row: medians over the rounds of each round's best sample, and the median ratios.
+
+    "own MPI" is the ratio to the MPI library on which ours runs.
+    """
     for team in contenders.values():
         team.prepare(case)
     order = [(name, team, i) for team in contenders.values() for i, name in enumerate(team.names)]
@@ -342,14 +345,22 @@ def measure(case: Case, contenders: dict[str, Team], *, rounds: int, budget: flo
             cost = max(SAMPLE_SECONDS, team.calls[variant] * (best[name][-1] if best[name] else 0))
             best[name].append(min(team.sample(variant, max(2, min(40, int(budget / cost))))))
     peers = {name: times for name, times in best.items() if name != "ours"}
-    ratios = [min(times[i] for times in peers.values()) / best["ours"][i] for i in range(rounds)] if peers else [0.0]
+    own = {name: times for name, times in peers.items() if name.startswith("mpich")}
     return {
         "case": str(case),
         "unit": "us",
         "ours": statistics.median(best["ours"]) * 1e6,
         "peers": {name: statistics.median(times) * 1e6 for name, times in peers.items()},
-        "ratio": statistics.median(ratios),
+        "ratio": _ratio(best["ours"], peers),
+        "own MPI": _ratio(best["ours"], own),
     }
+
+
+def _ratio(ours: list[float], peers: dict[str, list[float]]) -> float:
+    """The median over the rounds of the fastest of ``peers`` / ours; 0 without peers."""
+    if not peers:
+        return 0.0
+    return float(statistics.median(min(times) / mine for mine, *times in zip(ours, *peers.values(), strict=True)))
 
 
 def measurements(

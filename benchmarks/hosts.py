@@ -2,8 +2,9 @@
 
 As in collectives.py: every contender starts once, on all hosts; they take turns, in alternating order; results are
 checked before they are timed; times are medians over the rounds, the ratio the median over rounds of fastest peer /
-ours. The "network" is the machine's memory, so that what is compared is the work of the processors: the hosts share
-the cores. MPICH goes by UCX over TCP, Open MPI by its TCP transport, both otherwise with default settings.
+ours. The last column is the ratio to MPICH alone, on which ours runs. The "network" is the machine's memory, so that
+what is compared is the work of the processors: the hosts share the cores. MPICH goes by UCX over TCP, Open MPI by its
+TCP transport, both otherwise with default settings.
 """
 
 from __future__ import annotations
@@ -28,11 +29,13 @@ from tests.helpers.network_namespaces import Hosts, hosts, unavailable
 
 #: (hosts, processes on each); a quick run has the first
 PLACES = [(2, 1), (4, 1), (2, 2)]
-#: collective -> sizes of a full run, of a quick one
-CASES: dict[str, tuple[list[int], list[int]]] = {
-    "all-reduce": ([KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB, 16 * MIB, 64 * MIB], [64 * KIB, MIB, 64 * MIB]),
-    "reduce-scatter": ([64 * KIB, MIB, 16 * MIB, 64 * MIB], [16 * MIB]),
-    "all-gather": ([64 * KIB, MIB, 16 * MIB, 64 * MIB], [16 * MIB]),
+SIZES = [KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB, 16 * MIB, 64 * MIB]
+#: (collective, dtype) -> sizes of a full run, of a quick one
+CASES: dict[tuple[str, str], tuple[list[int], list[int]]] = {
+    ("all-reduce", "float32"): (SIZES, [64 * KIB, MIB, 64 * MIB]),
+    ("all-reduce", "float16"): ([64 * KIB, MIB, 16 * MIB], []),
+    ("reduce-scatter", "float32"): (SIZES, [16 * MIB]),
+    ("all-gather", "float32"): (SIZES, [16 * MIB]),
 }
 
 
@@ -63,12 +66,14 @@ class HostTeam(Team):
 
 
 @contextmanager
-def teams(count: int, per_host: int) -> Iterator[dict[str, Team]]:
-    """All contenders, started on ``count`` new hosts."""
+def teams(count: int, per_host: int, without: list[str]) -> Iterator[dict[str, Team]]:
+    """All contenders but those ``without``, started on ``count`` new hosts."""
     running: dict[str, Team] = {}
     with tempfile.TemporaryDirectory() as name, hosts(count, Path(name)) as where:
         try:
             for contender in launchers():
+                if contender in without:
+                    continue
                 running[contender] = HostTeam(contender, where, per_host, Path(name))
             yield running
         finally:
@@ -77,15 +82,15 @@ def teams(count: int, per_host: int) -> Iterator[dict[str, Team]]:
 
 
 def measurements(
-    count: int, per_host: int, contenders: dict[str, Team], quick: bool, only: str, sizes: list[int]
+    count: int, per_host: int, contenders: dict[str, Team], options: argparse.Namespace
 ) -> Iterator[dict[str, Any]]:
-    """The cases whose name begins with ``only``, of ``sizes`` in KiB (all if empty)."""
-    rounds, budget = (3, 0.1) if quick else (5, 0.3)
-    for what, (full_sizes, quick_sizes) in CASES.items():
-        for nbytes in quick_sizes if quick else full_sizes:
-            if what.startswith(only) and (not sizes or nbytes // KIB in sizes):
-                case = Case(what, "float32", count * per_host, nbytes)
-                row = measure(case, contenders, rounds=rounds, budget=budget)
+    """The cases whose name begins with ``options.only``, of ``options.sizes`` in KiB (all if empty)."""
+    rounds, budget = (3, 0.1) if options.quick else (5, 0.3)
+    for (what, dtype), (full_sizes, quick_sizes) in CASES.items():
+        for nbytes in quick_sizes if options.quick else full_sizes:
+            if f"{what} {dtype}".startswith(options.only) and (not options.sizes or nbytes // KIB in options.sizes):
+                case = Case(what, dtype, count * per_host, nbytes)
+                row = measure(case, contenders, rounds=options.rounds or rounds, budget=budget)
                 yield row | {"case": f"{count} hosts x {per_host}: {row['case']}"}
 
 
@@ -95,6 +100,8 @@ def main() -> None:
     parser.add_argument("--json", metavar="FILE", type=Path, help="also write the rows to FILE")
     parser.add_argument("--hosts", type=int, default=0, help="only this number of hosts")
     parser.add_argument("--only", default="", metavar="COLLECTIVE", help="only cases whose name begins like this")
+    parser.add_argument("--rounds", type=int, default=0, help="rounds of each case (default 5; quick: 3)")
+    parser.add_argument("--without", nargs="+", default=[], metavar="CONTENDER", help="leave out these contenders")
     parser.add_argument("--processes", type=int, default=0, help="only with so many processes on each host")
     parser.add_argument("--sizes", type=int, nargs="+", metavar="KIB", default=[], help="only these sizes")
     options = parser.parse_args()
@@ -103,16 +110,20 @@ def main() -> None:
         raise SystemExit(f"hosts are network namespaces here, which cannot be made: {unavailable}")
     rows: list[dict[str, Any]] = []
     print(f"{os.cpu_count()} cores; microseconds per call, ratio = fastest peer / ours", flush=True)
-    names = [variant for name in launchers() if name != "ours" for variant in VARIANTS.get(name, [name])]
-    print(f"{'case':<50}{'ours':>10}" + "".join(f"{name:>18}" for name in names) + f"{'ratio':>8}")
+    contenders = [name for name in launchers() if name not in ["ours", *options.without]]
+    names = [variant for name in contenders for variant in VARIANTS.get(name, [name])]
+    print(f"{'case':<50}{'ours':>10}" + "".join(f"{name:>18}" for name in names) + f"{'ratio':>8}{'MPICH':>8}")
     asked = (options.hosts, options.processes)
     places = [place for place in PLACES if all(given in (0, own) for given, own in zip(asked, place, strict=True))]
     for count, per_host in places[:1] if options.quick else places:
-        with teams(count, per_host) as contenders:
-            for row in measurements(count, per_host, contenders, options.quick, options.only, options.sizes):
+        with teams(count, per_host, options.without) as running:
+            for row in measurements(count, per_host, running, options):
                 rows.append(row)
                 peers = "".join(f"{row['peers'].get(name, float('nan')):>18.1f}" for name in names)
-                print(f"{row['case']:<50}{row['ours']:>10.1f}{peers}{row['ratio']:>8.2f}", flush=True)
+                print(
+                    f"{row['case']:<50}{row['ours']:>10.1f}{peers}{row['ratio']:>8.2f}{row['own MPI']:>8.2f}",
+                    flush=True,
+                )
                 if options.json:  # at once: a long run may be cut short
                     options.json.write_text(json.dumps(rows, indent=1))
 
