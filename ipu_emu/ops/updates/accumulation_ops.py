@@ -1,4 +1,4 @@
-"""Accumulation ops: add up the gradients of micro-batches in place; CopyVarUpdate."""
+"""Accumulation ops: add up the gradients of micro-batches in place; CopyVarUpdate; stashes of activations."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.core.call_chain import call_chain
 from ipu_emu.ops.core.cost import per_element
+from ipu_emu.ops.core.kernel_helpers import copies_in_place
 from ipu_emu.ops.core.node import Node, OutputTypes
 from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
 from ipu_emu.ops.core.shape_rules import same
@@ -41,7 +42,25 @@ def _update_shape(node: Node) -> OutputTypes:
     return same(node)
 
 
+def _stashed(node: Node) -> OutputTypes:
+    stash, count = node.input(1), node.input(2)
+    return [(stash.dtype, stash.shape), (count.dtype, ()), (stash.dtype, stash.shape)]
+
+
+def _put_into_stash(bound: BoundOp) -> Call:
+    x, (stash, count, shown) = bound.input(0), bound.outputs
+
+    def run() -> None:
+        stash[int(count[()]) % len(stash)] = x
+        count[()] = (count[()] + 1) % len(stash)
+        np.copyto(shown, stash)
+
+    return call_chain(*copies_in_place(bound, slice(1, 3)), run)
+
+
 OPS = [
+    # (x, places, count): x is put into the next place; the third output is a copy of all places.
+    OpDef("PutIntoStash", (3, 3), _stashed, _put_into_stash, per_element(0), updates=(1, 2)),
     # (total, g): the first micro-batch, the others; MeanInto(total, g, keep, take) keeps a running mean.
     OpDef("CopyInto", (2, 2), same, _copy_into, per_element(0), updates=(0,), elementwise=True),
     OpDef(

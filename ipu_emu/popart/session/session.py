@@ -17,6 +17,7 @@ from ipu_emu.compiler.cache.executable_file import to_bytes
 from ipu_emu.compiler.model_properties import broadcast_inputs
 from ipu_emu.compiler.options import TrainingOptions
 from ipu_emu.compiler.out_of_memory import streaming_memory_of
+from ipu_emu.compiler.rewriting.reserved_prefixes import STASHED
 from ipu_emu.engine import Engine, Replicas
 from ipu_emu.errors import ArgumentTypeError, EmulatorError, SessionError
 from ipu_emu.graph.onnx_files import initializers_of, load_light, write_model
@@ -342,7 +343,8 @@ class Session:
 
     def _saved_variables(self) -> dict[str, NDArray[Any]]:
         streamed = not self._options.disableGradAccumulationTensorStreams
-        return self._weights.values | (self._weights.accumulators if streamed else {})
+        variables = self._weights.values | (self._weights.accumulators if streamed else {})
+        return {id: value for id, value in variables.items() if not id.startswith(STASHED)}
 
     def updateExternallySavedTensorLocations(self, fromLocation: str, toLocation: str) -> None:
         """Move all data that are kept in the file ``fromLocation``; ``modelToHost`` then writes ``toLocation``."""

@@ -68,6 +68,16 @@ def test_restored_activations_are_anchors(accumulates: bool) -> None:
         run("Restored___Sin:0", weights=True, bare_loss=False)
 
 
+@pytest.mark.parametrize("accumulates", [True, False])
+def test_stashes_are_anchors(accumulates: bool) -> None:
+    """Three micro-batches are under way between the two stages: each takes the place of the third one before it."""
+    found = run("Stashed___x", weights=True, bare_loss=True, accumulates=accumulates)["Stashed___x"]
+    places = np.zeros((3, 4), np.float32)
+    for batch, shown in enumerate(found):
+        places[batch % 3] = X[batch]
+        np.testing.assert_array_equal(shown, places)
+
+
 def test_accumulation_over_one_micro_batch_is_too_shallow() -> None:
     text = r"^For pipelining, depth \(gradient accumulation factor\) must equal at least .* stages \(3\)$"
     with pytest.raises(popart.popart_exception, match=text):
