@@ -74,6 +74,8 @@ _WHOLE = frozenset(
 )
 #: Ops of aiGraphcore whose args may be one id.
 _SINGLE = ("Reshape",)
+#: Attributes that are texts, or numbers of types or enumerations.
+_TEXTS = frozenset({"mode", "to"})
 _WITHOUT_ARGS = ("Constant", "Init", "RandomNormal", "RandomUniform", "SequenceEmpty")
 
 
@@ -194,6 +196,8 @@ def _typed(name: str, default: Any, value: Any) -> Any:
     """A value converted to the type of the attribute, as a Python number: an integer for a float becomes a float."""
     real, listed = isinstance(default, float) or name in _REAL, isinstance(default, list) or name in _LISTS
     whole = (isinstance(default, int) or name in _WHOLE) and not real
+    if name in _TEXTS and not isinstance(value, str | int | Enum):
+        raise ArgumentTypeError(f"{name} is {value!r}; it must be a text")
     if value is None or isinstance(value, Enum) or not (real or listed or whole):
         return value
     if listed and isinstance(value, Iterable) and not isinstance(value, str | np.ndarray):

@@ -400,6 +400,11 @@ class SessionOptions(Settings):
         for name in ("accumulationFactor", "replicatedGraphCount"):
             if getattr(self, name) < 1:
                 raise EmulatorError(f"Invalid {name} value: {getattr(self, name)}, must be greater or equal than 1")
+        if self.accumulationAndReplicationReductionType is ReductionType.NoReduction:
+            raise EmulatorError(
+                "accumulationAndReplicationReductionType is NoReduction, but gradients of micro-batches and replicas "
+                "become one; use Sum or Mean"
+            )
         if self.enableGradientAccumulation and not training:
             raise EmulatorError("Gradient Accumulation only available when training.")
         if self.automaticLossScalingSettings.enabled and not training:

@@ -287,6 +287,7 @@ def test_numbers_of_any_kind_get_the_type_of_the_attribute() -> None:
     ("name", "values", "text"),
     [
         ("softmax", [1.5], "axis is 1.5; it must be an integer"),
+        ("cast", [1.5], "to is 1.5; it must be a text"),
         ("leakyrelu", ["much"], "alpha is 'much'; it must be a number"),
         ("transpose", [1], "perm is 1; it must be a list"),
         ("transpose", [[0, 1.0]], "perm is [0, 1.0]; it must be a list of integers"),

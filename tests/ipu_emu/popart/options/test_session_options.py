@@ -154,6 +154,11 @@ CONTRADICTIONS: list[tuple[dict[str, Any], str]] = [
     ),
     ({"enableExplicitMainLoops": True}, "enableExplicitMainLoops requires useHostCopyOps."),
     (
+        {"accumulationAndReplicationReductionType": popart.ReductionType.NoReduction},
+        "accumulationAndReplicationReductionType is NoReduction, but gradients of micro-batches and replicas become "
+        "one; use Sum or Mean",
+    ),
+    (
         {**DISTRIBUTED, "globalReplicationFactor": 0},
         "Invalid globalReplicationFactor value: 0, must be greater or equal than 1",
     ),
