@@ -24,6 +24,8 @@ _METHODS = {
     SharingStrategy.ForkServer: "forkserver",
 }
 _END, _FAILED = "end", "failed"
+#: Seconds between two looks whether the process that takes the data is alive.
+_PATIENCE = 5.0
 
 
 def _leaves(item: Any) -> list[torch.Tensor]:
@@ -64,6 +66,17 @@ def _batches(dataset: Any, rebatched: int | None) -> Iterator[Any]:
             waiting, count = [[one[rebatched:] for one in joined]], count - rebatched
 
 
+def _next(channel: Any) -> Any:
+    """The next message; None when the process that sends them has gone."""
+    sender = multiprocessing.parent_process()
+    while True:
+        try:
+            return channel.get(timeout=_PATIENCE)
+        except queue.Empty:
+            if sender is not None and not sender.is_alive():
+                return None
+
+
 def _fill(dataset: Any, rebatched: int | None, forever: bool, buffers: int, channels: Any, begin: bool) -> None:
     """Load the data set pass by pass; a message on ``commands`` starts the next one."""
     free, ready, commands = channels
@@ -71,12 +84,12 @@ def _fill(dataset: Any, rebatched: int | None, forever: bool, buffers: int, chan
     try:
         preloaded = begin
         while True:
-            if not preloaded and commands.get() is None:
+            if not preloaded and _next(commands) is None:
                 return
             preloaded, number = False, 0
             for item in _batches(dataset, rebatched):
                 tensors = [one.contiguous() for one in _leaves(item)]
-                slot = free.get()
+                slot = _next(free)
                 if slot is None:
                     return
                 number += 1
@@ -135,7 +148,7 @@ class AsynchronousDataAccessor:
         self._in_pass = self._begun
         channels = (self._free, self._ready, self._commands)
         arguments = (dataset, rebatched_size, load_indefinitely, count, channels, self._begun)
-        self._process = context.Process(target=_fill, args=arguments, daemon=True)
+        self._process = context.Process(target=_fill, args=arguments)  # no daemon, which could have no workers
         self._process.start()
         self._stop: Callable[[], Any] = weakref.finalize(self, _stop, self._process, channels)
         atexit.register(self._stop)

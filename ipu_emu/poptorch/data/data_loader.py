@@ -85,9 +85,13 @@ class DataLoader(torch.utils.data.DataLoader):
                 if not iterable and auto_distributed_partitioning:
                     kwargs["sampler"] = self._part(dataset, number, processes, shuffle=shuffle, drop_last=drop_last)
                     shuffle = None
+            elif shuffle and not iterable and batch_size is not None and options.random_seed is not None:
+                # The order that several processes share, so that it does not depend on their number.
+                kwargs["sampler"] = self._part(dataset, 0, 1, shuffle=True, drop_last=drop_last)
+                shuffle = None
             self._warn_of_remainder(dataset, iterable=iterable, drop_last=drop_last, mode=mode)
             if batch_size is not None:
-                kwargs["drop_last"] = drop_last and worker_size == self._combined_batch_size
+                kwargs["drop_last"] = drop_last and not self._rebatches(mode, drop_last)
             super().__init__(dataset, batch_size=worker_size, shuffle=shuffle, num_workers=num_workers, **kwargs)
         if mode is not DataLoaderMode.Sync:
             given = dict(async_options or {})

@@ -12,6 +12,7 @@ import torch
 from ipu_emu.poptorch import enums
 from ipu_emu.poptorch.enums import CommGroupType, ConnectionType, OutputMode, SyncPattern
 from ipu_emu.poptorch.errors import ConfigFileError
+from ipu_emu.poptorch.options import strategies
 from ipu_emu.poptorch.options.categories import (
     _DistributedOptions,
     _JitOptions,
@@ -320,8 +321,9 @@ class _Names:
     """The names that an options file may use as ``poptorch.X``."""
 
     def __getattr__(self, name: str) -> Any:
-        found = {"TensorLocationSettings": TensorLocationSettings, "Stage": Stage}
-        return found[name] if name in found else getattr(enums, name)
+        if name == "TensorLocationSettings":
+            return TensorLocationSettings
+        return getattr(strategies if name in strategies.__all__ else enums, name)
 
 
 def _count(name: str, value: int) -> int:

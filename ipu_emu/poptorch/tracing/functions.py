@@ -44,6 +44,15 @@ _DROPOUTS = {F.dropout: False, F.dropout1d: True, F.dropout2d: True, F.dropout3d
 _UNBATCHED = {F.dropout1d: 2, F.dropout2d: 3, F.dropout3d: 4}
 
 
+_FLOATS = (torch.float16, torch.float32)
+#: Batch norm is not among them: its statistics keep their type.
+_WITH_WEIGHTS = (
+    *(torch.conv1d, torch.conv2d, torch.conv3d, F.linear, F.bilinear),
+    *(torch.conv_transpose1d, torch.conv_transpose2d, torch.conv_transpose3d),
+    *(F.layer_norm, F.group_norm),
+)
+
+
 class Functions(TorchFunctionMode):
     """``mark`` is called with every result that is a loss."""
 
@@ -109,6 +118,18 @@ class Functions(TorchFunctionMode):
         out = self._run_aside(lambda: x * 1.0, (), {})
         return self._recorder.composite("fused_dropout", arguments, out)
 
+    def _alike(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Half data with float weights, and the reverse, are legal on the device: weights take its type."""
+        data = args[0] if args else kwargs.get("input")
+        if not isinstance(data, torch.Tensor) or data.dtype not in _FLOATS:
+            return func(*args, **kwargs)
+
+        def cast(one: Any) -> Any:
+            weight = isinstance(one, torch.Tensor) and one.dtype in _FLOATS and one.dtype != data.dtype
+            return one.to(data.dtype) if weight else one
+
+        return func(*(cast(one) for one in args), **{name: cast(one) for name, one in kwargs.items()})
+
     def _cosine(self, func: Any, args: Any, kwargs: Any) -> Any:
         """PyTorch computes it with a change in place that its gradient does not see."""
         bound = inspect.signature(lambda x1, x2, dim=1, eps=1e-8: None).bind(*args, **kwargs)
@@ -146,6 +167,7 @@ class Functions(TorchFunctionMode):
 
 
 _SPECIAL: dict[Any, Any] = {
+    **dict.fromkeys(_WITH_WEIGHTS, Functions._alike),
     torch.Tensor.detach: Functions._detach,
     torch.Tensor.to: Functions._to,
     torch.Tensor.cpu: Functions._cpu,

@@ -81,3 +81,35 @@ def test_a_worker_that_fails_is_named():
     with pytest.raises(poptorch.Error, match=r"worker thread failed to start.*no such file"):
         next(iter(loader))
     loader.terminate()
+
+
+@pytest.mark.parametrize("processes", [1, 2, 4])
+def test_the_global_order_is_the_same_for_every_spread_and_has_each_sample_once(processes):
+    expected = None
+    for count in (1, processes):
+        seen = []
+        for number in range(count):
+            options = poptorch.Options().randomSeed(7).deviceIterations(3).replicationFactor(4 // count)
+            options.Training.gradientAccumulation(2)
+            options.Distributed.configureProcessId(number, count)
+            loader = poptorch.DataLoader(options, range(96), batch_size=2, shuffle=True)
+            epochs = [[int(one) for batch in loader for one in batch] for _ in range(2)]
+            seen.append(epochs)
+        order = [[one for part in seen for one in part[epoch]] for epoch in range(2)]
+        expected = expected or order
+        assert order == expected
+        assert sorted(order[0]) == sorted(order[1]) == list(range(96))
+        assert order[0] != order[1]
+
+
+def test_iterable_data_lose_one_batch_in_all_where_batches_are_put_together_again():
+    class Stream(torch.utils.data.IterableDataset):
+        def __iter__(self):
+            return iter(torch.arange(10))
+
+    loader = poptorch.DataLoader(
+        poptorch.Options(), Stream(), batch_size=4, mode=poptorch.DataLoaderMode.AsyncRebatched,
+        rebatched_worker_size=3, async_options={"sharing_strategy": poptorch.SharingStrategy.Fork},
+    )  # fmt: skip
+    assert [batch.tolist() for batch in loader] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    loader.terminate()
