@@ -22,7 +22,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from extras import need
+from support.extras import need
 
 need("torch", extra="bench")
 
@@ -30,7 +30,7 @@ import numpy as np
 import torch
 import torch.distributed
 from ending import clean_up_when_told
-from rounds import Row
+from support.rounds import Row
 from torch.distributed.checkpoint import FileSystemWriter
 from torch.distributed.checkpoint.state_dict_saver import async_save
 

@@ -24,7 +24,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from extras import need
+from support.extras import need
 
 need("torch", extra="bench")
 
@@ -33,7 +33,7 @@ import torch
 import torch.utils.data as torch_data
 from ending import clean_up_when_told
 from hostio_sessions import endurance, io_tiles, overlap, staging
-from rounds import Make, Row, rounds_of, row
+from support.rounds import Make, Row, rounds_of, row
 
 from ipu_emu.hostio import Feed
 from ipu_emu.hostio.data.image_transforms import Images

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import psutil
-from rounds import Row, rounds_of, row
+from support.rounds import Row, rounds_of, row
 
 from ipu_emu import models, popart
 from ipu_emu.hostio import Feed

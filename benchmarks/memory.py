@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 from ending import clean_up_when_told, finished
-from rounds import Row
+from support.rounds import Row
 
 from ipu_emu import models, popart
 from ipu_emu.graph import Role

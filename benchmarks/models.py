@@ -28,7 +28,7 @@ from pathlib import Path
 from time import perf_counter, process_time
 from typing import Any
 
-from extras import need
+from support.extras import need
 
 need("torch", extra="bench")
 

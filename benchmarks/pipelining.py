@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 from ending import clean_up_when_told, finished
-from rounds import Row
+from support.rounds import Row
 
 import ipu_emu.popart as popart
 import popdist_py

@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from extras import need
+from support.extras import need
 
 need("matplotlib", extra="plots")
 

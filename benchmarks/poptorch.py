@@ -25,13 +25,13 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from extras import need
+from support.extras import need
 
 need("torch", extra="bench")
 
 import torch
 from ending import clean_up_when_told, finished
-from rounds import Row
+from support.rounds import Row
 from torch import nn
 from torch.nn import functional
 

@@ -21,7 +21,7 @@ from time import perf_counter
 
 import numpy as np
 from ending import clean_up_when_told, finished
-from rounds import Row
+from support.rounds import Row
 
 HERE = Path(__file__).resolve()
 LIMITS = {"cold": 10.0, "kernels kept": 10.0, "executable kept": 1.0}

@@ -20,7 +20,7 @@ from typing import Any
 os.environ |= {"TF_USE_LEGACY_KERAS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
 
 import numpy as np
-from extras import need
+from support.extras import need
 
 need("tensorflow", extra="tensorflow")
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from extras import need
+from support.extras import need
 
 need("torch", extra="bench")
 

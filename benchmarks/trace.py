@@ -21,12 +21,12 @@ from pathlib import Path
 from time import perf_counter, perf_counter_ns
 from typing import Any
 
-from extras import need
+from support.extras import need
 
 need("torch", extra="bench")
 
 import numpy as np
-from rounds import Row
+from support.rounds import Row
 
 HERE = Path(__file__).resolve()
 IMAGES = 30

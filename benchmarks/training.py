@@ -23,13 +23,13 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from extras import need
+from support.extras import need
 
 need("torch", extra="bench")
 
 import numpy as np
 from ending import clean_up_when_told, finished
-from rounds import Row
+from support.rounds import Row
 
 import ipu_emu.popart as popart
 import popdist_py
