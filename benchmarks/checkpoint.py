@@ -35,7 +35,7 @@ from torch.distributed.checkpoint import FileSystemWriter
 from torch.distributed.checkpoint.state_dict_saver import async_save
 
 from ipu_emu import popart
-from ipu_emu.checkpoint import Checkpoints
+from ipu_emu.hostio.checkpoint import Checkpoints
 
 WIDTH, LAYERS, BATCH = 4096, 3, 32
 RATE, MOMENTUM = 1e-4, 0.9

@@ -15,7 +15,7 @@ FACES: dict[str, str] = {
     "gcl": "gcl: collectives",
     "ipu_emu.popart": "ipu_emu.popart: the PopART face",
     "ipu_emu.hostio": "ipu_emu.hostio: feeds and queues",
-    "ipu_emu.checkpoint": "ipu_emu.checkpoint: checkpoints",
+    "ipu_emu.hostio.checkpoint": "ipu_emu.hostio.checkpoint: checkpoints",
     "ipu_emu.hardware": "ipu_emu.hardware: systems, IPUs and Streaming Memory",
     "ipu_emu.models": "ipu_emu.models: networks by name",
     "ipu_emu.program.clock": "ipu_emu.program.clock: modelled time",

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 import popdist_py
-from ipu_emu.checkpoint import Checkpoints
+from ipu_emu.hostio.checkpoint import Checkpoints
 from ipu_emu.poptorch.enums import OutputMode
 from ipu_emu.poptorch.executor.executor import PoplarExecutor, trainingModel
 from ipu_emu.poptorch.options.options import Options

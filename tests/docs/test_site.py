@@ -15,7 +15,7 @@ import pytest
 
 from tests.helpers.mpi_jobs import ROOT
 
-FACES = ("popdist_py", "popdist_py.popart", "gcl", "ipu_emu.popart", "ipu_emu.hostio", "ipu_emu.checkpoint")
+FACES = ("popdist_py", "popdist_py.popart", "gcl", "ipu_emu.popart", "ipu_emu.hostio", "ipu_emu.hostio.checkpoint")
 
 
 def built(folder: Path) -> Path:

@@ -18,7 +18,7 @@ __all__ = ["EMULATOR", "warm_python"]
 
 _WARM_PYTHON = Path(__file__).with_name("warm_python.py")
 #: What most programs for the emulator import.
-EMULATOR = ("popdist_py", "gcl", "ipu_emu.popart", "ipu_emu.compat", "ipu_emu.hostio", "ipu_emu.checkpoint")
+EMULATOR = ("popdist_py", "gcl", "ipu_emu.popart", "ipu_emu.compat", "ipu_emu.hostio", "ipu_emu.hostio.checkpoint")
 #: What is read when modules are imported; no thread may be there when a process forks.
 _SETTINGS = {
     "PYTHONPATH": str(_WARM_PYTHON.parents[2]),

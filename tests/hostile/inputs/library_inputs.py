@@ -21,12 +21,12 @@ import onnx
 from gcl.errors import GclError
 from gcl.scheduling.options import Options
 from ipu_emu import popart
-from ipu_emu.checkpoint import CheckpointError, Checkpoints
-from ipu_emu.checkpoint.safetensors_file import read, write
 from ipu_emu.cli import main as ipu_emu_main
 from ipu_emu.compiler.cache.executable_cache import load_executable
 from ipu_emu.compiler.cache.executable_file import from_bytes, to_bytes
 from ipu_emu.errors import EmulatorError, FeedError
+from ipu_emu.hostio.checkpoint import CheckpointError, Checkpoints
+from ipu_emu.hostio.checkpoint.safetensors_file import read, write
 from ipu_emu.hostio.data.data_modes import mode_of
 from ipu_emu.hostio.data.sample_files import open_files
 from ipu_emu.ops.codegen.llvm_compiler import KERNEL_CACHE

@@ -18,8 +18,8 @@ import numpy as np
 import popdist_py as popdist
 import popdist_py.popart
 from ipu_emu import popart
-from ipu_emu.checkpoint import CheckpointError, Checkpoints
 from ipu_emu.hostio import Feed
+from ipu_emu.hostio.checkpoint import CheckpointError, Checkpoints
 
 SHAPES = {"w": (16, 64), "v": (64, 10)}
 MICRO_BATCH, ACCUMULATION = 4, 2

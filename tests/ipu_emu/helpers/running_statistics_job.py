@@ -14,7 +14,7 @@ import numpy as np
 import popdist_py as popdist
 import popdist_py.popart
 from ipu_emu import popart
-from ipu_emu.checkpoint import Checkpoints
+from ipu_emu.hostio.checkpoint import Checkpoints
 
 SHAPE = (4, 3, 2, 2)
 

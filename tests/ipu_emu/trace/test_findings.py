@@ -35,7 +35,7 @@ def run(folder: Path, fault: str, instances: int = 2, ipus: int = 1) -> RunAnaly
 
 def printed(*arguments: str | Path) -> str:
     """What ``ipu-emu report`` prints."""
-    command = [*warm_python(*EMULATOR), "-m", "ipu_emu.cli", "report", *arguments]
+    command = [*warm_python(*EMULATOR), "-m", "ipu_emu", "report", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 

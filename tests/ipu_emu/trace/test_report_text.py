@@ -45,7 +45,7 @@ def on_a_terminal(*arguments: str | Path, **environment: str) -> str:
 
 
 def test_tables_keep_their_columns_in_80_characters(folder: Path) -> None:
-    lines = [line.rstrip() for line in on_a_terminal("-m", "ipu_emu.cli", "report", folder, TERM="dumb").splitlines()]
+    lines = [line.rstrip() for line in on_a_terminal("-m", "ipu_emu", "report", folder, TERM="dumb").splitlines()]
     assert max(map(len, lines)) <= 80
     (row,) = [line for line in lines if "MatMul" in line]
     assert [cell.strip() for cell in row.split("│")[1:-1]][2:6] == ["1", "500.0", "100.0%", "compute"]

@@ -22,9 +22,9 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from ipu_emu.checkpoint.checkpoint_folder import Folder
-from ipu_emu.checkpoint.manifest import Manifest
-from ipu_emu.checkpoint.safetensors_file import write
+from ipu_emu.hostio.checkpoint.checkpoint_folder import Folder
+from ipu_emu.hostio.checkpoint.manifest import Manifest
+from ipu_emu.hostio.checkpoint.safetensors_file import write
 from popdist_py import trace
 from popdist_py.atomic_write import replace_file
 from popdist_py.bounded_read import read_file

@@ -27,11 +27,11 @@ from numpy.typing import NDArray
 
 import popdist_py
 from gcl.drawing.units import counted
-from ipu_emu.checkpoint.background_writer import Writer
-from ipu_emu.checkpoint.checkpoint_folder import CheckpointError, Folder
-from ipu_emu.checkpoint.manifest import MOST_BYTES, PROGRAM, RANDOM, Manifest
-from ipu_emu.checkpoint.safetensors_file import read
-from ipu_emu.checkpoint.session_state import Trainable, groups_of, joined, mismatches, shares, stateful
+from ipu_emu.hostio.checkpoint.background_writer import Writer
+from ipu_emu.hostio.checkpoint.checkpoint_folder import CheckpointError, Folder
+from ipu_emu.hostio.checkpoint.manifest import MOST_BYTES, PROGRAM, RANDOM, Manifest
+from ipu_emu.hostio.checkpoint.safetensors_file import read
+from ipu_emu.hostio.checkpoint.session_state import Trainable, groups_of, joined, mismatches, shares, stateful
 from popdist_py import trace
 
 __all__ = ["Checkpoints", "Resumed"]

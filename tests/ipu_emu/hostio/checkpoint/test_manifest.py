@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from ipu_emu.checkpoint.checkpoint_folder import Folder
-from ipu_emu.checkpoint.manifest import PROGRAM, RANDOM, Manifest
-from ipu_emu.checkpoint.safetensors_file import read
+from ipu_emu.hostio.checkpoint.checkpoint_folder import Folder
+from ipu_emu.hostio.checkpoint.manifest import PROGRAM, RANDOM, Manifest
+from ipu_emu.hostio.checkpoint.safetensors_file import read
 
 DIGEST = sha256(b"data").hexdigest()
 NAME, OLDER, FILE = "step-000000120", "step-000000110", "instance-0-of-1.safetensors"

@@ -18,9 +18,9 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from ipu_emu.checkpoint import CheckpointError, Checkpoints
-from ipu_emu.checkpoint.manifest import Manifest
-from ipu_emu.checkpoint.safetensors_file import read, write
+from ipu_emu.hostio.checkpoint import CheckpointError, Checkpoints
+from ipu_emu.hostio.checkpoint.manifest import Manifest
+from ipu_emu.hostio.checkpoint.safetensors_file import read, write
 from tests.helpers.mpi_jobs import ROOT
 from tests.helpers.warm_processes import EMULATOR, warm_python
 from tests.ipu_emu.helpers.resuming_job import Job, run
@@ -398,7 +398,7 @@ def test_a_killed_run_reaches_the_same_bits(seed, undisturbed, tmp_path):
 
 
 def main() -> None:
-    """Kill it so many times: ``python -m tests.ipu_emu.checkpoint.test_checkpoints COUNT FOLDER [full]``.
+    """Kill it so many times: ``python -m tests.ipu_emu.hostio.checkpoint.test_checkpoints COUNT FOLDER [full]``.
 
     With ``full`` FOLDER is a small disk (mount -t tmpfs -o size=256k), which has room for a random number of bytes.
     """

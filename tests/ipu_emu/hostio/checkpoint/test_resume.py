@@ -1,6 +1,6 @@
 """A job that is killed goes on, with the data where they were, and reaches the bits of one that nobody disturbed.
 
-    python -m tests.ipu_emu.checkpoint.test_resume COUNT FOLDER
+    python -m tests.ipu_emu.hostio.checkpoint.test_resume COUNT FOLDER
 
 kills a job of two instances so many times, each time at another moment, and lets poprun-py start it again. Some keep
 data of the next step in Streaming Memory, some share weights and states between the replicas.
