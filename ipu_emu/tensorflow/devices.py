@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from ipu_emu.tensorflow.face import face
+
 __all__ = ["current_device", "device_number", "on_ipu"]
 
 _IPU = re.compile(r"(?:^|/)(?:device:)?IPU:?(\d+)?$", re.IGNORECASE)
-_scopes: list[int] = []
 
 
 def device_number(name: Any) -> int | None:
@@ -21,14 +22,15 @@ def device_number(name: Any) -> int | None:
 
 def current_device() -> int | None:
     """The device of the innermost scope, None outside of scopes."""
-    return _scopes[-1] if _scopes else None
+    return devices[-1] if (devices := face().devices) else None
 
 
 @contextmanager
 def on_ipu(number: int) -> Iterator[None]:
     """Place ops on an IPU device."""
-    _scopes.append(number)
+    devices = face().devices
+    devices.append(number)
     try:
         yield
     finally:
-        _scopes.pop()
+        devices.pop()

@@ -16,6 +16,7 @@ from tensorflow.python.framework import errors, indexed_slices
 
 from ipu_emu.errors import EmulatorError
 from ipu_emu.tensorflow.devices import device_number, on_ipu
+from ipu_emu.tensorflow.face import face
 from ipu_emu.tensorflow.program.session_runs import SessionRuns
 from ipu_emu.tensorflow.tracing.strategies import reduced_gradient
 from ipu_emu.tensorflow.tracing.trace import current_trace
@@ -49,17 +50,15 @@ class Patch:
         return found, last
 
 
-_undone: list[tuple[Patch, Any, str, Any]] = []
-
-
 def applied() -> bool:
     """Whether the patches are in place."""
-    return bool(_undone)
+    return bool(face().replaced)
 
 
 def apply(more: Sequence[Patch] = ()) -> None:
     """Put all patches, and ``more``, in place; a second call changes nothing."""
-    if _undone:
+    replaced = face().replaced
+    if replaced:
         return
     for patch in (*PATCHES, *more):
         owner, name = patch.owner()
@@ -67,13 +66,14 @@ def apply(more: Sequence[Patch] = ()) -> None:
         setattr(owner, name, patch.make(before))
         if patch.placed is not None:
             patch.placed(getattr(owner, name))
-        _undone.append((patch, owner, name, before))
+        replaced.append((patch, owner, name, before))
 
 
 def undo() -> None:
     """Restore TensorFlow."""
-    while _undone:
-        patch, owner, name, before = _undone.pop()
+    replaced = face().replaced
+    while replaced:
+        patch, owner, name, before = replaced.pop()
         if before is None:
             delattr(owner, name)
         else:

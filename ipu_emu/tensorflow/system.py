@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ipu_emu.errors import EmulatorError
+from ipu_emu.tensorflow.face import face
 
 __all__ = ["DeviceShare", "System", "configure", "configured", "share_of"]
 
@@ -31,22 +32,20 @@ class DeviceShare:
     system: System = field(default_factory=System)
 
 
-_configured: list[System] = []
-
-
 def configure(system: System) -> None:
     """Make ``system`` the one that programs run on."""
-    _configured[:] = [system]
+    face().system = system
 
 
 def configured() -> System:
     """The system that was configured; without any, one device of one IPU."""
-    return _configured[0] if _configured else System()
+    found: System = face().system or System()
+    return found
 
 
 def is_configured() -> bool:
     """Whether a program has configured the system."""
-    return bool(_configured)
+    return face().system is not None
 
 
 def share_of(device: int, shards: int) -> DeviceShare:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-__all__ = ["seed", "set_seed"]
+from ipu_emu.tensorflow.face import face
 
-_seed = [0, 0]
+__all__ = ["seed", "set_seed"]
 
 
 def set_seed(value: int) -> None:
     """Set the seed; programs start counting their runs anew."""
-    _seed[:] = [value & 0xFFFFFFFFFFFFFFFF, _seed[1] + 1]
+    state = face()
+    state.seed, state.seeded = value & 0xFFFFFFFFFFFFFFFF, state.seeded + 1
 
 
 def seed() -> tuple[int, int]:
     """The seed, and how often it was set."""
-    return _seed[0], _seed[1]
+    state = face()
+    return state.seed, state.seeded

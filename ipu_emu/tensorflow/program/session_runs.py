@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-import weakref
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
+from ipu_emu.tensorflow.face import face
 from ipu_emu.tensorflow.program.program import Program
 
 __all__ = ["SessionRuns"]
@@ -18,29 +18,27 @@ _TICK = 0.05
 class SessionRuns:
     """The programs of each graph, and the error that the last run of one of them ended with."""
 
-    _programs: ClassVar[weakref.WeakKeyDictionary[Any, list[Program]]] = weakref.WeakKeyDictionary()
-    _error: ClassVar[BaseException | None] = None
-
     @classmethod
     def add(cls, graph: Any, program: Program) -> None:
         """Note that ``program`` runs in sessions of ``graph``."""
-        cls._programs.setdefault(graph, []).append(program)
+        face().programs.setdefault(graph, []).append(program)
 
     @classmethod
     def has_programs(cls, graph: Any) -> bool:
         """Whether a session of ``graph`` may run a program."""
-        return graph in cls._programs
+        return graph in face().programs
 
     @classmethod
     def failed(cls, error: BaseException) -> None:
         """Keep the error of a program, which TensorFlow would replace by one of its own."""
-        if cls._error is None:
-            cls._error = error
+        if face().error is None:
+            face().error = error
 
     @classmethod
     def taken(cls) -> BaseException | None:
         """Return the error that was kept, and forget it."""
-        own, cls._error = cls._error, None
+        state = face()
+        own, state.error = state.error, None
         return own
 
     @classmethod
@@ -78,6 +76,6 @@ class SessionRuns:
     @classmethod
     def stop(cls) -> None:
         """Ask all programs to end their present run."""
-        for programs in cls._programs.values():
+        for programs in face().programs.values():
             for program in programs:
                 program.stop.set()

@@ -6,43 +6,44 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from ipu_emu.tensorflow.face import face
 from ipu_emu.tensorflow.tracing.collectives import cross_replica_sum
 from ipu_emu.tensorflow.tracing.trace import Trace
 
 __all__ = ["current_strategy", "in_strategy", "reduced_gradient", "reducing_gradients"]
 
-_reducing: list[bool] = []
-_strategies: list[Any] = []
-
 
 @contextmanager
 def in_strategy(strategy: Any) -> Iterator[None]:
     """Make ``strategy`` the current one in the ``with`` block."""
-    _strategies.append(strategy)
+    strategies = face().strategies
+    strategies.append(strategy)
     try:
         yield
     finally:
-        _strategies.pop()
+        strategies.pop()
 
 
 def current_strategy() -> Any:
     """The strategy of the innermost scope, None outside of scopes."""
-    return _strategies[-1] if _strategies else None
+    strategies = face().strategies
+    return strategies[-1] if strategies else None
 
 
 @contextmanager
 def reducing_gradients(active: bool) -> Iterator[None]:
     """Sum gradients over replicas in the ``with`` block, if ``active``."""
-    _reducing.append(active)
+    reducing = face().reducing
+    reducing.append(active)
     try:
         yield
     finally:
-        _reducing.pop()
+        reducing.pop()
 
 
 def reduced_gradient(trace: Trace, gradient: Any) -> Any:
     """The gradient that an optimizer is to apply: summed over replicas, if a strategy says so, once."""
-    if gradient is None or not _reducing or not _reducing[-1]:
+    if gradient is None or not any(face().reducing[-1:]):
         return gradient
     marker = trace.markers.get(gradient.op.name)
     if marker is not None and marker.kind == "cross_replica":

@@ -18,6 +18,8 @@ from tensorflow.python.framework import dtypes, func_graph, ops, tensor_shape
 from tensorflow.python.framework import tensor as tensor_lib
 from tensorflow.python.ops import array_ops, control_flow_ops, gen_script_ops, handle_data_util, variable_scope
 
+from ipu_emu.tensorflow.face import face
+
 __all__ = [
     "Carried",
     "Marker",
@@ -218,22 +220,21 @@ class Trace:
         return list(self.graph.captures)
 
 
-_stack: list[Trace] = []
-
-
 def current_trace() -> Trace | None:
     """The trace that is being built, None outside of compiled functions."""
-    return _stack[-1] if _stack else None
+    traces = face().traces
+    return traces[-1] if traces else None
 
 
 @contextmanager
 def tracing(trace: Trace) -> Iterator[Trace]:
     """Make ``trace`` the current one."""
-    _stack.append(trace)
+    traces = face().traces
+    traces.append(trace)
     try:
         yield trace
     finally:
-        _stack.pop()
+        traces.pop()
 
 
 def is_resource(tensor: Any) -> bool:

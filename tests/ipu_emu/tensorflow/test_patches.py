@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 
 def test_every_patch_is_in_place_and_is_undone(tensorflow: Any) -> None:
     from ipu_emu.tensorflow import patches
@@ -20,3 +22,23 @@ def test_every_patch_is_in_place_and_is_undone(tensorflow: Any) -> None:
         patches.apply(KERAS_PATCHES)
     assert all(patch.why for patch in table)
     assert len({patch.target for patch in table}) == len(table)
+
+
+def test_a_face_ends_with_its_finder_and_restores_tensorflow(tensorflow: Any) -> None:
+    from ipu_emu.errors import EmulatorError
+    from ipu_emu.tensorflow import finder, patches, system
+    from ipu_emu.tensorflow.face import face
+    from ipu_emu.tensorflow.keras.keras_patches import KERAS_PATCHES
+
+    before = face()
+    system.configure(system.System((4,)))
+    finder.uninstall()
+    try:
+        with pytest.raises(EmulatorError, match=r"import ipu_emu\.tensorflow\.install first"):
+            face()
+        assert before.replaced == []
+    finally:
+        finder.install()
+        patches.apply(KERAS_PATCHES)
+    assert system.configured() == system.System()
+    assert face() is not before

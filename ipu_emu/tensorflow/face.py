@@ -1,0 +1,46 @@
+"""Face: what a program has set so far through the modules that it imports for the IPU.
+
+It begins when the finder of these modules is installed, which holds it, and ends when that is uninstalled.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from ipu_emu.errors import EmulatorError
+
+__all__ = ["Face", "face"]
+
+
+@dataclass
+class Face:
+    """``devices``, ``traces``, ``strategies`` and ``reducing`` have what open scopes set, the innermost one last.
+
+    ``seed`` is the seed of random numbers, ``seeded`` how often it was set. ``programs`` has those of each graph, and
+    ``error`` the error that the present run of one ended with. ``replaced`` is what patches replaced.
+    """
+
+    devices: list[int] = field(default_factory=list)
+    traces: list[Any] = field(default_factory=list)
+    strategies: list[Any] = field(default_factory=list)
+    reducing: list[bool] = field(default_factory=list)
+    system: Any = None
+    seed: int = 0
+    seeded: int = 0
+    programs: WeakKeyDictionary[Any, list[Any]] = field(default_factory=WeakKeyDictionary)
+    error: BaseException | None = None
+    replaced: list[Any] = field(default_factory=list)
+
+
+def face() -> Face:
+    """The face that is installed; raise EmulatorError where none is."""
+    for finder in sys.meta_path:
+        found = getattr(finder, "face", None)
+        if isinstance(found, Face):
+            return found
+    raise EmulatorError(
+        "TensorFlow for the IPU is not installed in this process; import ipu_emu.tensorflow.install first"
+    )
