@@ -250,7 +250,11 @@ def can_compile() -> bool:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Training steps of PyTorch modules, one thread per process.")
-    parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds; takes less than 100 s")
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="fewer and shorter rounds, torch.compile and two processes for the first network only; takes about 60 s",
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows here")
     parser.add_argument("--cases", nargs="*", default=list(CASES), choices=list(CASES), help="networks to measure")
     parser.add_argument("--worker", choices=["ours", "pytorch"], help=argparse.SUPPRESS)
@@ -265,8 +269,9 @@ def main() -> None:
     clean_up_when_told()
     compiles, rows = can_compile(), []
     for case in args.cases:
-        found = alone(case, rounds=3 if args.quick else 9, seconds=seconds, compiles=compiles)
-        if not args.quick or case in ("mlp", "transformer"):  # starting processes takes longest
+        whole = not args.quick or case == args.cases[0]  # compiling and starting processes take longest
+        found = alone(case, rounds=3 if args.quick else 9, seconds=seconds, compiles=compiles and whole)
+        if whole:
             found += together(case, rounds=1 if args.quick else 5, seconds=2 * seconds)
         for line in found:
             print(line, flush=True)

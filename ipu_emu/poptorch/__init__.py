@@ -1,5 +1,10 @@
 """The PopTorch face: ``import ipu_emu.poptorch as poptorch``."""
 
+import importlib.util as _modules
+
+if _modules.find_spec("torch") is None:
+    raise ImportError("ipu_emu.poptorch needs PyTorch, which is not installed; pip install 'poprun-py[torch]'")
+
 from ipu_emu.poptorch import enums, optim, profiling
 from ipu_emu.poptorch.blocks import BeginBlock, Block, BlockFunction, removeBlocks
 from ipu_emu.poptorch.data import AsynchronousDataAccessor, DataLoader

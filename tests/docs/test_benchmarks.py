@@ -19,6 +19,7 @@ NEEDED = {
     "trace": "torch",
     "training": "torch",
     "plot": "matplotlib",
+    "poptorch": "torch",
 }
 PROGRAMS = [file.stem for file in sorted(FOLDER.glob("*.py")) if "ArgumentParser" in file.read_text()]
 
