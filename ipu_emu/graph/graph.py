@@ -32,6 +32,8 @@ class Graph:
     parent: Graph | None = None
     inputs: list[str] = field(default_factory=list)  # of a body, in order
     captured: list[str] = field(default_factory=list)
+    #: The number of the last id that ``unused`` gave for each base; a copy starts anew.
+    _last_numbers: dict[str, int] = field(default_factory=dict, repr=False, compare=False)
 
     def add(self, tensor: Tensor, data: NDArray[Any] | None = None) -> Tensor:
         """Add a tensor that is not an output of an op."""
@@ -93,10 +95,12 @@ class Graph:
 
     def unused(self, base: str) -> str:
         """Return the first unused id of ``base``, ``base/1``, ``base/2``, ..."""
-        name, count = base, 0
+        count = self._last_numbers.get(base, 0)
+        name = f"{base}/{count}" if count else base
         while self.knows(name):
             count += 1
             name = f"{base}/{count}"
+        self._last_numbers[base] = count
         return name
 
     def rename(self, names: Mapping[str, str]) -> None:
@@ -123,6 +127,7 @@ class Graph:
             data=dict(self.data),
             outputs=list(self.outputs),
             metadata=dict(self.metadata),
+            _last_numbers={},
         )
 
     def constant(self, value: Any, like: Tensor) -> Tensor:

@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from gcl.drawing.units import memory
 from ipu_emu.graph import Graph, Op, Tensor
 from ipu_emu.ops import Node
@@ -171,12 +173,16 @@ class MemoryPlan:
 def overlap_of(lives: Sequence[Lifetime]) -> tuple[Lifetime, Lifetime] | None:
     """Two lifetimes that occupy the same byte at the same time, or None."""
     ordered = sorted(lives, key=lambda life: life.offset)
+    regions = {region: number for number, region in enumerate({life.region for life in ordered})}
+    rows = [(regions[life.region], life.offset, life.first, life.last) for life in ordered]
+    region, offset, first, last = np.array(rows, np.int64).reshape(-1, 4).T
     for index, life in enumerate(ordered):
-        for other in ordered[index + 1 :]:
-            if other.offset >= life.offset + life.size:
-                break
-            if life.overlaps(other):
-                return life, other
+        # Later ones that begin before this one ends.
+        near = slice(index + 1, int(np.searchsorted(offset, life.offset + life.size)))
+        same = (region[near] == region[index]) & (first[near] <= life.last) & (last[near] >= life.first)
+        for other in np.flatnonzero(same):
+            if life.overlaps(ordered[index + 1 + other]):
+                return life, ordered[index + 1 + other]
     return None
 
 

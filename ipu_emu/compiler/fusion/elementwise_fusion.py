@@ -27,7 +27,7 @@ __all__ = ["fuse"]
 _MOST_OPERANDS = 12
 
 
-@dataclass
+@dataclass(eq=False)
 class _Group:
     ops: list[tuple[int, Op]] = field(default_factory=list)
 
@@ -57,20 +57,20 @@ class _Fusion:
         self.group_of: dict[str, _Group] = {}  # by output
 
     def run(self) -> None:
-        groups: list[_Group] = []
+        groups: dict[_Group, None] = {}  # in order
         for place, op in enumerate(self.graph.ops):
             group = _Group([(place, op)])
             if self.is_fusable(op):
                 for other in self.joinable(place, op):
                     joined = _Group(sorted([*other.ops, *group.ops], key=lambda entry: entry[0]))
                     if self.operands(joined) <= _MOST_OPERANDS:
-                        groups.remove(other)
+                        del groups[other]
                         group = joined
                 for id in group.made:
                     self.group_of[id] = group
-            groups.append(group)
-        groups.sort(key=lambda group: group.ops[-1][0])
-        self.graph.ops = [self.written(group) for group in groups]
+            groups[group] = None
+        ordered = sorted(groups, key=lambda group: group.ops[-1][0])
+        self.graph.ops = [self.written(group) for group in ordered]
 
     def operands(self, group: _Group) -> int:
         return len(group.inputs()) + len(self.outputs(group))

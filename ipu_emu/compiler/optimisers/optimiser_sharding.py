@@ -47,37 +47,44 @@ def shard_variables(
     graph: Graph, gradients: Sequence[Gradient], divide: Divide, replicas: int, reduction: GradientReduction
 ) -> list[Gradient]:
     """Shard the variables that ``divide`` selects; return the gradients, some of which are now reduced as shards."""
-    return [_sharded(graph, gradient, divide, replicas, reduction) for gradient in gradients]
+    producers, made = graph.producers(), []
+    for gradient in gradients:
+        update = _Update.of(graph, gradient.weight, producers) if gradient.weight else None
+        domain = _domain(update, divide) if update else None
+        if update and domain:
+            gradient = _sharded(graph, gradient, update, domain, divide, replicas, reduction)
+            producers = graph.producers()
+        made.append(gradient)
+    return made
 
 
 @dataclass(frozen=True)
 class _Update:
-    """The op at index ``place`` of the graph that updates ``weight``, with the ``states`` of the weight's shape."""
+    """The op that updates ``weight``, with the ``states`` of the weight's shape."""
 
-    place: int
     op: Op
     weight: Tensor
     states: tuple[Tensor, ...]
     gradient: str
 
     @classmethod
-    def of(cls, graph: Graph, weight: str) -> _Update:
-        place, op = next((n, op) for n, op in enumerate(graph.ops) if UPDATED + weight in op.outputs)
+    def of(cls, graph: Graph, weight: str, producers: Mapping[str, Op]) -> _Update:
+        op = producers[UPDATED + weight]
         whole = [graph.tensor(id) for id in op.inputs[1:] if graph.tensor(id).shape == graph.tensor(weight).shape]
         states = tuple(tensor for tensor in whole if tensor.role is Role.STATE)
         gradient = next(tensor.id for tensor in whole if tensor.role is not Role.STATE)
-        return cls(place, op, graph.tensor(weight), states, gradient)
+        return cls(op, graph.tensor(weight), states, gradient)
 
 
 def _sharded(
-    graph: Graph, gradient: Gradient, divide: Divide, replicas: int, reduction: GradientReduction
+    graph: Graph,
+    gradient: Gradient,
+    update: _Update,
+    domain: tuple[int, int],
+    divide: Divide,
+    replicas: int,
+    reduction: GradientReduction,
 ) -> Gradient:
-    update = _Update.of(graph, gradient.weight) if gradient.weight else None
-    if update is None:
-        return gradient
-    domain = _domain(update, divide)
-    if domain is None:
-        return gradient
     total = graph.tensor(gradient.total)
     itemsize = min(total.dtype.itemsize, update.weight.dtype.itemsize)
     shards = Shards.of(update.weight.shape, itemsize, domain, update.weight.group)
@@ -136,7 +143,8 @@ class _Division:
             names[update.weight.id] = self.take(update.weight.id)
         self.reshape_outputs()
         ops = self.lamb(names) if update.op.attributes.get("norms") else self.elementwise(names)
-        self.graph.ops[update.place : update.place + 1] = [*self.before, *ops]
+        place = next(number for number, op in enumerate(self.graph.ops) if op is update.op)
+        self.graph.ops[place : place + 1] = [*self.before, *ops]
         if self.weight_is_shard:
             self.gather_before_use()
 

@@ -66,7 +66,7 @@ class _Reading:
         if tensor.role is Role.CONSTANT:
             return {(0, 0): float(self.graph.data[id].reshape(()))} if tensor.nelms == 1 else None
         op = self.producers.get(id)
-        if op is None or depth > 2 * _FAR or "axis" in op.attributes:
+        if op is None or depth > _FAR or "axis" in op.attributes:
             return None
         operands = [self.of(one, depth + 1) for one in op.inputs]
         given = [one for one in operands if one is not None]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import combinations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -60,3 +61,27 @@ def test_the_table_of_a_model_lists_all_that_is_not_always_live() -> None:
     weights = model.graph.data
     assert {id: places[id][2] for id in weights} == {id: f"{plan.placements[id].offset:,}" for id in weights}
     assert plan.sizes[TRANSIENT] < 0.5 * sum(life.size for life in plan.lives)
+
+
+def by_definition(blocks: list[MemoryBlock]) -> list[int]:
+    """The offsets, found by trying: the largest block first, at the end of another or at 0."""
+    placed: dict[str, tuple[MemoryBlock, int]] = {}
+    for block in sorted(blocks, key=lambda b: (-b.size, b.first, b.name)):
+        alive = [(at, at + o.size) for o, at in placed.values() if o.first <= block.last and block.first <= o.last]
+        tries = sorted({0, *(end for _, end in alive)})
+        offset = next(t for t in tries if all(t + block.size <= low or high <= t for low, high in alive))
+        placed[block.name] = block, offset
+    return [placed[block.name][1] for block in blocks]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_each_block_is_at_the_lowest_free_offset(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    first = random.integers(0, 60, 120)
+    last = first + random.integers(0, 20, 120)
+    sizes = 64 * random.integers(1, 9, 120)
+    numbers = zip(sizes.tolist(), first.tolist(), last.tolist(), strict=True)
+    blocks = [MemoryBlock(f"t{number}", None, *three) for number, three in enumerate(numbers)]
+    wanted = by_definition(blocks)
+    assert lay_out(blocks) == max(at + block.size for at, block in zip(wanted, blocks, strict=True))
+    assert [block.offset for block in blocks] == wanted
