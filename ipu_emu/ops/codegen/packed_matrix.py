@@ -17,9 +17,17 @@ from ipu_emu.ops.codegen.matmul_calls import product_call
 from ipu_emu.ops.codegen.matmul_kernel import ROWS
 from ipu_emu.ops.codegen.panel_packing import BLOCK, panels_of_columns, panels_of_rows
 
-__all__ = ["PackedMatrix", "packing_calls", "tile_starts"]
+__all__ = ["PackedMatrix", "lanes_within", "packing_calls", "tile_starts"]
 
 _Array = NDArray[Any]
+
+
+def lanes_within(line: int) -> int:
+    """Numbers in a register for lines of ``line`` numbers."""
+    lanes = vector_width()
+    while lanes > line:
+        lanes //= 2
+    return lanes
 
 
 def tile_starts(n: int, tile: int) -> NDArray[np.int64]:

@@ -24,12 +24,12 @@ from numpy.typing import NDArray
 from ipu_emu.ops.codegen.compiled_call import call, named_call, offsets, relocation
 from ipu_emu.ops.codegen.dot_kernel import DOT_COLUMNS, DOT_ROWS, DOTS, dots
 from ipu_emu.ops.codegen.matmul_calls import whole_and_rest
+from ipu_emu.ops.codegen.packed_matrix import lanes_within
 from ipu_emu.ops.codegen.strided_copy import pad
 from ipu_emu.ops.core.op_definition import Call
 from ipu_emu.ops.core.sliding_windows import Windows
 from ipu_emu.ops.products.output_blocks import (
     OutputBlocks,
-    lanes_within,
     packed_rows,
     packed_taps,
     product_calls,

@@ -8,26 +8,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipu_emu.ops.codegen.compiled_call import call, offsets, relocation
-from ipu_emu.ops.codegen.llvm_compiler import vector_width
 from ipu_emu.ops.codegen.matmul_calls import product_call
 from ipu_emu.ops.codegen.matmul_kernel import ROWS
+from ipu_emu.ops.codegen.packed_matrix import lanes_within
 from ipu_emu.ops.codegen.panel_packing import BLOCK, panels_of_columns, panels_of_taps
 from ipu_emu.ops.core.op_definition import Call
 
-__all__ = ["OutputBlocks", "lanes_within", "packed_rows", "packed_taps", "product_calls", "whole_blocks"]
+__all__ = ["OutputBlocks", "packed_rows", "packed_taps", "product_calls", "whole_blocks"]
 
 _Array = NDArray[Any]
 
 #: The most taps that one kernel copies, each by instructions of its own.
 _MOST_TAPS = 25
-
-
-def lanes_within(line: int) -> int:
-    """Numbers in a register for lines of ``line`` numbers."""
-    lanes = vector_width()
-    while lanes > line:
-        lanes //= 2
-    return lanes
 
 
 class OutputBlocks:

@@ -10,7 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gcl.kernels.jit import jit
+from ipu_emu.ops.codegen.compiled_call import offsets, relocation
 from ipu_emu.ops.codegen.llvm_compiler import vector_width
+from ipu_emu.ops.codegen.matmul_calls import product_call
+from ipu_emu.ops.codegen.packed_matrix import lanes_within, tile_starts
 from ipu_emu.ops.core.adjoint import Adjoint, Value
 from ipu_emu.ops.core.call_chain import call_chain
 from ipu_emu.ops.core.cost import flops
@@ -54,7 +57,43 @@ def _sum(bound: BoundOp) -> Call:
     rows = _as_rows(x, axes)
     if rows is not None and y.flags.c_contiguous:
         return partial(np.add.reduce, rows, 1, None, view(y, rows.shape[:1]))
+    if _is_image_sum(x, y, axes):
+        return _image_sum(x, y)
     return partial(np.add.reduce, x, axes, None, y, keep)
+
+
+def _is_image_sum(x: NDArray[Any], y: NDArray[Any], axes: tuple[int, ...]) -> bool:
+    """Whether each image is summed, of images that are stored with the batch innermost."""
+    if axes != (2, 3) or x.ndim != 4 or not x.dtype == y.dtype == np.float32 or 0 in x.shape:
+        return False
+    return len(x) >= 4 and x.transpose(1, 2, 3, 0).flags.c_contiguous
+
+
+def _image_sum(x: NDArray[Any], y: NDArray[Any]) -> Call:
+    """The sums [C, N] as products with ones: numpy needs 20 times as long for a few images."""
+    (n, c), size = x.shape[:2], x.shape[2] * x.shape[3]
+    lanes, ones, sums = lanes_within(n), np.ones(size, np.float32), np.zeros((c, 1, n), np.float32)
+    tiles = offsets(tile_starts(n, lanes) * 4)
+    given: dict[str, Any] = {
+        "x": x,
+        "w": ones,
+        "bias": None,
+        "wide": False,
+        "from": tiles,
+        "at": tiles,
+        "tiles": len(tiles),
+        "vectors": 1,
+        "lanes": lanes,
+        "x_step": 4 * n,
+        "w_row": 4,
+        "w_step": 4,
+        "w_block": None,
+        "batch": c,
+        "x_batch": 4 * n * size,
+        "y_batch": 4 * n,
+    }
+    step = product_call(sums, size, 1, 1, **given)
+    return call_chain(step, relocation(sums.reshape(c, n), y.reshape(n, c, copy=False).T))
 
 
 def _as_rows(x: NDArray[Any], axes: tuple[int, ...]) -> NDArray[Any] | None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from ipu_emu import popart
+from ipu_emu.ops.reduction import axis_reductions
 from ipu_emu.ops.reduction.axis_reductions import _sum_to
 from tests.ipu_emu.helpers.sessions import infer, train
 
@@ -94,3 +95,14 @@ def test_axes_out_of_range_are_refused_in_the_session(name: str, x: Any, axes: l
 def test_axes_that_are_no_list_are_refused(axes: Any) -> None:
     with pytest.raises(popart.popart_exception, match=r"axes is .*; it must be a list"):
         reduced("reducesum", X, axes, 1)
+
+
+@pytest.mark.parametrize("sizes", [(8, 5, 3, 3), (5, 7, 4, 2), (4, 3, 1, 1), (33, 4, 2, 2)], ids=str)
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)], ids=["by sample", "by channel"])
+def test_images_with_the_batch_innermost_are_summed(sizes: tuple[int, ...], order: tuple[int, int]) -> None:
+    n, c, h, w = sizes
+    x = np.random.default_rng(0).standard_normal((c, h, w, n)).astype(np.float32).transpose(3, 0, 1, 2)
+    y = np.zeros([(n, c)[axis] for axis in order], np.float32).transpose(order)[:, :, None, None]
+    assert axis_reductions._is_image_sum(x, y, (2, 3))
+    axis_reductions._image_sum(x, y)()
+    np.testing.assert_allclose(y[..., 0, 0], x.astype(np.float64).sum((2, 3)), rtol=1e-5, atol=1e-6)
