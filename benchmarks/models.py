@@ -230,7 +230,10 @@ INFERENCE: dict[str, Callable[[str], Step]] = {
 
 @dataclass(frozen=True)
 class Row:
-    """One case: milliseconds of ours and of the peers; ``failed`` are the peers that could not run, and why."""
+    """One case: milliseconds of ours and of the peers; ``failed`` are the peers that could not run, and why.
+
+    ``load`` is the average number of processes that wanted a core in the minute before, this benchmark included.
+    """
 
     case: str
     unit: str
@@ -238,6 +241,7 @@ class Row:
     peers: dict[str, float]
     ratio: float
     failed: dict[str, str] = field(default_factory=dict)
+    load: float = 0.0
 
     def __str__(self) -> str:
         peers = ", ".join(f"{name} {value:.4g}" for name, value in self.peers.items())
@@ -251,7 +255,7 @@ def row_of(case: str, times: dict[str, list[float]], mine: str, failed: dict[str
     peers = {name: value for name, value in medians.items() if name != mine}
     best = min(peers, key=lambda name: peers[name], default=mine)
     ratio = statistics.median(b / a for a, b in zip(times[mine], times[best], strict=True))
-    return Row(case, "ms", medians[mine], peers, ratio, failed)
+    return Row(case, "ms", medians[mine], peers, ratio, failed, os.getloadavg()[0])
 
 
 def step_ms(step: Step, seconds: float) -> float:
