@@ -4,7 +4,7 @@
 
 Both run in one process with one thread: the loop of a program is compared with `session.run` in a loop, on data that
 lie in memory. The two-stage pipeline has a thread for each of its IPUs. The import and the passes of ResNet-50's
-train step are timed, and an infeed against its data set alone.
+train step are timed, and an infeed against its data set alone. `fit` of Keras models is compared with plain Keras.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import argparse
 import json
 import os
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -27,6 +28,7 @@ need("tensorflow", extra="tensorflow")
 import ipu_emu.tensorflow.install  # noqa: F401
 
 # isort: split
+import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 from tensorflow.python import ipu
 
@@ -167,6 +169,51 @@ def pipelined(seconds: float, count: int = 16) -> tuple[float, float]:
         return plain, per_second(lambda: session.run(made), 2 * count, seconds)
 
 
+def keras_nets() -> dict[str, tuple[Callable[[], Any], Any]]:
+    """Models of Keras by name, each with a batch."""
+    import tf_keras as keras
+
+    layers = keras.layers
+
+    def mlp() -> Any:
+        return keras.Sequential([layers.Dense(512, "relu"), layers.Dense(512, "relu"), layers.Dense(10, "softmax")])
+
+    def cnn() -> Any:
+        blocks: list[Any] = []
+        for channels, stride in ((16, 1), (32, 2), (64, 2)):
+            blocks.append(layers.Conv2D(channels, 3, stride, "same", use_bias=False))
+            blocks += [layers.BatchNormalization(), layers.ReLU()]
+        return keras.Sequential([*blocks, layers.GlobalAveragePooling2D(), layers.Dense(10, "softmax")])
+
+    def bert() -> Any:
+        tokens = keras.Input((64,), 8, dtype="int32")
+        x = layers.Embedding(1000, 128)(tokens)
+        for _ in range(2):
+            x = layers.LayerNormalization()(x + layers.MultiHeadAttention(4, 32)(x, x))
+            x = layers.LayerNormalization()(x + layers.Dense(128)(layers.Dense(512, "gelu")(x)))
+        return keras.Model(tokens, layers.Dense(10, "softmax")(x[:, 0]))
+
+    def lstm() -> Any:
+        return keras.Sequential([layers.LSTM(64), layers.Dense(10, "softmax")])
+
+    return {
+        "Keras MLP": (mlp, RANDOM.normal(size=(64, 256)).astype(np.float32)),
+        "Keras CNN, batch norm": (cnn, RANDOM.normal(size=(16, 32, 32, 3)).astype(np.float32)),
+        "Keras BERT, small": (bert, RANDOM.integers(0, 1000, (8, 64)).astype(np.int32)),
+        "Keras LSTM": (lstm, RANDOM.normal(size=(32, 20, 32)).astype(np.float32)),
+    }
+
+
+def fitted(make: Callable[[], Any], x: Any, seconds: float, scope: Any, steps: int = 20) -> float:
+    """Steps per second of ``fit`` in ``scope``: Adam, a metric, ``steps`` steps in an execution."""
+    y = RANDOM.integers(0, 10, len(x)).astype(np.int32)
+    with scope:
+        model = make()
+        model.compile("adam", "sparse_categorical_crossentropy", ["accuracy"], steps_per_execution=steps)
+        dataset = tf2.data.Dataset.from_tensors((x, y)).repeat()
+        return per_second(lambda: model.fit(dataset, steps_per_epoch=steps, verbose=0), steps, seconds)
+
+
 def configure(ipus: int) -> None:
     config = ipu.config.IPUConfig()
     config.auto_select_ipus = ipus
@@ -237,6 +284,8 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a second for each number instead of ten")
     parser.add_argument("--json", metavar="FILE", help="write the numbers to FILE")
     options = parser.parse_args()
+    tf2.config.threading.set_intra_op_parallelism_threads(1)
+    tf2.config.threading.set_inter_op_parallelism_threads(1)
     seconds, results = (1.0 if options.quick else 10.0), dict[str, Any]()
     for name, (loss, x, y) in NETS.items():
         plain, own = on_cpu(loss, x, y, seconds), on_ipu(loss, x, y, seconds)
@@ -245,6 +294,12 @@ def main() -> None:
     plain, own = pipelined(seconds)
     results["two stages"] = {"TensorFlow": plain, "emulator": own, "ratio": own / plain}
     print(f"{'two-stage pipeline':<22} TensorFlow {plain:8.1f}  emulator {own:8.1f} steps/s  ratio {own / plain:.2f}")
+    for name, (make, x) in keras_nets().items():
+        configure(1)
+        plain = fitted(make, x, seconds, nullcontext())
+        own = fitted(make, x, seconds, ipu.ipu_strategy.IPUStrategy().scope())
+        results[name] = {"Keras": plain, "emulator": own, "ratio": own / plain}
+        print(f"{name:<22} Keras      {plain:8.1f}  emulator {own:8.1f} steps/s  ratio {own / plain:.2f}", flush=True)
     results["ResNet-50"] = resnet50_seconds()
     print("ResNet-50's step: " + ", ".join(f"{name} {value:.2f} s" for name, value in results["ResNet-50"].items()))
     results["infeed"] = infeed_share(seconds)

@@ -23,6 +23,7 @@ from ipu_emu.ops import TABLE, Value, append
 from ipu_emu.ops.random.counter_rng import STREAM_ID, key_in
 from ipu_emu.tensorflow.importer.folding import fold
 from ipu_emu.tensorflow.importer.node import Node, refused
+from ipu_emu.tensorflow.importer.op_order import in_order
 from ipu_emu.tensorflow.importer.rules.control import merged
 from ipu_emu.tensorflow.importer.rules.table import RULES
 from ipu_emu.tensorflow.importer.values import Held, Imported, Known, Variable, device_dtype, on_device
@@ -148,7 +149,8 @@ class Importer:
         """Import the body of ``function`` in place; return its outputs."""
         values = {tensor.name: given for tensor, given in zip(function.inputs, inputs, strict=True)}
         outer = self._label, self._op
-        for op in function.get_operations():
+        everything = function.get_operations()
+        for op in in_order(everything, {op.name: number for number, op in enumerate(everything)}):
             if op.type == "Placeholder" and op.outputs[0].name in values:
                 continue
             self._import(op, values)

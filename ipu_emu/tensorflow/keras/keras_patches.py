@@ -7,6 +7,8 @@ from importlib import import_module
 from typing import Any
 
 from tensorflow.python import pywrap_tfe
+from tensorflow.python.autograph.core import ag_ctx
+from tensorflow.python.autograph.impl import api as autograph
 from tf_keras.src.utils.tf_utils import sync_to_numpy_or_python_type
 
 from ipu_emu.tensorflow.api.optimizers.ipu_optimizer import totals
@@ -15,6 +17,7 @@ from ipu_emu.tensorflow.keras.layer_calls import called
 from ipu_emu.tensorflow.keras.model_config import KEY, add_options, restore_options
 from ipu_emu.tensorflow.keras.model_methods import METHODS
 from ipu_emu.tensorflow.keras.pipeline_stages import current_stage, set_stage
+from ipu_emu.tensorflow.keras.recurrence import gru_on_device, lstm_on_device
 from ipu_emu.tensorflow.keras.step_function import StepFunction, replicas_of
 from ipu_emu.tensorflow.patches import Make, Patch, dense
 from ipu_emu.tensorflow.tracing.collectives import cross_replica_mean
@@ -113,6 +116,21 @@ def _gradient_function(before: Any) -> Any:
             return before(name, attributes, count, inputs, outputs, *rest)
 
     return gradient_function
+
+
+def _inlined(before: Any) -> Any:
+    """Trace what a tf.function does in place, as a part of the program."""
+
+    @functools.wraps(before)
+    def __call__(self: Any, *arguments: Any, **named: Any) -> Any:  # noqa: N807
+        if current_trace() is None:
+            return before(self, *arguments, **named)
+        function = self._python_function
+        if self._autograph:
+            function = autograph.tf_convert(function, ag_ctx.ControlStatusCtx(ag_ctx.Status.ENABLED))
+        return function(*arguments, **named)
+
+    return __call__
 
 
 def _register(function: Any) -> None:
@@ -281,6 +299,21 @@ KERAS_PATCHES: tuple[Patch, ...] = (
         _register,
     ),
     *(Patch(f"{_MODEL}.{one.__name__}", "models for the IPU have this method", _method(one)) for one in METHODS),
+    Patch(
+        "tensorflow.python.eager.polymorphic_function.polymorphic_function:Function.__call__",
+        "what is marked in a trace is in one graph: a tf.function in a program becomes a part of it",
+        _inlined,
+    ),
+    Patch(
+        "tf_keras.src.layers.rnn.lstm:lstm_with_backend_selection",
+        "an LSTM runs by the device's recurrence instead of a loop",
+        lstm_on_device,
+    ),
+    Patch(
+        "tf_keras.src.layers.rnn.gru:gru_with_backend_selection",
+        "a GRU runs by the device's recurrence instead of a loop",
+        gru_on_device,
+    ),
     Patch("ipu_emu.tensorflow.api:keras", "the package of the API is below that of Keras", _face),
     Patch("tf_keras:__getattr__", "a program for Keras 3 gets a sentence that says so", _absent_name),
 )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from heapq import heapify, heappop, heappush
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from ipu_emu.graph import Graph, Phase, Place, Role, Tensor
 from ipu_emu.ops import Value
 from ipu_emu.tensorflow.importer.importer import Importer, Position
 from ipu_emu.tensorflow.importer.node import Node
+from ipu_emu.tensorflow.importer.op_order import in_order
 from ipu_emu.tensorflow.importer.values import Held, Imported, Known, Variable, device_dtype
 from ipu_emu.tensorflow.tracing.trace import Marker, Section, Trace, held_by, is_resource, name_of
 
@@ -91,7 +91,7 @@ def plan_sections(trace: Trace, results: Sequence[Any]) -> list[SectionPlan]:
     for plan in reversed(plans):
         starts = [*roots[id(plan)], *(tensor.op for tensor in plan.exports.values())]
         found, outside, before = _closure(starts, trace, plan.section, index)
-        plan.ops = _in_order(found, index)
+        plan.ops = in_order(found, index)
         for tensor in outside:
             owner(tensor.op).exports[tensor.name] = tensor
         for op in before:
@@ -138,33 +138,6 @@ def _closure(
                 outside[tensor.name] = tensor
         waiting += op.control_inputs
     return list(found.values()), list(outside.values()), list(before.values())
-
-
-def _in_order(ops: Sequence[Any], index: dict[str, int]) -> list[Any]:
-    """Sort ``ops`` such that each comes after what it needs, else as they were made.
-
-    TensorFlow adds inputs to loops after they were made, when it differentiates them.
-    """
-    chosen = {op.name: op for op in ops}
-    needs = {
-        name: {one.name for one in (*(t.op for t in op.inputs), *op.control_inputs) if one.name in chosen}
-        for name, op in chosen.items()
-    }
-    followers: dict[str, list[str]] = {}
-    for name, before in needs.items():
-        for one in before:
-            followers.setdefault(one, []).append(name)
-    ready = [(index[name], name) for name, before in needs.items() if not before]
-    heapify(ready)
-    made = []
-    while ready:
-        _, name = heappop(ready)
-        made.append(chosen[name])
-        for other in followers.get(name, ()):
-            needs[other].discard(name)
-            if not needs[other]:
-                heappush(ready, (index[other], other))
-    return made
 
 
 def import_section(
@@ -505,6 +478,20 @@ class _SectionImport:
         value = Node(op, inputs, self.importer).of(given)
         value.op("PrintTensor", title=str(marker.data))
         return []
+
+    def mark_recurrence(self, op: Any, inputs: list[Imported], marker: Marker) -> list[Any]:
+        """A recurrent layer over the products of all its inputs: the op of the emulator."""
+        node = Node(op, inputs, self.importer)
+        values = [node.of(given) for given in inputs]
+        return list(self.importer.apply("Recurrence", values, dict(marker.data), len(op.outputs)))
+
+    def mark_recurrence_gradient(self, op: Any, inputs: list[Imported], marker: Marker) -> list[Any]:
+        node, (states, attributes) = Node(op, inputs, self.importer), marker.data
+        values = [node.of(given) for given in inputs]
+        absent = values[0].like(0.0)
+        values[3 + states : 3 + states] = [absent, absent]
+        given = {**attributes, "with_lengths": 0, "with_peepholes": 0}
+        return list(self.importer.apply("RecurrenceGrad", values, given, 4 + states))[: 3 + states]
 
     def mark_checkpoint(self, op: Any, inputs: list[Imported], marker: Marker) -> list[Any]:
         return [inputs[0]]

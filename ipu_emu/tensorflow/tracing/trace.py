@@ -137,6 +137,15 @@ class Trace:
         self.markers[op.name] = Marker(kind, data)
         return op
 
+    def several(self, tensors: Sequence[Any], kind: str, data: Any, like: Sequence[Any]) -> list[Any]:
+        """Return the outputs, of the types and shapes of ``like``, of an op that is marked."""
+        token = f"ipu:{kind}:{len(self.markers)}"
+        made = gen_script_ops.py_func(input=list(tensors), token=token, Tout=[one.dtype for one in like], name=kind)
+        for one, other in zip(made, like, strict=True):
+            one.set_shape(other.shape)
+        self.markers[made[0].op.name] = Marker(kind, data)
+        return list(made)
+
     def nothing(self, after: Sequence[Any], name: str) -> Any:
         """Return an op without effect that runs after others."""
         with ops.control_dependencies(list(after)):

@@ -1,0 +1,101 @@
+"""Recurrence: LSTM and GRU layers of Keras by the emulator's own op, forward and backward, instead of a loop."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+from tensorflow.python.framework import tensor_spec
+from tensorflow.python.ops import array_ops, array_ops_stack, custom_gradient, math_ops
+
+from ipu_emu.tensorflow.tracing.trace import Trace, current_trace
+
+__all__ = ["gru_on_device", "lstm_on_device", "recurrence"]
+
+
+def recurrence(trace: Trace, cell: str, operands: Sequence[Any], **attributes: int) -> list[Any]:
+    """Return the states of all steps [time, batch, units], and the last states.
+
+    ``operands`` are the products of all inputs and weights [time, batch, gates units], the recurrent weights
+    [gates units, units], their bias, and the first states.
+    """
+    functions = {"LSTM": ["sigmoid", "tanh", "tanh"], "GRU": ["sigmoid", "tanh"]}[cell]
+    given = {
+        "cell": cell, "reverse": 0, "activations": functions, "activation_alpha": [], "activation_beta": [],
+        **attributes,
+    }  # fmt: skip
+    states = len(operands) - 3
+
+    def run(*values: Any) -> Any:
+        time, batch, units = values[0].shape[0], values[0].shape[1], values[1].shape[1]
+        kind = values[0].dtype
+        like = [tensor_spec.TensorSpec((time, batch, units), kind)]
+        like += [tensor_spec.TensorSpec((batch, units), kind)] * states
+        made = trace.several(values, "recurrence", given, like)
+
+        def gradient(*upstream: Any) -> Any:
+            return trace.several([*values, *upstream, made[0]], "recurrence_gradient", (states, given), values)
+
+        return made, gradient
+
+    return list(custom_gradient.custom_gradient(run)(*operands))
+
+
+def lstm_on_device(before: Any) -> Any:
+    """Keras' function of an LSTM layer, by the device's recurrence where there is no mask."""
+
+    @functools.wraps(before)
+    def lstm(**given: Any) -> Any:
+        trace = current_trace()
+        if trace is None or given["mask"] is not None or given["sequence_lengths"] is not None:
+            return before(**given)
+
+        def ordered(weights: Any) -> Any:
+            i, f, c, o = array_ops.split(weights, 4, axis=-1)
+            return array_ops.concat([i, o, f, c], -1)
+
+        x, bias = _inputs(given), ordered(given["bias"])
+        products = _products(x, ordered(given["kernel"])) + bias
+        r = array_ops.transpose(ordered(given["recurrent_kernel"]))
+        operands = [products, r, array_ops.zeros_like(bias), given["init_h"], given["init_c"]]
+        y, h, c = recurrence(trace, "LSTM", operands)
+        return (h, _outputs(given, y, h), h, c, None)
+
+    return lstm
+
+
+def gru_on_device(before: Any) -> Any:
+    """Keras' function of a GRU layer, by the device's recurrence where there is no mask."""
+
+    @functools.wraps(before)
+    def gru(**given: Any) -> Any:
+        trace = current_trace()
+        if trace is None or given["mask"] is not None or given["sequence_lengths"] is not None:
+            return before(**given)
+        first, second = array_ops_stack.unstack(given["bias"])
+        products = _products(_inputs(given), given["kernel"]) + first
+        r = array_ops.transpose(given["recurrent_kernel"])
+        y, h = recurrence(trace, "GRU", [products, r, second, given["init_h"]], linear_before_reset=1)
+        return (h, _outputs(given, y, h), h, None)
+
+    return gru
+
+
+def _inputs(given: Any) -> Any:
+    """[time, batch, features], in the order of the steps."""
+    x = given["inputs"] if given["time_major"] else array_ops.transpose(given["inputs"], [1, 0, 2])
+    return array_ops.reverse(x, [0]) if given["go_backwards"] else x
+
+
+def _products(x: Any, kernel: Any) -> Any:
+    time, batch, features = x.shape
+    flat = math_ops.matmul(array_ops.reshape(x, [time * batch, features]), kernel)
+    return array_ops.reshape(flat, [time, batch, kernel.shape[1]])
+
+
+def _outputs(given: Any, y: Any, last: Any) -> Any:
+    axis = 0 if given["time_major"] else 1
+    if not given["return_sequences"]:
+        return array_ops.expand_dims(last, axis)
+    return y if given["time_major"] else array_ops.transpose(y, [1, 0, 2])
