@@ -1,0 +1,148 @@
+"""Rules of ops that repeat, pad or reverse, and of blocks of pixels."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ipu_emu.ops import Value
+from ipu_emu.tensorflow.importer.node import Node, Rule
+from ipu_emu.tensorflow.importer.rules.slicing import sliced
+from ipu_emu.tensorflow.importer.values import Held
+
+__all__ = ["RULES"]
+
+
+def _tile(node: Node) -> Value:
+    repeats = node.integers(1)
+    if all(count == 1 for count in repeats):
+        return node.x
+    return node.x.op("Tile", node.constant(repeats, np.int32))
+
+
+def _broadcast(node: Node) -> Value:
+    return node.x.spread_to(tuple(node.integers(1)))
+
+
+def _fill(node: Node) -> Value:
+    return node.y.spread_to(tuple(node.integers(0)))
+
+
+def _pads(node: Node) -> list[int]:
+    pairs = node.known(1)
+    return [int(one) for one in (*pairs[:, 0], *pairs[:, 1])]
+
+
+def _pad(node: Node) -> Any:
+    value = float(node.known(2)) if len(node.inputs) > 2 else 0.0
+    pads, held = _pads(node), node.held(0)
+    if held.channels_first:
+        order = (0, 3, 1, 2)
+        pads = [pads[axis] for axis in order] + [pads[4 + axis] for axis in order]
+    return Held(held.value.op("Pad", pads=pads, mode="constant", value=value), held.channels_first)
+
+
+def _mirror_pad(node: Node) -> Value:
+    pairs, value = node.known(1), node.x
+    for axis, (before, after) in enumerate(pairs):
+        if before or after:
+            mode = "reflect" if node.attr("mode") == b"REFLECT" else "symmetric"
+            places = np.pad(np.arange(value.tensor.shape[axis]), (int(before), int(after)), mode)  # type: ignore[call-overload]
+            value = value.op("Gather", node.constant(places, np.int32), axis=axis)
+    return value
+
+
+def _mirror_pad_grad(node: Node) -> Value:
+    pairs, value = node.known(1), node.x
+    for axis, (before, after) in enumerate(pairs):
+        if before or after:
+            shape = list(value.tensor.shape)
+            shape[axis] -= int(before) + int(after)
+            mode = "reflect" if node.attr("mode") == b"REFLECT" else "symmetric"
+            places = np.pad(np.arange(shape[axis]), (int(before), int(after)), mode)  # type: ignore[call-overload]
+            value = value.op("GatherGrad", node.constant(places, np.int32), axis=axis, shape=shape)
+    return value
+
+
+def _reverse(node: Node) -> Value:
+    rank = len(node.shape(0))
+    axes = sorted({axis % rank for axis in node.integers(1)})
+    return node.x.op("Reverse", dimensions=axes) if axes else node.x
+
+
+def _roll(node: Node) -> Value:
+    value = node.x
+    for shift, axis in zip(node.integers(1), node.integers(2), strict=True):
+        size = value.tensor.shape[axis]
+        places = (np.arange(size) - shift) % max(size, 1)
+        value = value.op("Gather", node.constant(places, np.int32), axis=axis % value.tensor.rank)
+    return value
+
+
+# Blocks of pixels
+
+
+def _space_to_depth(node: Node) -> Held:
+    size = int(node.attr("block_size"))
+    n, h, w, c = node.shape(0)
+    x = node.x.shaped((n, h // size, size, w // size, size, c))
+    return Held(x.op("Transpose", perm=[0, 1, 3, 2, 4, 5]).shaped((n, h // size, w // size, size * size * c)))
+
+
+def _depth_to_space(node: Node) -> Held:
+    size = int(node.attr("block_size"))
+    n, h, w, c = node.shape(0)
+    each = c // (size * size)
+    x = node.x.shaped((n, h, w, size, size, each))
+    return Held(x.op("Transpose", perm=[0, 1, 3, 2, 4, 5]).shaped((n, h * size, w * size, each)))
+
+
+def _space_to_batch(node: Node) -> Value:
+    blocks, pairs, value = node.integers(1), node.known(2), node.x
+    rest = value.tensor.shape[len(blocks) + 1 :]
+    begins = [0, *(int(one) for one in pairs[:, 0]), *[0] * len(rest)]
+    ends = [0, *(int(one) for one in pairs[:, 1]), *[0] * len(rest)]
+    if any((*begins, *ends)):
+        value = value.op("Pad", pads=[*begins, *ends], mode="constant", value=0.0)
+    shape, count = value.tensor.shape, len(blocks)
+    split = [n for i, block in enumerate(blocks) for n in (shape[i + 1] // block, block)]
+    value = value.shaped((shape[0], *split, *rest))
+    perm = [*(2 * i + 2 for i in range(count)), 0, *(2 * i + 1 for i in range(count))]
+    value = value.op("Transpose", perm=[*perm, *range(2 * count + 1, 2 * count + 1 + len(rest))])
+    return value.shaped((shape[0] * prod(blocks), *(shape[i + 1] // b for i, b in enumerate(blocks)), *rest))
+
+
+def _batch_to_space(node: Node) -> Value:
+    blocks, crops, value = node.integers(1), node.known(2), node.x
+    shape, count = value.tensor.shape, len(blocks)
+    rest, batch = shape[count + 1 :], shape[0] // prod(blocks)
+    value = value.shaped((*blocks, batch, *shape[1:]))
+    pairs = [axis for i in range(count) for axis in (count + 1 + i, i)]
+    value = value.op("Transpose", perm=[count, *pairs, *range(2 * count + 1, 2 * count + 1 + len(rest))])
+    value = value.shaped((batch, *(shape[i + 1] * b for i, b in enumerate(blocks)), *rest))
+    begins = [0, *(int(one) for one in crops[:, 0]), *[0] * len(rest)]
+    ends = [
+        batch,
+        *(value.tensor.shape[i + 1] - int(crop) for i, crop in enumerate(crops[:, 1])),
+        *rest,
+    ]
+    return sliced(value, begins, ends)
+
+
+RULES: dict[str, Rule] = {
+    "BatchToSpaceND": _batch_to_space,
+    "BroadcastTo": _broadcast,
+    "DepthToSpace": _depth_to_space,
+    "Fill": _fill,
+    "MirrorPad": _mirror_pad,
+    "MirrorPadGrad": _mirror_pad_grad,
+    "Pad": _pad,
+    "PadV2": _pad,
+    "ReverseV2": _reverse,
+    "Roll": _roll,
+    "SpaceToBatchND": _space_to_batch,
+    "SpaceToDepth": _space_to_depth,
+    "Tile": _tile,
+}

@@ -1,0 +1,96 @@
+"""Rules of reductions, of places of extremes, and of running sums."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ipu_emu.graph.dtype import FLOAT
+from ipu_emu.ops import Value
+from ipu_emu.tensorflow.importer.node import Node, Rule
+from ipu_emu.tensorflow.importer.rules.arithmetic import cast_to
+from ipu_emu.tensorflow.importer.rules.shapes import PLACES
+from ipu_emu.tensorflow.importer.values import Held
+
+__all__ = ["RULES"]
+
+#: The axis of TensorFlow's images at each place of those that are held channels first.
+_AXES = (0, 2, 3, 1)
+
+
+def _axes(node: Node, rank: int) -> list[int]:
+    return sorted({axis % rank for axis in node.integers(1)}) if rank else []
+
+
+def _reduced(node: Node, type: str, held: Held | None = None) -> Held:
+    """A reduction of input 0, or of ``held``, along the known axes of input 1; images stay as they are held."""
+    held = held or node.held(0)
+    axes, keep = _axes(node, len(held.shape)), int(node.attr("keep_dims"))
+    if not axes:
+        return held
+    if held.channels_first:
+        places = sorted(PLACES[axis] for axis in axes)
+        left = [_AXES[place] for place in range(4) if place not in places]
+        if keep or left == sorted(left):
+            made = held.value.op(type, axes=places, keepdims=keep)
+            return Held(made, channels_first=bool(keep))
+        held = Held(node.writer.plain(held))
+    return Held(held.value.op(type, axes=axes, keepdims=keep))
+
+
+def _reduction(type: str) -> Rule:
+    return lambda node: _reduced(node, type)
+
+
+def _logical(type: str) -> Rule:
+    """All is the least, Any the largest of 0 and 1."""
+
+    def rule(node: Node) -> Held:
+        given = node.held(0)
+        made = _reduced(node, type, Held(given.value.op("Cast", to=FLOAT.onnx), given.channels_first))
+        return Held(made.value.op("Greater", made.value.like(0.5)), made.channels_first)
+
+    return rule
+
+
+def _norm(node: Node) -> Held:
+    given = node.held(0)
+    return _reduced(node, "ReduceL2", Held(given.value.op("Abs"), given.channels_first))
+
+
+def _half_square(node: Node) -> Value:
+    value = node.held(0).value
+    return value.op("ReduceSumSquare", axes=list(range(value.tensor.rank)), keepdims=0) * 0.5
+
+
+def _extreme_place(type: str) -> Rule:
+    def rule(node: Node) -> Value:
+        x, axis = node.x, node.integer(1)
+        return cast_to(x.op(type, axis=axis % x.tensor.rank, keepdims=0), node.numpy_of("output_type"))
+
+    return rule
+
+
+def _cumulative(type: str) -> Rule:
+    def rule(node: Node) -> Value:
+        x, axis = node.x, node.integer(1)
+        options = {name: int(node.attr(name)) for name in ("exclusive", "reverse")}
+        return x.op(type, node.constant(axis % x.tensor.rank, np.int32), **options)
+
+    return rule
+
+
+RULES: dict[str, Rule] = {
+    "All": _logical("ReduceMin"),
+    "Any": _logical("ReduceMax"),
+    "ArgMax": _extreme_place("ArgMax"),
+    "ArgMin": _extreme_place("ArgMin"),
+    "Cumprod": _cumulative("CumProd"),
+    "Cumsum": _cumulative("CumSum"),
+    "EuclideanNorm": _norm,
+    "L2Loss": _half_square,
+    "Max": _reduction("ReduceMax"),
+    "Mean": _reduction("ReduceMean"),
+    "Min": _reduction("ReduceMin"),
+    "Prod": _reduction("ReduceProd"),
+    "Sum": _reduction("ReduceSum"),
+}
