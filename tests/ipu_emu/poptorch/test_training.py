@@ -193,3 +193,28 @@ def test_a_model_without_a_loss_or_with_two_is_refused():
         poptorch.trainingModel(Model(0))(torch.rand(1, 2))
     with pytest.raises(poptorch.Error, match="Multiple independent losses"):
         poptorch.trainingModel(Model(2))(torch.rand(1, 2))
+
+
+@pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW", "LAMB"])
+def test_clipping_and_lamb_equal_their_steps_on_the_host(name):
+    torch.manual_seed(3)
+    module = Mlp()
+    other = copy.deepcopy(module)
+    clips = name != "LAMB"
+    more = {"max_grad_norm": 0.3} if clips else {"weight_decay": 0.1, "max_weight_norm": 2.0}
+    kind = getattr(poptorch.optim, name)
+    model = poptorch.trainingModel(module, optimizer=kind(module.parameters(), lr=0.02, **more))
+    rest = {} if clips else more
+    host = (getattr(torch.optim, name) if clips else kind)(other.parameters(), lr=0.02, **rest)
+    for _ in range(20):
+        x, target = torch.randn(4, 6), torch.randn(4, 4)
+        _, loss = model(x, target)
+        host.zero_grad()
+        expected = other(x, target)[1]
+        expected.backward()
+        if clips:
+            nn.utils.clip_grad_norm_(other.parameters(), 0.3)
+        host.step()
+        torch.testing.assert_close(loss, expected.detach(), rtol=1e-5, atol=1e-5)
+    for mine, theirs in zip(module.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(mine.detach(), theirs.detach(), rtol=1e-5, atol=1e-5)
