@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import datetime
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -12,19 +11,19 @@ from typing import Any
 import numpy as np
 import torch
 
-from ipu_emu.engine import Engine
 from ipu_emu.errors import EmulatorError
 from ipu_emu.poptorch.enums import ConnectionType, MeanReductionStrategy, OutputMode
 from ipu_emu.poptorch.errors import Error
 from ipu_emu.poptorch.executor.arguments import Arguments, cleaned
+from ipu_emu.poptorch.executor.checks import check_buffers, check_inference
 from ipu_emu.poptorch.executor.compiling import compile_trace, output_mode
-from ipu_emu.poptorch.executor.cycles import cycles_of
 from ipu_emu.poptorch.executor.device_program import DeviceProgram
 from ipu_emu.poptorch.executor.hooks import compilation
 from ipu_emu.poptorch.executor.micro_batch import first_micro_batch
 from ipu_emu.poptorch.executor.outputs import as_output, rebuilt
+from ipu_emu.poptorch.executor.questions import Questions
 from ipu_emu.poptorch.executor.saved_program import read_program, write_program
-from ipu_emu.poptorch.executor.timings import Latency, latency, perf_counters
+from ipu_emu.poptorch.executor.trained_state import TrainedState
 from ipu_emu.poptorch.executor.wrapped import executor_of, unwrap, wrap
 from ipu_emu.poptorch.optim.optimizers import SGD, Optimizer
 from ipu_emu.poptorch.optim.update_rules import check_optimizer, form_of, rule_of, unexpected_attributes
@@ -39,7 +38,7 @@ __all__ = [
 ]
 
 
-class PoplarExecutor:
+class PoplarExecutor(Questions):
     """The result of ``trainingModel`` and ``inferenceModel``."""
 
     def __init__(self, model: Any, options: Options | None, *, training: bool, optimizer: Any = None) -> None:
@@ -61,7 +60,8 @@ class PoplarExecutor:
         self._anchored: dict[str, torch.Tensor] = {}
         self._compile_seconds: float | None = None
         self._warned: set[str] = set()
-        self._check_options()
+        if not training:
+            check_inference(self._options)
         if training:
             self._set_up_training()
         self._model = copy.copy(model)
@@ -69,20 +69,6 @@ class PoplarExecutor:
             self._model.__dict__.pop("_poptorch_executor", None)
             wrap(model, self)
         self._options._freeze()
-
-    def _check_options(self) -> None:
-        o = self._options
-        if self._training:
-            return
-        if o.Training.gradient_accumulation != 1:
-            more = ""
-            if o._execution_strategy.pipelined:
-                more = " Use poptorch.Options().deviceIterations to process multiple batches in a pipeline."
-            raise Error(
-                "You must set poptorch.Options().Training.gradientAccumulation to 1 or leave it as its default value "
-                "(1) when running a poptorch.inferenceModel()." + more,
-                "poptorch_py_error",
-            )
 
     def _set_up_training(self) -> None:
         if self._optimizer is None:
@@ -151,7 +137,7 @@ class PoplarExecutor:
         if other is not None and other is not self:
             other.copyWeightsToHostIfNeeded()
         trace, self._arguments = self._trace(args, kwargs)
-        self._check_buffers(trace)
+        check_buffers(self._model, trace.changed_buffers, self._options)
         self._finish(trace)
         self._compile_seconds = time.perf_counter() - started
 
@@ -166,22 +152,6 @@ class PoplarExecutor:
             self._optimizer._state_source = None if self._offline else self._optimizer_values
         if other := (executor_of(self._user_model) if not self._training else None):
             self._seen_updates = other._updates
-
-    def _check_buffers(self, trace: Trace) -> None:
-        replicas = self._options.replication_factor * self._options.Distributed.numProcesses
-        norms = {
-            f"{path}.{name}".lstrip(".")
-            for path, one in self._model.named_modules()
-            if isinstance(one, torch.nn.modules.batchnorm._NormBase)
-            for name in one._buffers
-        }
-        changed = [name for name in trace.changed_buffers if name not in norms]
-        if changed and replicas > 1 and self._options.broadcast_buffers:
-            raise Error(
-                "PopTorch does not support broadcasting buffers. If your model is able to tolerate buffers becoming "
-                "out of sync between replicas, you can disable buffer broadcasting using "
-                "poptorch.Options.broadcastBuffers(False)."
-            )
 
     def _rule(self, trace: Trace) -> Any:
         tensors = self._tensors()
@@ -200,16 +170,6 @@ class PoplarExecutor:
         module = self._model
         found = dict(module.named_parameters(remove_duplicate=False))
         return found | dict(module.named_buffers(remove_duplicate=False))
-
-    def isCompiled(self) -> bool:
-        """Whether the module has been compiled."""
-        return self._program is not None
-
-    def compilationTime(self) -> datetime.timedelta:
-        """Return how long tracing and compiling took."""
-        if self._compile_seconds is None:
-            raise Error("Please compile the model before obtaining compilation time.")
-        return datetime.timedelta(seconds=self._compile_seconds)
 
     # Running
 
@@ -345,11 +305,6 @@ class PoplarExecutor:
         self._host_buffers_stale = False
         self._program.give(self._tensors())
 
-    def _compiled_program(self) -> DeviceProgram:
-        if self._program is None:
-            raise Error("Model has not been compiled or has been destroyed.")
-        return self._program
-
     def copyWeightsToHost(self) -> None:
         """Copy the device's weights to the module."""
         if self._compiled_program().engine is not None:
@@ -394,7 +349,11 @@ class PoplarExecutor:
 
     def trained_state(self) -> TrainedState:
         """Return what a checkpoint saves and restores, while the device is attached."""
-        return TrainedState(self)
+
+        def changed() -> None:
+            self._dirty = True
+
+        return TrainedState(self._compiled_program(), changed)
 
     # The optimiser
 
@@ -475,83 +434,6 @@ class PoplarExecutor:
         assert self._program is not None
         if content["random"] is not None:
             self._program.random_state = content["random"]
-
-    # Questions
-
-    @property
-    def rng_state(self) -> list[int]:
-        """The seed and the state of the random numbers."""
-        seed, steps = self._compiled_program().random_state
-        return [seed, steps]
-
-    @rng_state.setter
-    def rng_state(self, state: Sequence[int]) -> None:
-        self._compiled_program().random_state = (int(state[0]), int(state[1]) if len(state) > 1 else 0)
-
-    def getTensorNames(self) -> list[str]:
-        """Return the ids of all tensors of a step."""
-        if self._program is None:
-            raise AssertionError("The model must be compiled before its tensor names can be listed")
-        return list(self._program.compiled.step.graph.tensors)
-
-    def getAnchoredTensor(self, short_name: str) -> torch.Tensor:
-        """Return the last value of a tensor that ``Options.anchorTensor`` named."""
-        if short_name not in self._anchored:
-            raise AssertionError(f"No tensor with name {short_name} found.")
-        return self._anchored[short_name]
-
-    def getPerfCounters(self) -> dict[str, list[list[float]]]:
-        """Return the seconds at which inputs and outputs were copied, for each tensor."""
-        if self._program is None:
-            return {name: [[]] for name in ("input", "input_complete", "output", "output_complete")}
-        trace = self._program.trace
-        return perf_counters(self._program.seconds, len(trace.inputs), len(trace.outputs))
-
-    def _latency(self, *parts: int) -> Latency:
-        unknown = self._program is None or self._options.enable_synthetic_data
-        return latency([] if unknown or self._program is None else self._program.seconds, *parts)
-
-    def getLatency(self) -> Latency:
-        """Return the least, largest and average seconds of a step, measured on the host."""
-        return self._latency(0, 1, 2)
-
-    def getHostIpuLatency(self) -> Latency:
-        """As ``getLatency``, for the inputs."""
-        return self._latency(0)
-
-    def getComputeLatency(self) -> Latency:
-        """As ``getLatency``, for the device."""
-        return self._latency(1)
-
-    def getIpuHostLatency(self) -> Latency:
-        """As ``getLatency``, for the outputs."""
-        return self._latency(2)
-
-    def cycleCount(self) -> int:
-        """Return the modelled cycles of a step."""
-        if not self._options.log_cycle_count:
-            raise Error("Cycle count logging is disabled. Please set option logCycleCount to True to enable.")
-        return cycles_of(self._compiled_program())
-
-
-class TrainedState:
-    """The weights, optimiser states and scalars on the device of an executor, as checkpoints take them."""
-
-    def __init__(self, executor: PoplarExecutor) -> None:
-        self._executor = executor
-
-    @property
-    def engine(self) -> Engine:
-        """The engine, which holds the values."""
-        engine = self._executor._compiled_program().engine
-        if engine is None:
-            raise Error("Device is not attached")
-        return engine
-
-    def restore(self, values: Mapping[str, Any]) -> None:
-        """Set the values, which the module has when it is read next."""
-        self._executor._compiled_program().restore(values)
-        self._executor._dirty = True
 
 
 def trainingModel(model: Any, options: Options | None = None, optimizer: Any = None) -> PoplarExecutor:

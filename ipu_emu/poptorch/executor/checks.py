@@ -1,0 +1,43 @@
+"""Checks: what options refuse of a module, before it is compiled or after it was traced."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from ipu_emu.poptorch.errors import Error, refusal
+from ipu_emu.poptorch.options.options import Options
+
+__all__ = ["check_buffers", "check_inference"]
+
+
+def check_inference(options: Options) -> None:
+    """Raise poptorch.Error for options with which a module cannot run without being trained."""
+    if options.Training.gradient_accumulation == 1:
+        return
+    more = ""
+    if options._execution_strategy.pipelined:
+        more = " Use poptorch.Options().deviceIterations to process multiple batches in a pipeline."
+    raise refusal(
+        "You must set poptorch.Options().Training.gradientAccumulation to 1 or leave it as its default value "
+        "(1) when running a poptorch.inferenceModel()." + more
+    )
+
+
+def check_buffers(module: torch.nn.Module, changed: Sequence[str], options: Options) -> None:
+    """Raise poptorch.Error if forward changes buffers, other than those of norms, that replicas have to share."""
+    norms = {
+        f"{path}.{name}".lstrip(".")
+        for path, one in module.named_modules()
+        if isinstance(one, torch.nn.modules.batchnorm._NormBase)
+        for name in one._buffers
+    }
+    replicas = options.replication_factor * options.Distributed.numProcesses
+    if set(changed) <= norms or replicas == 1 or not options.broadcast_buffers:
+        return
+    raise Error(
+        "PopTorch does not support broadcasting buffers. If your model is able to tolerate buffers becoming "
+        "out of sync between replicas, you can disable buffer broadcasting using "
+        "poptorch.Options.broadcastBuffers(False)."
+    )

@@ -1,0 +1,95 @@
+"""Questions: what a compiled module can be asked: names, anchored tensors, random state, times and cycles."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+
+import torch
+
+from ipu_emu.poptorch.errors import Error
+from ipu_emu.poptorch.executor.cycles import cycles_of
+from ipu_emu.poptorch.executor.device_program import DeviceProgram
+from ipu_emu.poptorch.executor.timings import Latency, latency, perf_counters
+from ipu_emu.poptorch.options.options import Options
+
+__all__ = ["Questions"]
+
+
+class Questions:
+    """The part of an executor that changes nothing; an executor sets the attributes."""
+
+    _program: DeviceProgram | None
+    _options: Options
+    _anchored: dict[str, torch.Tensor]
+    _compile_seconds: float | None
+
+    def _compiled_program(self) -> DeviceProgram:
+        if self._program is None:
+            raise Error("Model has not been compiled or has been destroyed.")
+        return self._program
+
+    def isCompiled(self) -> bool:
+        """Whether the module has been compiled."""
+        return self._program is not None
+
+    def compilationTime(self) -> datetime.timedelta:
+        """Return how long tracing and compiling took."""
+        if self._compile_seconds is None:
+            raise Error("Please compile the model before obtaining compilation time.")
+        return datetime.timedelta(seconds=self._compile_seconds)
+
+    @property
+    def rng_state(self) -> list[int]:
+        """The seed and the state of the random numbers."""
+        seed, steps = self._compiled_program().random_state
+        return [seed, steps]
+
+    @rng_state.setter
+    def rng_state(self, state: Sequence[int]) -> None:
+        self._compiled_program().random_state = (int(state[0]), int(state[1]) if len(state) > 1 else 0)
+
+    def getTensorNames(self) -> list[str]:
+        """Return the ids of all tensors of a step."""
+        if self._program is None:
+            raise AssertionError("The model must be compiled before its tensor names can be listed")
+        return list(self._program.compiled.step.graph.tensors)
+
+    def getAnchoredTensor(self, short_name: str) -> torch.Tensor:
+        """Return the last value of a tensor that ``Options.anchorTensor`` named."""
+        if short_name not in self._anchored:
+            raise AssertionError(f"No tensor with name {short_name} found.")
+        return self._anchored[short_name]
+
+    def getPerfCounters(self) -> dict[str, list[list[float]]]:
+        """Return the seconds at which inputs and outputs were copied, for each tensor."""
+        if self._program is None:
+            return {name: [[]] for name in ("input", "input_complete", "output", "output_complete")}
+        trace = self._program.trace
+        return perf_counters(self._program.seconds, len(trace.inputs), len(trace.outputs))
+
+    def _latency(self, *parts: int) -> Latency:
+        unknown = self._program is None or self._options.enable_synthetic_data
+        return latency([] if unknown or self._program is None else self._program.seconds, *parts)
+
+    def getLatency(self) -> Latency:
+        """Return the least, largest and average seconds of a step, measured on the host."""
+        return self._latency(0, 1, 2)
+
+    def getHostIpuLatency(self) -> Latency:
+        """As ``getLatency``, for the inputs."""
+        return self._latency(0)
+
+    def getComputeLatency(self) -> Latency:
+        """As ``getLatency``, for the device."""
+        return self._latency(1)
+
+    def getIpuHostLatency(self) -> Latency:
+        """As ``getLatency``, for the outputs."""
+        return self._latency(2)
+
+    def cycleCount(self) -> int:
+        """Return the modelled cycles of a step."""
+        if not self._options.log_cycle_count:
+            raise Error("Cycle count logging is disabled. Please set option logCycleCount to True to enable.")
+        return cycles_of(self._compiled_program())
