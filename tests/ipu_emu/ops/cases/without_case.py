@@ -40,7 +40,7 @@ NO_GRADIENT = {
     "it is on sequences or texts, which no device has": """
         ConcatFromSequence SequenceAt SequenceConstruct SequenceEmpty SequenceErase SequenceInsert SequenceLength
         SplitToSequence StringNormalizer""",
-    "it prints": "PrintedGradient",
+    "it prints, or shows the stash of a pipeline": "PrintedGradient PutIntoStash",
     "it is made of ops that have been differentiated": "Fused",
     "it stands for a gradient that nobody may need": "WhileGrad",
     "it is rare and newer than PopART: it only serves inference": "CumProd",
