@@ -4,6 +4,7 @@ import gc
 import os
 import shutil
 import signal
+import sys
 import tempfile
 from collections.abc import Iterator
 
@@ -44,7 +45,12 @@ def full(pytestconfig: pytest.Config) -> bool:
 
 
 def pytest_collection_finish() -> None:
-    """Look for garbage only among what tests make: of what there is until here nothing goes."""
+    """Look for garbage only among what tests make: of what there is until here nothing goes.
+
+    PyTorch computes in one thread: on a busy machine its threads spend most of their time waiting for each other.
+    """
+    if torch := sys.modules.get("torch"):
+        torch.set_num_threads(1)
     gc.enable()
     gc.collect()
     gc.freeze()
