@@ -34,7 +34,8 @@ from ipu_emu.tensorflow.program.compiling import (
 from ipu_emu.tensorflow.program.environment import engine_options, flags, warn_of_unknown_flags
 from ipu_emu.tensorflow.program.feeding import RunData, StopRequested
 from ipu_emu.tensorflow.program.inspection import check_fits, cycles_of, profile, write_report
-from ipu_emu.tensorflow.program.section_import import ImportedSection, SectionPlan, import_section, plan_sections
+from ipu_emu.tensorflow.program.section_import import ImportedSection, import_section
+from ipu_emu.tensorflow.program.section_plan import SectionPlan, plan_sections
 from ipu_emu.tensorflow.system import DeviceShare, share_of
 from ipu_emu.tensorflow.tracing.trace import Trace
 

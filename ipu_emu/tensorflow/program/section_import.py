@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,27 +14,17 @@ from ipu_emu.graph import Graph, Phase, Place, Role, Tensor
 from ipu_emu.ops import Value
 from ipu_emu.tensorflow.importer.importer import Importer, Position
 from ipu_emu.tensorflow.importer.node import Node
-from ipu_emu.tensorflow.importer.op_order import in_order
 from ipu_emu.tensorflow.importer.values import Held, Imported, Known, Variable, device_dtype
+from ipu_emu.tensorflow.program.section_plan import SectionPlan
 from ipu_emu.tensorflow.tracing.trace import Marker, Section, Trace, held_by, is_resource, name_of
 
-__all__ = ["ImportedSection", "Outfeed", "SectionPlan", "import_section", "plan_sections"]
+__all__ = ["ImportedSection", "Outfeed", "import_section"]
 
 _ORDER = (Phase.FORWARD, Phase.BACKWARD, Phase.UPDATE)
 #: Ops that TensorFlow makes for the backward pass, and the forward pass fills.
 _EMPTY = ("EmptyTensorList", "TensorListReserve", "Const")
 #: Ops whose values are wherever they are read.
 _UNPLACED = ("Placeholder", "Const")
-_ASSIGNS = ("Assign", "ResourceScatter", "ResourceApply")
-
-
-@dataclass
-class SectionPlan:
-    """A section with the ops that it needs, in order, the tensors that it gives away, and those that it is given."""
-
-    section: Section
-    exports: dict[str, Any] = field(default_factory=dict)
-    ops: list[Any] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -65,79 +54,6 @@ class ImportedSection:
     variables: dict[str, Variable]
     assigned: list[str]
     ipus: int
-
-
-def plan_sections(trace: Trace, results: Sequence[Any]) -> list[SectionPlan]:
-    """Return the sections that have something to do; ``results`` are the tensors and ops that a function returns."""
-    everything = trace.graph.get_operations()
-    index = {op.name: number for number, op in enumerate(everything)}
-    plans = [SectionPlan(section) for section in trace.all_sections()]
-
-    def owner(op: Any) -> SectionPlan:
-        return next(plan for plan in plans if plan.section.holds(index[op.name]))
-
-    roots: dict[int, list[Any]] = {id(plan): _own_roots(trace, plan.section, everything) for plan in plans}
-    waited = [plan.section.count[0] for plan in plans if plan.section.kind == "while"]
-    asked = [plan.section.condition for plan in plans if plan.section.kind == "while"]
-    initial = [carried.initial for plan in plans for carried in plan.section.carried]
-    for result in [*results, *waited, *asked, *initial]:
-        made = getattr(result, "op", None)
-        if made is not None and made.type == "Placeholder" and made.name not in trace.markers:
-            continue  # an input of the function
-        if hasattr(result, "op"):
-            owner(result.op).exports[result.name] = result
-        else:
-            roots[id(owner(result))].append(result)
-    for plan in reversed(plans):
-        starts = [*roots[id(plan)], *(tensor.op for tensor in plan.exports.values())]
-        found, outside, before = _closure(starts, trace, plan.section, index)
-        plan.ops = in_order(found, index)
-        for tensor in outside:
-            owner(tensor.op).exports[tensor.name] = tensor
-        for op in before:
-            roots[id(owner(op))].append(op)
-    return [plan for plan in plans if plan.ops]
-
-
-def _own_roots(trace: Trace, section: Section, everything: Sequence[Any]) -> list[Any]:
-    """The ops of a section that run in any case."""
-    found = [*section.roots, *(carried.end.op for carried in section.carried)]
-    if section.condition is not None:
-        found.append(section.condition.op)
-    for op in everything[section.start : section.end]:
-        marker = trace.markers.get(op.name)
-        if marker is not None and marker.kind in ("outfeed", "print"):
-            found.append(op)
-        if section.pipeline is not None and op.type.startswith(_ASSIGNS):
-            found.append(op)
-    return found
-
-
-def _closure(
-    starts: Iterable[Any], trace: Trace, section: Section, index: dict[str, int]
-) -> tuple[list[Any], list[Any], list[Any]]:
-    """What ``starts`` need: ops of the section, tensors of ops before it, and ops before it."""
-    found: dict[str, Any] = {}
-    outside: dict[str, Any] = {}
-    before: dict[str, Any] = {}
-    waiting = list(starts)
-    while waiting:
-        op = waiting.pop()
-        if op.name in found:
-            continue
-        if not section.holds(index[op.name]):
-            before[op.name] = op
-            continue
-        found[op.name] = op
-        for tensor in op.inputs:
-            if section.holds(index[tensor.op.name]):
-                waiting.append(tensor.op)
-            elif tensor.op.type == "Placeholder" and tensor.op.name not in trace.markers:
-                found[tensor.op.name] = tensor.op  # an input of the function
-            else:
-                outside[tensor.name] = tensor
-        waiting += op.control_inputs
-    return list(found.values()), list(outside.values()), list(before.values())
 
 
 def import_section(
