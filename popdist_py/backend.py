@@ -136,15 +136,13 @@ class Backend:
         self._timeout = inf
         while {header.call for header in self._exchange_headers(_END, 0)} != {_call_id(_END)}:
             pass  # the others continue, and learn that this instance has ended
-        if trace.recorder():
-            self._compare_clocks()
+        self._compare_clocks()
         self._mpi.Finalize()
 
     def _start(self, environment: Environment) -> None:
         with trace.span("start of MPI", trace.Category.INITIALISATION):
             self._start_mpi(environment)
-        if trace.recorder():
-            self._compare_clocks()
+        self._compare_clocks()
 
     def _start_mpi(self, environment: Environment) -> None:
         import mpi4py
@@ -197,9 +195,12 @@ class Backend:
     def _compare_clocks(self) -> None:
         """Record how far the clocks of other hosts are from that of instance 0: its time minus the own, nanoseconds.
 
-        The shortest of several round trips bounds the error; all instances take part, one after the other.
+        The shortest of several round trips bounds the error; all instances take part, one after the other, if any of
+        them records a trace: one whose disk is full does not.
         """
         recorder, found = trace.recorder(), (0, 0)
+        if b"1" not in self._all_gather_equal(b"1" if recorder else b"0", "the traces"):
+            return
         boots = self._all_gather_equal(trace.boot().encode()[:_NAME_BYTES].ljust(_NAME_BYTES), "the clocks")
         for other in range(1, self.size):
             if boots[other] == boots[0] or boots[other] in boots[:other]:
