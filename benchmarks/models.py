@@ -47,7 +47,7 @@ PEERS = ["eager", "compile", "onnxruntime", "ddp"]
 MINE, DDP = "poprun-py", "torchrun + DDP + gloo"
 OPSET = 17
 #: Those of --quick, and the one that --quick runs in two processes.
-QUICK, QUICK_TOGETHER = ["mlp", "squeezenet", "gpt2", "lstm"], "mlp"
+QUICK, QUICK_TOGETHER = ["mlp", "mobilenet_v3", "lstm"], "mlp"
 
 #: Makes one step and returns its loss, or one forward pass and returns its result.
 Step = Callable[[], Any]
