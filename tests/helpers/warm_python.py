@@ -14,6 +14,7 @@ import signal
 import socket
 import struct
 import sys
+from contextlib import suppress
 
 #: Signals that are never passed on: no handler can have them, or they stop a process.
 _OWN = {getattr(signal, f"SIG{name}") for name in ("KILL", "STOP", "CHLD", "CONT", "TSTP", "TTIN", "TTOU")}
@@ -67,7 +68,11 @@ def serve(path: str) -> list[str]:
                     os._exit(0)
                 elif key.fileobj is listener:
                     client = listener.accept()[0]
-                    request, received = _request(client)
+                    try:
+                        request, received = _request(client)
+                    except (OSError, EOFError):  # killed while it asked
+                        client.close()
+                        continue
                     pid = os.fork()
                     if not pid:
                         waiting.close()
@@ -79,7 +84,7 @@ def serve(path: str) -> list[str]:
                     processes[client] = pid
                     waiting.register(client, selectors.EVENT_READ)
                     waiting.register(os.pidfd_open(pid), selectors.EVENT_READ, client)
-                    client.sendall(struct.pack("i", pid))
+                    _tell(client, pid)
                 elif key.data is None:  # who asked is gone
                     waiting.unregister(key.fileobj)
                     os.kill(processes[key.fileobj], signal.SIGKILL)  # type: ignore[index]
@@ -90,13 +95,24 @@ def serve(path: str) -> list[str]:
                     os.close(key.fd)
                     if client in {key.fileobj for key in waiting.get_map().values()}:
                         waiting.unregister(client)
-                        client.sendall(struct.pack("i", status))
+                        _tell(client, status)
                     client.close()
+
+
+def _tell(client: socket.socket, number: int) -> None:
+    """Send a number to who asked, who may be gone."""
+    with suppress(OSError):
+        client.sendall(struct.pack("i", number))
 
 
 def _request(client: socket.socket) -> tuple[tuple, list[int]]:  # type: ignore[type-arg]
     length, received, _, _ = socket.recv_fds(client, 4, _MOST_DESCRIPTORS)
-    return pickle.loads(_read(client, *struct.unpack("I", length))), received
+    try:
+        return pickle.loads(_read(client, *struct.unpack("I", length or _read(client, 4)))), received
+    except EOFError:
+        for number in received:
+            os.close(number)
+        raise
 
 
 def _become(
@@ -155,7 +171,7 @@ def _read(stream: socket.socket, length: int) -> bytes:
     while len(data) < length:
         part = stream.recv(length - len(data))
         if not part:
-            sys.exit("warm_python: the process that forks is gone")
+            raise EOFError("the other end of a socket of warm_python.py is gone")
         data += part
     return data
 
