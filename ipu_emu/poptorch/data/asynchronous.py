@@ -7,6 +7,7 @@ import multiprocessing
 import queue
 import weakref
 from collections.abc import Callable, Iterator, Mapping
+from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 import torch
@@ -113,6 +114,24 @@ def _fill(dataset: Any, rebatched: int | None, forever: bool, buffers: int, chan
                 continue
     except BaseException as error:
         ready.put((_FAILED, f"{type(error).__name__}: {error}", None))
+
+
+def _generator(device: str, state: bytes) -> torch.Generator:
+    """A generator in ``state``."""
+    made = torch.Generator(device)
+    made.set_state(torch.frombuffer(bytearray(state), dtype=torch.uint8))
+    return made
+
+
+def _reduced(generator: torch.Generator) -> Any:
+    """How a generator goes to another process: its state as bytes.
+
+    As a tensor, which PyTorch sends, it would lie in a file that is closed before the other process can open it.
+    """
+    return _generator, (str(generator.device), generator.get_state().numpy().tobytes())
+
+
+ForkingPickler.register(torch.Generator, _reduced)
 
 
 class AsynchronousDataAccessor:

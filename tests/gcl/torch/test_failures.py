@@ -138,4 +138,5 @@ def test_torchrun_ends_a_job_whose_rank_is_killed_and_leaves_nothing():
     assert "rank 1, whose process has died" in line
     processes = re.findall(r"process (\d+)", ended.stdout)
     assert len(processes) == 2
-    assert not [name for name in os.listdir("/dev/shm") if any(process in name for process in processes)]
+    named = re.compile("|".join(rf"(?<![0-9a-f]){process}(?![0-9a-f])" for process in processes))
+    assert not [name for name in os.listdir("/dev/shm") if named.search(name)]
