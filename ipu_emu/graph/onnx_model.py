@@ -103,6 +103,9 @@ def _built(
     graph.outputs = [info.name for info in model.graph.output]
     for id in graph.outputs:
         graph.tensor(id)
+    for id in graph.tensors:
+        if not isinstance(id, str):  # what protobuf makes of bytes that are no text
+            raise EmulatorError(f"The ModelProto is malformed: the name {id!r} of a tensor is not UTF-8")
     return graph
 
 

@@ -124,7 +124,16 @@ def instance_of(pid: int) -> str:
 
 
 def leftovers() -> list[str]:
-    return sorted(f"{folder}/{name}" for folder in ("/dev/shm", "/tmp") for name in os.listdir(folder))
+    found = (f"{folder}/{name}" for folder in ("/dev/shm", "/tmp") for name in os.listdir(folder))
+    return sorted(name for name in found if not _is_a_probe(name))
+
+
+def _is_a_probe(name: str) -> bool:
+    """Is it the file with which Python tries a temporary folder, of a process killed within these microseconds?"""
+    try:
+        return bool(re.fullmatch(r"/tmp/[a-z0-9_]{8}", name)) and Path(name).read_bytes() in (b"", b"blat")
+    except OSError:
+        return False
 
 
 def kill_one(mpi: str, dice: random.Random, role: str | None = None, promised: float = PROMISED) -> Kill:
