@@ -105,7 +105,7 @@ def _built(
         graph.tensor(id)
     for id in graph.tensors:
         if not isinstance(id, str):  # what protobuf makes of bytes that are no text
-            raise EmulatorError(f"The ModelProto is malformed: the name {id!r} of a tensor is not UTF-8")
+            raise EmulatorError(f"The ModelProto is malformed: the name {id!r} is not in UTF-8")
     return graph
 
 

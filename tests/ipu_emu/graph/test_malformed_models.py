@@ -70,17 +70,17 @@ def test_mutated_bytes() -> None:
     assert refused > 100
 
 
-def test_a_tensor_whose_name_is_no_text_is_refused() -> None:
-    weight = onnx.numpy_helper.from_array(np.ones((2, 2), np.float32), "weightX")
+def test_a_weight_that_no_node_reads_needs_a_name_that_is_text() -> None:
+    weights = [onnx.numpy_helper.from_array(np.ones((2, 2), np.float32), name) for name in ("w", "spareX")]
     inputs, outputs = (onnx.helper.make_tensor_value_info(name, 1, [2, 2]) for name in "xy")
-    node = onnx.helper.make_node("MatMul", ["x", "weightX"], ["y"])
+    node = onnx.helper.make_node("MatMul", ["x", "w"], ["y"])
     made = onnx.helper.make_model(
-        onnx.helper.make_graph([node], "g", [inputs], [outputs], [weight]),
+        onnx.helper.make_graph([node], "g", [inputs], [outputs], weights),
         opset_imports=[onnx.helper.make_opsetid("", 11)],
     )
     data = made.SerializeToString()
     assert outcome(data) == "good"
-    assert "of a tensor is not UTF-8" in outcome(data.replace(b"weightX", b"weight\xff"))
+    assert "is not in UTF-8" in outcome(data.replace(b"spareX", b"spare\xff"))
 
 
 def drop_input(graph: onnx.GraphProto, node: onnx.NodeProto, chance: random.Random) -> None:
