@@ -9,6 +9,13 @@ __all__ = ["SHARED_MEMORY", "command"]
 #: The folder of the shared memory of UCX; that of MPICH itself cannot be chosen.
 SHARED_MEMORY = ("UCX_POSIX_DIR",)
 
+#: Names the file with the host's topology that MPI_Init reads. Unless it is set, hydra writes one in /tmp, which
+#: stays there if hydra is killed before it is listed; where it is empty, each MPI_Init asks the kernel instead.
+TOPOLOGY_FILE = "HWLOC_XMLFILE"
+
+#: With more CPUs than this, asking the kernel takes long if all instances do so at once.
+_MANY_CPUS = 64
+
 #: Start on this host by fork, even inside the allocation of a batch system.
 _HERE = ("-hosts", "localhost", "-launcher", "fork")
 
@@ -16,11 +23,14 @@ _HERE = ("-hosts", "localhost", "-launcher", "fork")
 def command(request: StartRequest) -> StartCommand:
     """Return the one ``mpirun`` for all supervisors; hydra neither binds processes nor counts cores by default."""
     hosts = _on_hosts(request) if request.cluster.hosts else _HERE
+    ssh = {"HYDRA_LAUNCHER_EXEC": request.ssh} if request.ssh and request.cluster.hosts else {}
+    topology = {} if TOPOLOGY_FILE in request.environ or request.cpus > _MANY_CPUS else {TOPOLOGY_FILE: ""}
     count = ("-n", str(request.num_instances))
     return StartCommand(
         argv=(request.installation.launcher, *hosts, *request.extra, *count, *request.local, *request.supervisor),
-        environment={"HYDRA_LAUNCHER_EXEC": request.ssh} if request.ssh and request.cluster.hosts else {},
+        environment=topology | ssh,
         rank_variable="PMI_RANK",
+        unset=tuple(topology),
         shared_variables=tuple(name for name in SHARED_MEMORY if name not in request.environ),
     )
 

@@ -45,7 +45,8 @@ class StartCommand:
     """The words to execute, the variables to add to the environment, and the variable with a process's rank.
 
     ``folder_variables`` name the folder in which the command makes its files, ``shared_variables`` that in which the
-    MPI of each instance makes its shared memory.
+    MPI of each instance makes its shared memory. ``unset`` names variables of ``environment`` that instances do not
+    inherit.
     """
 
     argv: tuple[str, ...]
@@ -53,3 +54,4 @@ class StartCommand:
     rank_variable: str
     folder_variables: tuple[str, ...] = ()
     shared_variables: tuple[str, ...] = ()
+    unset: tuple[str, ...] = ()

@@ -227,12 +227,12 @@ class Supervisor:
             if needs_folder:
                 raise
             return {}
-        if self._channel.is_between_hosts:  # the launcher lists those of its own host
+        if self._channel.is_between_hosts:
             self.record.add(folders_of(self._manager.pid, _folders()))
-            if order.local_index == 0:
-                self._files = MpiFiles(self._family, _folders())
-                if self._files.fileno() >= 0:
-                    self._selector.register(self._files, selectors.EVENT_READ, self._on_files)
+        if order.local_index == 0:
+            self._files = MpiFiles(self._family, _folders())
+            if self._files.fileno() >= 0:
+                self._selector.register(self._files, selectors.EVENT_READ, self._on_files)
         shared = self.record.make_shared_folder() if order.shared else ""
         return dict.fromkeys(order.shared, shared) if shared else {}
 
@@ -240,20 +240,23 @@ class Supervisor:
         """The processes of the job on this host."""
         return [*self._manager.family(), *processes.descendants(os.getpid())]
 
+    @property
+    def _must_list(self) -> bool:
+        """Is it for this process to list the files of this host? The launcher does so for its own, while it lives."""
+        return self._channel.is_between_hosts or not self._launcher_lives
+
     def _on_files(self) -> None:
         if self._files and self._files.read():
             self._list_files()
 
     def _list_files(self) -> None:
         """List the files that the MPI has made for this job, while the processes live that use them."""
-        if self.record and not self._files and not self._launcher_lives:
-            self._files = MpiFiles(self._family, _folders())
-        if self.record and self._files:
+        if self.record and self._files and self._must_list:
             self.record.add(self._files.found())
 
     def list_abandoned(self) -> None:
         """List what the MPI of this host has made for processes that died meanwhile."""
-        if self.record and self._files:
+        if self.record and self._files and self._must_list:
             self.record.add(self._files.abandoned())
 
     def _send_usage(self, interval: float) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import signal
-import tempfile
 import time
 
 from poprun_py.job.event_loop import EventLoop
@@ -13,7 +12,7 @@ from poprun_py.job.mpirun import open_standard_streams
 from poprun_py.job.stdin import StdinReader
 from poprun_py.linux import processes
 from poprun_py.linux.event_sources import SignalPipe
-from poprun_py.linux.job_record import JobRecord, new_folder, remove_abandoned
+from poprun_py.linux.job_record import JobRecord, new_folder, remove_abandoned, temporary_folders
 from poprun_py.options.option_table import LaunchOptions
 from poprun_py.output.log import Log
 from poprun_py.output.screen import Screen
@@ -80,11 +79,13 @@ def _new_record(log: Log) -> JobRecord | None:
 
     None where there is no place for it: the job can do without.
     """
-    try:
-        temporary = tempfile.gettempdir()
-        for path in remove_abandoned(temporary):
-            log.debug(f"Removed {path}, which a job left whose processes were all killed")
-        return JobRecord(new_folder(temporary))
-    except OSError as error:
-        log.info(f"The job has no folder of its own: {error.strerror}: {error.filename}")
-        return None
+    reasons = []
+    for temporary in temporary_folders():
+        try:
+            for path in remove_abandoned(temporary):
+                log.debug(f"Removed {path}, which a job left whose processes were all killed")
+            return JobRecord(new_folder(temporary))
+        except OSError as error:
+            reasons.append(f"{error.strerror}: {error.filename}")
+    log.info(f"The job has no folder of its own: {'; '.join(reasons)}")
+    return None

@@ -18,7 +18,7 @@ import re
 import stat
 from collections.abc import Collection, Iterable, Iterator
 
-__all__ = ["JobRecord", "new_folder", "remove_abandoned"]
+__all__ = ["JobRecord", "new_folder", "remove_abandoned", "temporary_folders"]
 
 _SHARED_MEMORY = "/dev/shm"
 
@@ -31,6 +31,12 @@ _MOST_BYTES = 1 << 20
 
 #: The last job to end removes the folder of the user, perhaps while another is creating a file in it.
 _ATTEMPTS = 100
+
+
+def temporary_folders() -> list[str]:
+    """Return where temporary files may lie, best first, in Python's order; none is tried by creating a file in it."""
+    named = (os.environ.get(name, "") for name in ("TMPDIR", "TEMP", "TMP"))
+    return list(dict.fromkeys(os.path.abspath(path) for path in (*named, "/tmp", "/var/tmp") if path))
 
 
 def new_folder(temporary: str) -> str:

@@ -1,7 +1,8 @@
 """MPI files: those that an MPI makes for a job in /dev/shm and the temporary folder, found as soon as they are made.
 
-inotify tells which files are made; a file is the job's if one of the job's processes has it open or mapped. A segment
-that was made meanwhile and that no process of this machine holds is of a process that died while it made it.
+inotify tells which files are made; a file is the job's if one of the job's processes has it open or mapped, or, of
+those that only a process manager names, has its path in memory. A segment that was made meanwhile and that no process
+of this machine holds is of a process that died while it made it.
 """
 
 from __future__ import annotations
@@ -30,8 +31,16 @@ _NAMES = re.compile(
 #: Those that have no holder only if their maker is dead: shared memory of MPICH and UCX, Open MPI's trial of it.
 _SEGMENTS = re.compile(r"mpich_shm_[0-9a-f]{1,8}_\d+|ucx_shm_posix_[0-9a-f]{1,8}|open_mpi\.\d{4}")
 
+#: Those that their makers close at once, and remember until they remove them; the maker's command.
+_CLOSED, _MAKER = re.compile(r"hydra_hwloc_xmlfile_\w{6}"), "hydra_pmi_proxy"
+
 #: The session folder of a daemon of Open MPI; its pid follows.
 _SESSIONS = ("ompi", "prterun", "prted")
+
+#: Far more than a process manager's heap has.
+_MOST_BYTES = 1 << 26
+
+_HEAP = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) .*\[heap\]$", re.MULTILINE)
 
 _IN_CREATE, _IN_NONBLOCK, _IN_CLOEXEC = 0x100, os.O_NONBLOCK, os.O_CLOEXEC
 _EVENT = struct.Struct("iIII")
@@ -88,9 +97,13 @@ class MpiFiles:
         self._candidates.update(_all_in(self._unknown))
         identities = dict(_identities(self._candidates))
         self._candidates = {path for path in self._candidates if path in identities.values()}
+        closed = [path for path in self._candidates if _CLOSED.fullmatch(os.path.basename(path))]
         held: set[str] = set()
         for pid in self._family() if identities else ():
             held.update(identities[each] for each in _held_by(pid) if each in identities)
+            if closed and _command(pid) == _MAKER:
+                heap = _heap(pid)
+                held.update(path for path in closed if os.fsencode(path) in heap)
         new = held - self._found
         self._found |= held
         self._candidates -= held
@@ -174,3 +187,25 @@ def _held_by(pid: int) -> Iterator[tuple[int, int]]:
                     yield os.makedev(int(major, 16), int(minor, 16)), int(inode)
     except OSError:
         pass
+
+
+def _command(pid: int) -> str:
+    try:
+        with open(f"/proc/{pid}/comm") as stream:
+            return stream.read().rstrip("\n")
+    except OSError:
+        return ""
+
+
+def _heap(pid: int) -> bytes:
+    """The heap of a process; nothing if it is gone, or may not be read."""
+    try:
+        with open(f"/proc/{pid}/maps", errors="replace") as stream:
+            limits = _HEAP.search(stream.read())
+        if limits is None:
+            return b""
+        first, last = (int(word, 16) for word in limits.groups())
+        with open(f"/proc/{pid}/mem", "rb", buffering=0) as stream:
+            return os.pread(stream.fileno(), min(last - first, _MOST_BYTES), first)
+    except OSError:
+        return b""

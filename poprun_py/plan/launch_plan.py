@@ -126,14 +126,15 @@ def plan(
     )
     remote = tuple(host for host in cluster.hosts if not cluster.is_here(host))
     elsewhere = remote or starter == SLURM or any("host" in word for word in (*request.extra, *request.local))
+    command = BACKENDS[starter](request)
     return LaunchPlan(
         program=options.program,
         executable=executable,
         cwd=machine.cwd,
         instances=instances,
-        unset=("MPI4PY_MPIABI",) if installation.library else (),
+        unset=(*(("MPI4PY_MPIABI",) if installation.library else ()), *command.unset),
         installation=installation,
-        command=BACKENDS[starter](request),
+        command=command,
         instances_per_host=per_host,
         placement=strategy,
         threads=threads,

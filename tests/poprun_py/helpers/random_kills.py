@@ -114,26 +114,23 @@ def _words(pid: int) -> list[bytes]:
         return [b""]
 
 
-def instance_of(pid: int) -> str:
-    """The number of a program's instance, as a pattern: any while it starts and cannot be read."""
+def instance_of(pid: int, parents: dict[int, int]) -> str:
+    """The number of a program's instance; of one that starts and has no environment yet, from its supervisor's."""
+    own = re.search(rb"POPDIST_REPLICA_INDEX_OFFSET=(\d+)", _environment(pid))
+    found = own or re.search(rb"\0PMIX?_RANK=(\d+)", _environment(parents.get(pid, 0)))
+    return found[1].decode() if found else ""
+
+
+def _environment(pid: int) -> bytes:
+    """The environment with which a process was started; empty if it is gone."""
     try:
-        found = re.search(rb"POPDIST_REPLICA_INDEX_OFFSET=(\d+)", Path(f"/proc/{pid}/environ").read_bytes())
+        return b"\0" + Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:
-        found = None
-    return found[1].decode() if found else r"\d+"
+        return b""
 
 
 def leftovers() -> list[str]:
-    found = (f"{folder}/{name}" for folder in ("/dev/shm", "/tmp") for name in os.listdir(folder))
-    return sorted(name for name in found if not _is_a_probe(name))
-
-
-def _is_a_probe(name: str) -> bool:
-    """Is it the file with which Python tries a temporary folder, of a process killed within these microseconds?"""
-    try:
-        return bool(re.fullmatch(r"/tmp/[a-z0-9_]{8}", name)) and Path(name).read_bytes() in (b"", b"blat")
-    except OSError:
-        return False
+    return sorted(f"{folder}/{name}" for folder in ("/dev/shm", "/tmp") for name in os.listdir(folder))
 
 
 def kill_one(mpi: str, dice: random.Random, role: str | None = None, promised: float = PROMISED) -> Kill:
@@ -165,7 +162,7 @@ def kill_one(mpi: str, dice: random.Random, role: str | None = None, promised: f
     what, instance, victim = "nobody", "", 0
     with suppress(ProcessLookupError, IndexError):  # the program came to its end before
         victim = dice.choice(sorted(victims))
-        what, instance = role_of(victim, parents, job.pid), instance_of(victim)
+        what, instance = role_of(victim, parents, job.pid), instance_of(victim, parents)
         os.kill(victim, signal.SIGKILL)
     seconds, left = _wait(tag, 4 * PROMISED)
     if _is_unharmed(job.pid, tag):  # it was a helper of mpirun's start that nobody misses
@@ -180,8 +177,6 @@ def kill_one(mpi: str, dice: random.Random, role: str | None = None, promised: f
     if set(leftovers()) - before:  # the next launch removes what nobody was left to remove
         subprocess.run([argv[0], "--mpi", mpi, "true"], cwd="/", check=False)
     files = [name for name in leftovers() if name not in before]
-    if what == "launcher":  # which nobody replaces while Hydra, that is about to end, still has this file
-        files = [name for name in files if not name.startswith("/tmp/hydra_hwloc_xmlfile_")]
     ended_before = phase == "end" and (job.returncode, said) == (0, "")
     faults = [] if ended_before else [*_faults(what, instance, victim, job.returncode, said)]
     faults += [f"{len(left)} processes left"] * bool(left) + [f"left {files}"] * bool(files)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from poprun_py.linux import job_record
-from poprun_py.linux.job_record import JobRecord, new_folder, remove_abandoned
+from poprun_py.linux.job_record import JobRecord, new_folder, remove_abandoned, temporary_folders
 
 #: Names by which MPIs call their files: of a user's own files just as well.
 NAMES = ["mpich_shm_notes", "osc_sm.results", "sm_segment.vm.0.9f3a0001.0", "ompi.4194400", "prterun.4194400"]
@@ -191,3 +191,11 @@ def _one_after_another(temporary: str) -> int:
 def test_nothing_is_there_at_first(tmp_path):
     assert remove_abandoned(str(tmp_path / "nowhere")) == []
     shutil.rmtree(tmp_path)
+
+
+def test_no_file_is_made_to_try_a_temporary_folder(temporary, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    monkeypatch.setenv("TMP", "relative")
+    before = temporary.stat().st_mtime_ns
+    assert temporary_folders() == [str(temporary), str(Path("relative").absolute()), "/tmp", "/var/tmp"]
+    assert temporary.stat().st_mtime_ns == before

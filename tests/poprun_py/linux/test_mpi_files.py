@@ -34,6 +34,22 @@ def test_what_the_job_has_open_or_mapped_is_found(tmp_path, files):
     mapping.close()
 
 
+@pytest.mark.parametrize(("command", "kept"), [("hydra_pmi_proxy", True), ("hydra_pmi_proxy", False), ("cat", True)])
+def test_a_closed_file_is_that_of_the_process_manager_that_remembers_it(tmp_path, command, kept):
+    path = tmp_path / "hydra_hwloc_xmlfile_Lx3ToV"
+    code = "import ctypes, sys; libc = ctypes.CDLL(None); libc.strdup.restype = ctypes.c_void_p; "
+    code += f"open('/proc/self/comm', 'w').write({command!r}); "
+    code += f"libc.strdup(sys.argv[1].encode()[{0 if kept else 1}:]); print(flush=True); input()"
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", code, str(path)], **pipes) as other:
+        files = MpiFiles(lambda: [other.pid], [str(tmp_path)])
+        path.touch()
+        other.stdout.readline()
+        assert files.found() == [str(path)] * (kept and command == "hydra_pmi_proxy")
+        files.close()
+        other.communicate(b"\n")
+
+
 def test_what_others_hold_or_nobody_is_not_found(tmp_path, files):
     theirs, nobodys = tmp_path / "sm_segment.vm.0.9f3a0001.0", tmp_path / "osc_sm.results"
     theirs.touch()
