@@ -271,3 +271,19 @@ def test_a_dev_shm_that_is_too_small_for_mpi_is_named(mpi, tmp_path):
     assert ended.returncode in (128 + signal.SIGBUS, 14), ended.stderr
     assert re.search(r"(SIGBUS\)|exited with code 14): /dev/shm may be too small: 1 MiB, of which", ended.stderr)
     assert ("mpirun wrote last:" in ended.stderr) == (ended.returncode == 14)
+
+
+@pytest.mark.parametrize(
+    ("limit", "words", "said"),
+    [
+        ("ulimit -n 10", ["true"], r"a job of 1 instance needs \d+ open files, and 10 are allowed .*ulimit -n"),
+        ("ulimit -v 1000000", ["--import-config", "/dev/zero", "true"], r"--import-config /dev/zero: .* expected"),
+    ],
+    ids=["few open files", "a file without end"],
+)
+def test_limits_of_the_system_are_named_before_anything_starts(limit, words, said):
+    command = ["sh", "-c", f'{limit} && exec "$@"', "sh", str(Path(sys.executable).with_name("poprun-py")), *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert re.search(said, done.stderr), done.stderr
+    assert done.stderr.count("\n") == 1
+    assert done.returncode

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import collections
+import ctypes
 import hashlib
 import os
 import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from poprun_py.linux import loopback_only
 from tests.poprun_py.conftest import BIN, sampled_with_mpi
 
 #: Of a flood: long, for the test counts the lines.
@@ -194,8 +197,11 @@ def test_a_launch_that_sees_no_process_of_another_job_leaves_its_files_alone(lau
     assert not any(map(os.path.exists, files))
 
 
-#: They listen at all addresses, and have no setting for it (docs/security.md).
+#: They listen at all addresses, and have no setting for it (docs/security.md): a filter drops what others send.
 _PROCESS_MANAGERS = ("mpirun", "prterun", "hydra_pmi_proxy")
+
+#: SO_GET_FILTER: the number of instructions of the filter on a socket.
+_FILTER = 26
 
 
 def test_a_job_on_one_host_listens_on_the_loopback_only(launch, mpi):
@@ -213,7 +219,28 @@ def test_a_job_on_one_host_listens_on_the_loopback_only(launch, mpi):
     ]
     assert ("poprun-py", "127.0.0.1") in listening
     assert {address for _, address in listening} == {"127.0.0.1"}
+    managers = [process for process in found if process.name() in _PROCESS_MANAGERS]
+    filters = [_filter(one) for process in managers for one in loopback_only._sockets(process.pid) if _is_open(one)]
+    assert filters
+    assert all(filters)
     assert job.finish(b"\n")[0] == 0
+
+
+def _is_open(connection: socket.socket) -> bool:
+    """Does a socket listen at an address of another interface than the loopback?"""
+    inet = connection.family in (socket.AF_INET, socket.AF_INET6)
+    return bool(
+        inet
+        and connection.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+        and not connection.getsockname()[0].startswith("127.")
+    )
+
+
+def _filter(connection: socket.socket) -> int:
+    length = ctypes.c_uint32(0)
+    call = (connection.fileno(), socket.SOL_SOCKET, _FILTER, None, ctypes.byref(length))
+    assert ctypes.CDLL(None, use_errno=True).getsockopt(*call) == 0, os.strerror(ctypes.get_errno())
+    return length.value
 
 
 def _named_files(pid: int) -> set[str]:

@@ -260,6 +260,7 @@ def test_an_instance_that_was_stopped_before_its_exception_had_ended_it_is_blame
     stage.end(1, -signal.SIGTERM, LAUNCHER)
     stage.end(2, status, LAUNCHER, stderr=RAISED)
     assert str(stage.job.failure).startswith("instance 2 (")
+    assert str(stage.job.failure).endswith("exited with code 1")
     assert stage.job.failure.status == stage.job.exit_code == 1
 
 

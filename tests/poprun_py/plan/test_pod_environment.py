@@ -1,0 +1,26 @@
+"""Pod environment: options of the target that the user has set, whatever they are."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from poprun_py.options.parser import parse
+from poprun_py.plan.pod_environment import TARGET_OPTIONS, pod_environment
+
+
+def target_options(text: str) -> str:
+    options = parse(["--num-instances", "2", "--num-replicas", "4", "true"])
+    return pod_environment(options, 0, environ={TARGET_OPTIONS: text}, request=None, assignment=None)[TARGET_OPTIONS]
+
+
+def test_what_the_user_has_set_counts():
+    ours, theirs = json.loads(target_options("")), {"instanceSize": "7", "mine": "1"}
+    assert ours["instanceSize"] == "2"
+    assert json.loads(target_options(json.dumps(theirs))) == ours | theirs
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "{", "7", "[1]"], ids=["deep", "unfinished", "a number", "a list"])
+def test_what_cannot_be_read_is_left_to_the_program(text):
+    assert target_options(text) == text
