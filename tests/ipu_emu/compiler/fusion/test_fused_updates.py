@@ -61,11 +61,11 @@ def test_a_value_that_is_read_otherwise_stays(reads_later: bool, wanted: list[st
 def stepped(monkeypatch: pytest.MonkeyPatch, in_place: bool) -> Any:
     """The weights and states of a module of PyTorch's optimizer form: a program that copies into variables."""
     from ipu_emu import popart
-    from ipu_emu.compiler import pipeline
+    from ipu_emu.compiler.passes import order_passes
     from tests.ipu_emu.helpers.sessions import device, options
 
     if not in_place:
-        monkeypatch.setattr(pipeline, "fuse_updates", lambda graph, wanted: None)
+        monkeypatch.setattr(order_passes, "fuse_updates", lambda graph, wanted: None)
     builder = popart.Builder()
     random = np.random.default_rng(0)
     x = builder.addInputTensor(popart.TensorInfo("FLOAT", [5, 7]))
