@@ -109,11 +109,7 @@ def main(
     ilds = num_ilds or -(-replicas * max(1, ipus_per_replica) // MAX_DOMAIN)
     options = faults.of(lambda: Options.from_environ(os.environ))
     chain = faults.of(lambda: method_chain(Method.AUTO if method is None else method))
-    itemsize = _ITEM_BYTES[dtype]
-    few = replicas if collective != Collective.ALL_GATHER else 1
-    nbytes = (
-        2 * few * itemsize if values and size is None else faults.of(lambda: parse_bytes(size or _SIZE, "--bytes"))
-    )
+    nbytes = faults.of(lambda: _size_bytes(size, Collective(collective), replicas, dtype, values=values))
     group = faults.of(lambda: _group(group_text, replicas))
     fabric = faults.of(lambda: _fabric(replicas, ipus_per_replica, ilds, topology))
     faults.of(lambda: check_writable(svg, "--svg"))
@@ -124,19 +120,29 @@ def main(
         chain = options.method
     faults.of(lambda: _check_ways(Collective(collective), group))
     faults.check()
+    itemsize = _ITEM_BYTES[dtype]
+    elements = -(-nbytes // itemsize)
     found = faults.of(
         lambda: schedule(
-            Collective(collective),
-            fabric,
-            -(-nbytes // itemsize),
-            itemsize=itemsize,
-            group=group,
-            methods=chain,
-            options=options,
+            Collective(collective), fabric, elements, itemsize=itemsize, group=group, methods=chain, options=options
         )
     )
     if found is None:
         raise faults.error()
+    _show(found, dtype, faults, values=values, svg=svg, width=width)
+
+
+def _size_bytes(size: str | None, collective: Collective, replicas: int, dtype: str, *, values: bool) -> int:
+    """The bytes of ``--bytes``; shown values have two elements per fragment if it is not given."""
+    if values and size is None:
+        return 2 * (1 if collective is Collective.ALL_GATHER else replicas) * _ITEM_BYTES[dtype]
+    return parse_bytes(size or _SIZE, "--bytes")
+
+
+def _show(
+    found: Schedule, dtype: str, faults: UsageErrors, *, values: bool, svg: Path | None, width: int | None
+) -> None:
+    """Print the schedule, or with ``values`` how numbers move in it, and draw it if a file is given."""
     costs, reason = _priced(found)
     shown = faults.of(lambda: frames(found, costs)) if values else None
     faults.check()
