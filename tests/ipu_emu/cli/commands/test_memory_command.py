@@ -1,0 +1,193 @@
+"""ipu-emu memory: the memory plan of a model beside its estimate, in every form, and what would make it fit."""
+
+from __future__ import annotations
+
+import json
+import re
+from html import unescape
+from pathlib import Path
+from types import SimpleNamespace
+from xml.etree import ElementTree
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from gcl.drawing.units import memory
+from ipu_emu.hardware import GC200
+from ipu_emu.models import named
+from tests.ipu_emu.helpers.commands import ipu_emu, printed
+
+
+def test_parts_add_up(model: str) -> None:
+    facts = json.loads(printed(f"memory {model} --loss loss --optimiser momentum --format json"))
+    (ipu,) = facts["ipus"]
+    assert ipu["bytes"] == sum(ipu["parts"].values())
+    assert ipu["parts"]["weights"] == 8 * 4 * 4
+    assert ipu["parts"]["optimiser states"] >= 8 * 4 * 4
+    assert facts["sram_bytes_per_ipu"] == GC200.sram
+
+
+def test_streaming_memory_is_shown_apart(model: str) -> None:
+    command = f"memory {model} --loss loss --optimiser momentum --off-chip states"
+    (ipu,) = json.loads(printed(f"{command} --format json"))["ipus"]
+    assert ipu["parts"]["optimiser states"] == 0
+    assert ipu["streaming_bytes"] >= 8 * 4 * 4
+    assert ipu["bytes"] == sum(ipu["parts"].values())
+    assert "Streaming" in printed(f"{command} --recompute --replicas 2 --shared states")
+
+
+def test_every_kind_of_recomputation() -> None:
+    command = "transformer --batch 4 --ipus 2 --schedule popart --accumulation 4 --format json"
+    stashes = {}
+    for words in ("", "--recompute", "--recompute standard", "--recompute=NormOnly", "--recompute recomputeall"):
+        facts = json.loads(printed(f"memory {words} {command}"))
+        stashes[words] = sum(ipu["parts"]["stashes"] for ipu in facts["ipus"])
+    plain, alone, standard, norms, everything = stashes.values()
+    assert everything < alone == standard < norms < plain
+    assert "recomputation (Pipeline)" in printed("memory mlp --ipus 2 --recompute pipeline")
+    assert "'mlp' is not one of" not in printed("clock --recompute mlp")
+
+
+def test_warnings_are_a_line_each() -> None:
+    done = ipu_emu("memory mlp --optimiser momentum --shared states")
+    assert done.stderr == "Warning: Replicated tensor sharding has no effect: there is one replica\n"
+
+
+def test_the_plan_stands_beside_the_estimate(model: str) -> None:
+    facts = json.loads(printed("memory mlp --batch 8 --dtype float --optimiser adam --accumulation 2 --format json"))
+    held = facts["ipus"][0]["parts"]
+    data = sum(held.values()) - held["code"] - held["vertices"] - held["exchange"]
+    assert facts["estimated_bytes"] <= data * 1.01 <= 1.3 * facts["estimated_bytes"]
+    assert "estimated by formula" in printed("memory resnet8 --inference")
+    assert "estimated by formula" not in printed(f"memory {model} --inference")
+
+
+def test_accumulators_go_off_chip(model: str) -> None:
+    command = f"memory {model} --loss loss --accumulation 4 --format json"
+    (near,), (far,) = (json.loads(printed(command + more))["ipus"] for more in ("", " --off-chip accumulators"))
+    assert near["streaming_bytes"] == 0
+    assert far["streaming_bytes"] >= 8 * 4 * 4
+
+
+def test_inputs_wait_in_streaming_memory(model: str) -> None:
+    command = f"{model} --loss loss --prefetch 3 --format json"
+    (ipu,) = json.loads(printed(f"memory {command}"))["ipus"]
+    assert ipu["streaming_bytes"] > 0
+    assert "prefetch into Streaming Memory" in printed(f"clock {model} --loss loss --prefetch 3")
+
+
+def test_an_open_batch_is_filled(model: str) -> None:
+    for batch in (1000, 2000):
+        said = printed(f"memory {model} --inference --batch {batch}")
+        assert f"micro-batches of {batch}\n" in said
+        assert f"{memory(batch * 8 * 4)}  x" in said
+
+
+def test_an_ipu_per_bar() -> None:
+    said = printed("memory mlp --ipus 2 --schedule popart --accumulation 4 --system bow-pod16")
+    bars = re.findall(r"IPU (\d) +[A-Z·]+ +[\d.]+ [KM]iB of 897 MiB, [\d.]+%", said)
+    assert bars == ["0", "1"]
+
+
+def test_a_remedy_is_the_flags_with_which_the_model_fits() -> None:
+    said = printed("memory mlp --batch 300000 --inference")
+    assert "does not fit" in said
+    _, _, found = said.partition("\nRemedies, each of which suffices:\n  ")
+    flags, _, need = found.strip().rpartition(": ")
+    assert flags == "--batch 150000 --accumulation 2"
+    again = printed(f"memory mlp --inference {flags}")
+    assert "does not fit" not in again
+    assert need.split(" of ")[0] in again
+
+
+def test_micro_batches_of_a_file_are_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "mlp.onnx"
+    path.write_bytes(named("mlp", batch=200_000, dtype=np.float32).proto)
+    said = printed(f"memory {path} --inference")
+    assert "No known remedy suffices. The one that saves the most is\n  --ipus 4: 1.57 GiB of 897 MiB" in said
+    assert "--batch" not in said
+
+
+@pytest.mark.parametrize("ending", ["svg", "html", "png"])
+def test_pictures(model: str, tmp_path: Path, ending: str) -> None:
+    if ending == "png":
+        pytest.importorskip("matplotlib")
+    path = tmp_path / f"plan.{ending}"
+    printed(f"memory {model} --inference --output {path}")
+    data = path.read_bytes()
+    assert data.startswith({"svg": b"<svg", "html": b"<!doctype html>", "png": b"\x89PNG"}[ending])
+    if ending != "png":
+        drawn = ElementTree.fromstring(data[data.index(b"<svg") : data.index(b"</svg>") + 6])
+        bars = [box.text for box in drawn.iter() if box.tag.endswith("title")]
+        assert any(str(bar).startswith("weights: 128 B") for bar in bars)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("nowhere.onnx", "'nowhere.onnx' is neither a model name nor a file"),
+        ("MODEL", "add --loss with the id of a tensor (its outputs are y, loss), or --inference"),
+        ("MODEL --loss y", "Loss tensor, 'y', must be a scalar tensor"),
+        ("MODEL --loss z", "'z'"),
+        ("JUNK --inference", "Failed to load a ModelProto from the string"),
+        ("MODEL --inference --output plan.gif", "pictures are .svg, .html or .png"),
+        ("MODEL --inference --output /nowhere/plan.svg", "cannot be written: No such file or directory"),
+        ("mlp --replicas 32", "32 replicas of 1 IPU requested; Pod16 has 16 IPUs"),
+        ("mlp --replicas 5 --ipus 3", "5 replicas of 3 IPUs (which take 4) requested"),
+        ("mlp --ipus 32 --system pod64", "32 IPUs per replica requested; use at most 16"),
+        ("mlp --system pod3", "--system pod3: there is no such system"),
+    ],
+)
+def test_mistakes(model: str, tmp_path: Path, words: str, message: str) -> None:
+    junk = tmp_path / "junk.onnx"
+    junk.write_bytes(b"no model" * 99)
+    done = ipu_emu(f"memory {words}".replace("MODEL", model).replace("JUNK", str(junk)))
+    assert done.exit_code == 2
+    assert message in done.stderr
+
+
+def test_weights_take_no_disk_but_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(available=10**6))
+    done = ipu_emu("memory resnet8 --inference")
+    assert done.exit_code == 0
+    done = ipu_emu("memory gpt2-xl --dtype float")
+    assert done.exit_code == 2
+    assert "compiling weights of 5.81 GiB takes 11.6 GiB of memory, but only 977 KiB are free" in done.stderr
+
+
+def test_a_file_without_outputs_ends_at_unused_tensors(tmp_path: Path) -> None:
+    path = tmp_path / "mlp.onnx"
+    path.write_bytes(named("mlp", batch=8).proto)
+    assert "(its outputs are Nll:0)" in ipu_emu(f"memory {path}").stderr
+    assert "inference, micro-batches of 8\n" in printed(f"memory {path} --inference")
+
+
+def test_only_the_batch_may_be_open(tmp_path: Path) -> None:
+    value = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, "length"])
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "open", [value], [value])
+    path = tmp_path / "open.onnx"
+    onnx.save(helper.make_model(graph), path)
+    done = ipu_emu(f"memory {path} --inference")
+    assert done.exit_code == 2
+    assert "has no size in dimension 1; only the first one, the batch, may be open" in done.stderr
+
+
+def test_the_page_of_a_plan_has_its_numbers_and_remedies(tmp_path: Path) -> None:
+    page, words = tmp_path / "plan.html", "mlp --batch 300000 --inference"
+    said = printed(f"memory {words} --output {page}")
+    text = page.read_text()
+    header, row = (re.findall(r"<t[dh]>(?:<b>)?(.*?)(?:</b>)?</t[dh]>", line) for line in text.split("<tr>")[1:3])
+    (ipu,) = json.loads(printed(f"memory {words} --format json"))["ipus"]
+    shown = dict(zip(header, row, strict=True))
+    assert shown["total"] == memory(ipu["bytes"])
+    assert {part: shown[part] for part in ipu["parts"]} == {
+        part: memory(nbytes) if nbytes else "-" for part, nbytes in ipu["parts"].items()
+    }
+    assert "memory of an IPU: 897 MiB" in text
+    remedies = said[said.index("data per replica") :].strip().splitlines()
+    noted = unescape(text[text.index("<pre>") + 5 : text.index("</pre>")]).strip().splitlines()
+    assert noted == remedies[: len(noted)]
+    assert any("suffice" in line for line in noted)
+    assert not re.search(r'(?:src|href)="http', text)
