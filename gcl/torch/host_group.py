@@ -63,6 +63,7 @@ class HostGroup:
     ) -> None:
         self.rank, self.ranks = rank, len(names)
         domain = shared_memory.domain(rank=rank, ranks=self.ranks, all_gather=all_gather, segment_bytes=segment_bytes)
+        self._cores = domain.cores
         world = World(rank, (1,) * self.ranks, tuple(names))
         self.path = MemoryPath(domain, world, Group.all(self.ranks), timeout)
         #: a ``with`` block around checks, which tells the other ranks of calls that are not made
@@ -82,6 +83,15 @@ class HostGroup:
     @timeout.setter
     def timeout(self, seconds: float) -> None:
         self.path.timeout = seconds
+
+    def has_core(self) -> bool:
+        """Whether each rank of the host has a core beside those on which PyTorch computes."""
+        ranks = max(self.ranks, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+        return bool(self._cores >= ranks * (1 + torch.get_num_threads()))
+
+    def is_awaited(self) -> bool:
+        """Whether a rank waits in a collective that this one has not begun."""
+        return self.path.is_awaited
 
     def close(self) -> None:
         """Leave: ranks that still wait for this one are told."""

@@ -27,9 +27,9 @@ from torch.distributed.distributed_c10d import (
     ScatterOptions,
 )
 
-from gcl.core.handle import Runner
 from gcl.core.request import begun_here
 from gcl.errors import ArgumentError, GclError
+from gcl.torch.background import Background
 from gcl.torch.collectives import Collectives
 from gcl.torch.host_group import HostGroup
 from gcl.torch.other_devices import OtherDevices
@@ -51,7 +51,7 @@ class GclProcessGroup(ProcessGroup):
         self._store, self._group, self._timeout = store, group, timeout
         self._collectives = Collectives(group)
         self._others = OtherDevices(self)
-        self._runner: Runner | None = None
+        self._background = Background(group.has_core, group.is_awaited)
         self._lock = RLock()
         self._sequence = 0
         self._name = self._description = ""
@@ -373,8 +373,7 @@ class GclProcessGroup(ProcessGroup):
         """Wait for all ranks; rank 0 names the first, or all, that do not come."""
         seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
         seconds = self._timeout if seconds is None else seconds
-        if self._runner is not None:
-            self._runner.drain()
+        self._background.drain()
         self._group.monitored_barrier(seconds, all_ranks=wait_all_ranks)
 
     # sends and receives
@@ -420,9 +419,7 @@ class GclProcessGroup(ProcessGroup):
 
     def shutdown(self) -> None:
         """Leave in order: ranks that still wait for this one are told."""
-        if self._runner is not None:
-            self._runner.stop()
-            self._runner = None
+        self._background.stop()
         self._group.close()
 
     def abort(self) -> None:
@@ -442,8 +439,7 @@ class GclProcessGroup(ProcessGroup):
         if opts.asyncOp:
             return self._later(collective, results)
         with self._lock:
-            if self._runner is not None:
-                self._runner.drain()
+            self._background.drain()
             try:
                 with self._group.refusals:
                     collective()
@@ -454,8 +450,6 @@ class GclProcessGroup(ProcessGroup):
 
     def _later(self, collective: Callable[[], None], results: Any) -> GclWork:
         with self._lock:
-            if self._runner is None or not self._runner.works:
-                self._runner = Runner()
             work = GclWork(results)
 
             def run() -> None:
@@ -467,8 +461,7 @@ class GclProcessGroup(ProcessGroup):
                 else:
                     work.settle()
 
-            handle = self._runner.begin(begun_here(run))
-            work.waits_with(handle.settled.wait)
+            work.waits_with(self._background.begin(begun_here(run)))
         return work
 
     def _within(self, seconds: float, collective: Callable[[], None]) -> Callable[[], None]:

@@ -77,6 +77,14 @@ class SeveralHosts:
         """The elements of ``tensor``, which stays where it is."""
         return array_of(tensor)
 
+    def has_core(self) -> bool:
+        """A collective starts when it is begun: nothing tells whether a rank of another host waits for it."""
+        return True
+
+    def is_awaited(self) -> bool:
+        """Whether a rank of this host waits for this one."""
+        return self.inner.is_awaited()
+
     def close(self) -> None:
         """Leave."""
         self.inner.close()

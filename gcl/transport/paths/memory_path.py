@@ -277,6 +277,11 @@ class MemoryPath:
             if why and rank in rank_table.missing(self._table):  # else it arrived before it left
                 raise why
 
+    @property
+    def is_awaited(self) -> bool:
+        """Whether a rank waits in a call that this one has not begun."""
+        return self._wait_status.is_awaited()
+
     def check(self) -> None:
         """Raise what broke this path, if anything did."""
         self._state.check()
