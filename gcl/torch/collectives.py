@@ -12,9 +12,9 @@ from torch.distributed import ReduceOp
 
 from gcl.core.operators import Operator
 from gcl.errors import ArgumentError
-from gcl.torch.host_group import HostGroup
+from gcl.torch.one_host.host_group import HostGroup
 from gcl.torch.reductions import combine_all, name_of, operator_of, real_view
-from gcl.torch.several_hosts import SeveralHosts
+from gcl.torch.several_hosts.two_levels import SeveralHosts
 from gcl.torch.tensors import REDUCED, Flat, array_of, bytes_of
 
 __all__ = ["Collectives"]

@@ -12,9 +12,9 @@ from torch.distributed.distributed_c10d import ProcessGroupGloo
 from gcl.connect import host_name, process_namespace
 from gcl.core.argument_checks import check_whole
 from gcl.errors import ArgumentError
-from gcl.torch.host_group import HostGroup
+from gcl.torch.one_host.host_group import HostGroup
 from gcl.torch.process_group import GclProcessGroup
-from gcl.torch.several_hosts import SeveralHosts
+from gcl.torch.several_hosts.two_levels import SeveralHosts
 from gcl.torch.store_exchange import StoreExchange
 from gcl.transport.memory.segment import DEFAULT_BYTES
 

@@ -26,10 +26,10 @@ from gcl.core.world import World
 from gcl.errors import ArgumentError, PeerLost
 from gcl.kernels.copies import copy_array
 from gcl.reduce.reduction import new_scratch, recipe, reduce_range
-from gcl.torch.monitored_barrier import monitored_barrier
-from gcl.torch.offers import Offers, Pieces, Wanted
-from gcl.torch.point_to_point import PointToPoint
-from gcl.torch.shared_storage import SharedStorages
+from gcl.torch.one_host.monitored_barrier import monitored_barrier
+from gcl.torch.one_host.offers import Offers, Pieces, Wanted
+from gcl.torch.one_host.point_to_point import PointToPoint
+from gcl.torch.one_host.shared_storage import SharedStorages
 from gcl.transport.memory import shared_memory
 from gcl.transport.paths.memory_path import MemoryPath
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from gcl.errors import ArgumentError, CollectiveTimeout, GclError, PeerLost
 from gcl.kernels.copies import copy_bytes
-from gcl.torch.mailbox import Letter, Mailbox
+from gcl.torch.one_host.mailbox import Letter, Mailbox
 from gcl.torch.work import GclWork
 from gcl.transport.memory.process_vm import transfer
 from gcl.transport.memory.segment import array_at

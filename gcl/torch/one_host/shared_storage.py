@@ -16,7 +16,7 @@ import torch
 
 from gcl.core.operators import Operator
 from gcl.core.request import Request
-from gcl.torch.offers import Offers, Pieces
+from gcl.torch.one_host.offers import Offers, Pieces
 from gcl.torch.tensors import REDUCED, array_of
 from gcl.transport.memory.segment import array_at, map_over
 from gcl.transport.paths.memory_path import MemoryPath

@@ -7,7 +7,7 @@ from time import monotonic
 import numpy as np
 from torch.distributed import DistBackendError
 
-from gcl.torch.point_to_point import PointToPoint
+from gcl.torch.one_host.point_to_point import PointToPoint
 from gcl.torch.work import GclWork
 
 __all__ = ["monitored_barrier"]

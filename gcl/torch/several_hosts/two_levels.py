@@ -31,7 +31,7 @@ from gcl.core.operators import Operator
 from gcl.errors import ArgumentError, PeerLost
 from gcl.kernels.dtypes import sum_dtype
 from gcl.reduce.reduction import new_scratch, recipe, reduce_range
-from gcl.torch.host_group import HostGroup
+from gcl.torch.one_host.host_group import HostGroup
 from gcl.torch.tensors import array_of
 from gcl.torch.work import GclWork
 

@@ -1,0 +1,147 @@
+"""Calls: how a call of a process group is checked and made: at once or in the background, with time-out and span.
+
+Collectives run one after the other: at once in the calling thread if the program waits for each, else in a thread of
+the group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from threading import RLock
+from typing import Any
+
+import torch
+from torch.autograd import _profiler_enabled
+from torch.autograd.profiler import record_function
+from torch.distributed import ProcessGroup, ReduceOp, Store
+
+from gcl.core.request import begun_here
+from gcl.errors import ArgumentError
+from gcl.torch.background import Background
+from gcl.torch.collectives import Collectives
+from gcl.torch.one_host.host_group import HostGroup
+from gcl.torch.other_devices import OtherDevices
+from gcl.torch.reductions import check_operator
+from gcl.torch.several_hosts.two_levels import SeveralHosts
+from gcl.torch.tensors import check_dense
+from gcl.torch.work import GclWork, as_dist_error
+
+__all__ = ["Calls", "Tensors"]
+
+Tensors = Sequence[torch.Tensor]
+
+
+class Calls(ProcessGroup):
+    """Rank ``rank`` of ``ranks``, joined by ``group``; ``timeout`` in seconds."""
+
+    def __init__(self, store: Store, group: HostGroup | SeveralHosts, timeout: float) -> None:
+        super().__init__(group.rank, group.ranks)
+        self._store, self._group, self._timeout = store, group, timeout
+        self._collectives = Collectives(group)
+        self._others = OtherDevices(self)
+        self._background = Background(group.has_core, group.is_awaited)
+        self._lock = RLock()
+        self._sequence = 0
+
+    def get_group_store(self) -> Store:
+        """The store over which the ranks met."""
+        return self._store
+
+    def _begin(self, name: str, collective: Callable[[], None], results: Any, inputs: Tensors, opts: Any) -> GclWork:
+        """Run ``collective``: now if the program waits for it at once, else in the thread of the group."""
+        self._sequence += 1
+        timeout = opts.timeout.total_seconds()
+        if timeout > 0 and timeout != self._timeout:
+            collective = self._within(timeout, collective)
+        if _profiler_enabled():
+            collective = _spanned(f"gcl:{name}", collective, inputs)
+        if opts.asyncOp:
+            return self._later(collective, results)
+        with self._lock:
+            self._background.drain()
+            try:
+                with self._group.refusals:
+                    collective()
+            except BaseException as error:
+                found = as_dist_error(error)
+                raise found from found.__cause__
+        return GclWork.done(results)
+
+    def _later(self, collective: Callable[[], None], results: Any) -> GclWork:
+        with self._lock:
+            work = GclWork(results)
+
+            def run() -> None:
+                try:
+                    with self._group.refusals:
+                        collective()
+                except BaseException as error:
+                    work.settle(error)
+                else:
+                    work.settle()
+
+            work.waits_with(self._background.begin(begun_here(run)))
+        return work
+
+    def _within(self, seconds: float, collective: Callable[[], None]) -> Callable[[], None]:
+        def run() -> None:
+            self._group.timeout = seconds
+            try:
+                collective()
+            finally:
+                self._group.timeout = self._timeout
+
+        return run
+
+    def _elsewhere(self, tensors: Tensors) -> Any:
+        """The back end of tensors that are not on the CPU, None for those that are or that have none."""
+        device = tensors[0].device.type if tensors else "cpu"
+        return None if device == "cpu" else self._others.of(device)
+
+    def _refused(self, text: str) -> ArgumentError:
+        """The error of a call that is not made, after telling ranks that may wait for it."""
+        error = ArgumentError(text)
+        self._group.refuse(error)
+        return error
+
+    def _root(self, opts: Any) -> int:
+        root = int(opts.rootRank)
+        if not 0 <= root < self.size():
+            raise self._refused(f"root {root} is not a rank of the group; use 0 to {self.size() - 1}")
+        return root
+
+    def _check(self, name: str, tensors: Tensors, op: ReduceOp | None = None) -> None:
+        with self._group.refusals:
+            if not tensors:
+                raise ArgumentError(f"{name} needs a tensor, but got an empty list")
+            check_dense(tensors, name)
+            if op is not None:
+                check_operator(op, tensors[0].dtype)
+
+    def _check_list(self, name: str, many: Tensors, one: torch.Tensor, which: str) -> None:
+        """Raise ArgumentError unless ``many`` are a tensor like ``one`` for each rank."""
+        if len(many) != self.size():
+            raise self._refused(f"{name}: {len(many)} {which}s for {self.size()} ranks; give one for each")
+        for rank, tensor in enumerate(many):
+            if tensor.numel() != one.numel() or tensor.dtype != one.dtype:
+                raise self._refused(
+                    f"{name}: {which} {rank} has shape {list(tensor.shape)} and {tensor.dtype}, the other tensor "
+                    f"{list(one.shape)} and {one.dtype}; pass tensors of one size and dtype"
+                )
+
+    def _check_whole(self, name: str, which: str, whole: torch.Tensor, part: torch.Tensor) -> None:
+        if whole.numel() != part.numel() * self.size() or whole.dtype != part.dtype:
+            raise self._refused(
+                f"{name}: the {which} has {whole.numel()} elements of {whole.dtype}; it needs {self.size()} x "
+                f"{part.numel()} of {part.dtype}"
+            )
+
+
+def _spanned(name: str, collective: Callable[[], None], inputs: Tensors) -> Callable[[], None]:
+    """``collective`` as a span of the profiler."""
+
+    def run() -> None:
+        with record_function(name):
+            collective()
+
+    return run

@@ -1,0 +1,1 @@
+"""Ranks that share memory: their collectives on numpy arrays, and their messages."""
