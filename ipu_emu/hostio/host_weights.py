@@ -47,12 +47,14 @@ class HostWeights:
         self._of_first: dict[str, _Array] = {}
         self._followed: list[str] = []
 
-    def load(self, engine: Engine) -> None:
-        """Copy the host's values to all local replicas."""
+    def load(self, engine: Engine, *, fresh: bool = False) -> None:
+        """Copy the host's values to all local replicas; the memory of a ``fresh`` engine is zero as it is."""
         self._of_first.clear()
         alone = engine.replicas.total == engine.replicas.local
         self._followed = [] if alone else replica_variables(engine.executable.graph)
         for id, value in self.values.items():
+            if fresh and _is_zeros(value):
+                continue
             shards = self._graph.tensors[id].shards
             if shards is None:
                 engine.write(id, value)
@@ -154,3 +156,8 @@ class HostWeights:
                 f"No weight or optimiser state '{id}' in the session; there are {', '.join(self.values)}"
             )
         return self.values[id]
+
+
+def _is_zeros(value: _Array) -> bool:
+    """Whether ``value`` was made by ``zeros``, whose elements share one place."""
+    return value.size > 1 and not any(value.strides) and not value.flat[0]

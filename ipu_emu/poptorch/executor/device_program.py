@@ -47,7 +47,7 @@ class DeviceProgram:
         watch = bool(o.Precision.floating_point_exceptions)
         self.engine = Engine(self.compiled.executable, replicas, watch=watch)
         self.engine.seed, self.engine.steps = self._random
-        self.weights.load(self.engine)
+        self.weights.load(self.engine, fresh=True)
         if self.rule is not None:
             self.set_scalars(self.rule)
 

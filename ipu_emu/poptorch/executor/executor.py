@@ -16,6 +16,7 @@ from ipu_emu.poptorch.enums import ConnectionType, MeanReductionStrategy, Output
 from ipu_emu.poptorch.errors import Error
 from ipu_emu.poptorch.executor.arguments import Arguments, cleaned
 from ipu_emu.poptorch.executor.checks import check_buffers, check_inference
+from ipu_emu.poptorch.executor.collection import without_collection
 from ipu_emu.poptorch.executor.compiling import compile_trace, output_mode
 from ipu_emu.poptorch.executor.device_program import DeviceProgram
 from ipu_emu.poptorch.executor.hooks import compilation
@@ -131,6 +132,7 @@ class PoplarExecutor(Questions):
             return
         self._compile(args, kwargs)
 
+    @without_collection()
     def _compile(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         started = time.perf_counter()
         other = executor_of(self._user_model)
@@ -247,6 +249,7 @@ class PoplarExecutor(Questions):
         """Whether the executable is on a device."""
         return self._program is not None and self._program.engine is not None
 
+    @without_collection()
     def _attach(self) -> None:
         assert self._program is not None
         self._program.take(self._tensors())
