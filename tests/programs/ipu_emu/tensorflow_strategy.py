@@ -1,4 +1,4 @@
-"""Trains under a PopDist strategy; weights start at random, so that instances must take those of the first."""
+"""Trains under a PopDist strategy; each instance draws other weights, so that all must take those of the first."""
 
 import sys
 
@@ -24,7 +24,7 @@ outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
 
 
 def step(x):
-    w = tf.get_variable("w", [3, 2])
+    w = tf.get_variable("w", [3, 2], initializer=tf.glorot_uniform_initializer(popdist.getInstanceIndex() + 1))
     loss = tf.reduce_mean(tf.square(tf.matmul(x, w) - 1.0))
     update = tf.train.GradientDescentOptimizer(0.02).minimize(loss)
     with tf.control_dependencies([update]):
