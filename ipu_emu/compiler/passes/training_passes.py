@@ -14,6 +14,7 @@ from ipu_emu.compiler.memory.offloading import offload_accumulators, offload_var
 from ipu_emu.compiler.optimisers.automatic_loss_scaling import STATISTICS, check_loss_scaling
 from ipu_emu.compiler.optimisers.gradient_clipping import clip_norms
 from ipu_emu.compiler.optimisers.optimiser_sharding import shard_variables
+from ipu_emu.compiler.optimisers.traced_sharding import shard_traced_states
 from ipu_emu.compiler.passes.compile_state import CompileState, training_options
 from ipu_emu.compiler.placement.tensor_places import place_updates, tensor_places
 from ipu_emu.compiler.rewriting.reserved_prefixes import GRADIENT
@@ -126,7 +127,8 @@ def shard_variables_pass(state: CompileState) -> CompileState:
             return None
         return locations.sharding_group(variable, o.replicas)
 
-    gradients = shard_variables(state.graph, state.gradients, divide, o.replicas, o.reduction)
+    shard = shard_variables if any(one.weight for one in state.gradients) else shard_traced_states
+    gradients = shard(state.graph, state.gradients, divide, o.replicas, o.reduction)
     if without_effect:
         warnings.warn("Replicated tensor sharding has no effect: there is one replica", stacklevel=2)
     if locations.accumulators.location.sharded and o.replicas > 1:

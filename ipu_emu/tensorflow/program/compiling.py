@@ -141,10 +141,12 @@ def _locations(imported: ImportedSection, share: DeviceShare) -> TensorLocations
         weights = bool(call.offload_weights)
     smallest = int(_option(share, "optimizations.minimum_remote_tensor_size", 128)) // 4
 
-    def rule(off_chip: bool) -> LocationRule:
-        return LocationRule(StorageChoice(off_chip=off_chip), smallest, smallest)
+    def rule(off_chip: bool, sharded: bool = False) -> LocationRule:
+        return LocationRule(StorageChoice(off_chip=off_chip, sharded=sharded), smallest, smallest)
 
-    return TensorLocations(rule(weights), rule(bool(states)), rule(accumulators), rule(activations), by_id={})
+    sharded = imported.section.shard_states  # what is divided is off the chip, unless the program says otherwise
+    of_states = rule(sharded if states is None else states, sharded)
+    return TensorLocations(rule(weights), of_states, rule(accumulators), rule(activations), by_id={})
 
 
 def _recomputation(imported: ImportedSection, share: DeviceShare) -> Recomputation:

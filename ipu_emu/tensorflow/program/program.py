@@ -31,6 +31,7 @@ from ipu_emu.tensorflow.program.compiling import (
     compile_state,
     runs_of,
 )
+from ipu_emu.tensorflow.program.device_variables import id_of, read_variable, write_variable
 from ipu_emu.tensorflow.program.environment import engine_options, flags, warn_of_unknown_flags
 from ipu_emu.tensorflow.program.feeding import RunData, StopRequested
 from ipu_emu.tensorflow.program.inspection import check_fits, cycles_of, profile, write_report
@@ -225,18 +226,17 @@ class Program:
             if id in tensors:
                 engine.write(id, on_device(np.asarray(values[tensor.name])))
         for name, initial in imported.carried:
-            if f"variable/{name}" in tensors:
-                engine.write(f"variable/{name}", on_device(np.asarray(values[initial.name])))
+            write_variable(engine, name, np.asarray(values[initial.name]))
         for name in imported.variables:
-            if name in variables and f"variable/{name}" in tensors:
-                engine.write(f"variable/{name}", on_device(variables[name]))
+            if name in variables:
+                write_variable(engine, name, variables[name])
         self._steps(one, values)
         for number, carried in enumerate(imported.section.carried):
-            values[carried.end.name] = engine.read(f"variable/carried/{number}")
+            values[carried.end.name] = read_variable(engine, f"carried/{number}")
         return {
-            name: engine.read(f"variable/{name}")
+            name: read_variable(engine, name)
             for name in imported.assigned
-            if not name.startswith("carried/") and f"variable/{name}" in tensors
+            if not name.startswith("carried/") and id_of(name) in tensors
         }
 
     def _steps(self, one: Loaded, values: dict[str, NDArray[Any]]) -> None:

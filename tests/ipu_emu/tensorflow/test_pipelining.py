@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ipu_emu.tensorflow.face import face
+
 GROUPED, INTERLEAVED, SEQUENTIAL = "Grouped", "Interleaved", "Sequential"
 COUNT, REPEAT = 12, 2
 
@@ -113,15 +115,25 @@ def combined(reduction: str, old: Any, new: Any, number: int) -> Any:
 
 
 def on_ipu(
-    tf: Any, ipu: Any, stages: int, optimizer: str = "descent", dtype: Any = np.float32, **options: Any
+    tf: Any,
+    ipu: Any,
+    stages: int,
+    optimizer: str = "descent",
+    dtype: Any = np.float32,
+    *,
+    replicated: bool = False,
+    clips: bool = False,
+    **options: Any,
 ) -> tuple[Any, dict[str, Any]]:
-    """Losses and variables of a pipeline."""
+    """Losses and variables of a pipeline; it may reduce its gradients over replicas, and limit their global norm."""
     with tf.Graph().as_default():
         dataset = tf.data.Dataset.from_tensor_slices(data(dtype)).repeat()
         infeed, outfeed = ipu.ipu_infeed_queue.IPUInfeedQueue(dataset), ipu.ipu_outfeed_queue.IPUOutfeedQueue()
 
         def optimizer_function(loss: Any) -> Any:
-            return ipu.pipelining_ops.OptimizerFunctionOutput(optimizers(tf)[optimizer](), loss)
+            made = clipping(tf, optimizers(tf)[optimizer]()) if clips else optimizers(tf)[optimizer]()
+            made = ipu.optimizers.CrossReplicaOptimizer(made) if replicated else made
+            return ipu.pipelining_ops.OptimizerFunctionOutput(made, loss)
 
         def program() -> Any:
             return ipu.pipelining_ops.pipeline(
@@ -143,6 +155,19 @@ def on_ipu(
             session.run(made)
             losses = session.run(dequeued)
             return losses[0], {one.op.name: session.run(one) for one in tf.trainable_variables()}
+
+
+def clipping(tf: Any, optimizer: Any) -> Any:
+    """``optimizer``, which limits the norm of all gradients together."""
+    apply = optimizer.apply_gradients
+
+    def limited(pairs: Any, *arguments: Any, **named: Any) -> Any:
+        gradients, variables = zip(*pairs, strict=True)
+        clipped, _ = tf.clip_by_global_norm(gradients, 0.1)
+        return apply(list(zip(clipped, variables, strict=True)), *arguments, **named)
+
+    optimizer.apply_gradients = limited
+    return optimizer
 
 
 def assert_close(found: Any, expected: Any, tolerance: float) -> None:
@@ -197,6 +222,25 @@ def test_all_schedules_and_switches_have_the_same_bits(tf: Any, ipu: Any, config
     configure(4, allow_recompute=True)
     for schedule in (ops.PipelineSchedule.Grouped, ops.PipelineSchedule.Sequential):
         assert_same(on_ipu(tf, ipu, 3, "momentum", pipeline_schedule=schedule), first)
+
+
+@pytest.mark.parametrize(("optimizer", "clips"), [("momentum", True), ("adam", False), ("keras-rmsprop", False)])
+def test_states_that_replicas_divide_have_the_same_bits_and_take_less_memory(
+    tf: Any, ipu: Any, configure: Any, optimizer: str, clips: bool
+) -> None:
+    """Two replicas of two IPUs; gradients that are clipped are reduced as a whole."""
+
+    def train(divided: bool) -> tuple[Any, int]:
+        configure(4, optimizations__minimum_remote_tensor_size=0)
+        options = {"offload_weight_update_variables": True, "replicated_optimizer_state_sharding": divided}
+        found = on_ipu(tf, ipu, 2, optimizer, replicated=True, clips=clips, **options)
+        (program,) = face().programs[list(face().programs)[-1]]
+        sections = next(iter(program._loaded.values()))
+        return found, sum(one.engine.streaming_nbytes_of(0) for one in sections)
+
+    (found, most), (divided, least) = train(False), train(True)
+    assert_same(divided, found)
+    assert least < most
 
 
 def test_inference_returns_outputs_in_the_order_of_the_data(tf: Any, ipu: Any, configure: Any) -> None:

@@ -67,11 +67,15 @@ def results(folder: Path, instances: int) -> dict[str, Any]:
 
 
 def assert_equal_jobs(layouts: list[int], folder: Path) -> None:
-    """The same bits, whatever number of instances share four replicas of two IPUs; dropout is part of the model."""
+    """The same bits, whatever number of instances share four replicas of two IPUs; dropout is part of the model.
+
+    All but the first divide the states of the optimizer between replicas.
+    """
     running = {}
     for instances in layouts:
         (folder / str(instances)).mkdir()
-        command = poprun(instances, 4, TRAINING, folder / str(instances), 2, ipus=2)
+        sharded = ["sharded"] if running else []
+        command = poprun(instances, 4, TRAINING, folder / str(instances), 2, *sharded, ipus=2)
         running[instances] = start(*command, folder=folder)
     for process in running.values():
         output(process)

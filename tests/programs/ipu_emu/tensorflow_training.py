@@ -1,4 +1,7 @@
-"""Trains with dropout on all replicas of the job, by TensorFlow for the IPU; instance 0 writes losses and weights."""
+"""Trains with dropout on all replicas of the job, by TensorFlow for the IPU; each instance writes losses and weights.
+
+A third argument divides the states of the optimizer between replicas.
+"""
 
 import sys
 
@@ -26,11 +29,11 @@ def weights(name, shape):
 
 
 def first_stage(x):
-    return tf.nn.dropout(tf.tanh(tf.matmul(x, weights("w", (6, 5)))), rate=0.3)
+    return tf.nn.dropout(tf.tanh(tf.matmul(x, weights("w", (6, 9)))), rate=0.3)
 
 
 def second_stage(x):
-    return tf.reduce_mean(tf.square(tf.matmul(x, weights("weights", (5, 2))) - 1.0))
+    return tf.reduce_mean(tf.square(tf.matmul(x, weights("weights", (9, 4))) - 1.0))
 
 
 def optimizer(loss):
@@ -42,6 +45,7 @@ def program():
     return ipu.pipelining_ops.pipeline(
         [first_stage, second_stage], gradient_accumulation_count=COUNT, repeat_count=BATCHES,
         infeed_queue=infeed, outfeed_queue=outfeed, optimizer_function=optimizer, reduction_method="mean",
+        offload_weight_update_variables=True, replicated_optimizer_state_sharding="sharded" in sys.argv,
     )  # fmt: skip
 
 
