@@ -55,6 +55,11 @@ class _UserError(click.ClickException):
 class _Commands(click.Group):
     """A group of commands that report user errors in one message, with exit code 2."""
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if any("\0" in word for word in args):  # no shell can pass it, but callers of this function can
+            raise click.UsageError("a word of the command line contains a NUL character, which no name has", ctx)
+        return super().parse_args(ctx, args)
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)

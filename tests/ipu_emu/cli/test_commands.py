@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from click.testing import CliRunner
 
 from ipu_emu.cli import main
 from tests.ipu_emu.helpers.commands import ipu_emu, printed
@@ -20,3 +21,10 @@ def test_missing_arguments(command: str) -> None:
     done = ipu_emu(command)
     assert done.exit_code == 2
     assert "Error: Missing" in done.stderr
+
+
+@pytest.mark.parametrize("command", list(main.commands))
+def test_a_nul_character_in_a_word(command: str) -> None:
+    done = CliRunner().invoke(main, [command, "\0"])
+    assert done.exit_code == 2
+    assert "a NUL character" in done.stderr
