@@ -84,11 +84,16 @@ def stop() -> None:
 
 def span(name: str, category: Category = Category.USER, **args: Any) -> Mark:
     """A context manager, and a decorator, that records how long its block takes; ``args`` are shown beside it."""
-    own = recorder()
+    own = _process.recorder if _process.known else _process.decide()
     if own is None:
-        return _Unrecorded((name, category, args))
-    number = own.name(name, category, **args) if args else own.name(name, category)
-    return _Recorded(own, _SPAN | number, 0)
+        unrecorded = _Unrecorded()
+        unrecorded.what = name, category, args
+        return unrecorded
+    number = None if args else own.plain.get((name, category))
+    recorded = _Recorded()
+    recorded.recorder, recorded.value = own, 0
+    recorded.key = _SPAN | (own.name(name, category, **args) if number is None else number)
+    return recorded
 
 
 def instant(name: str, category: Category = Category.USER, **args: Any) -> None:
@@ -126,8 +131,7 @@ class _Unrecorded:
 
     __slots__ = ("what",)
 
-    def __init__(self, what: _What) -> None:
-        self.what = what
+    what: _What
 
     def __enter__(self) -> None:
         pass

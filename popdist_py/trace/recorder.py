@@ -14,6 +14,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from collections.abc import Sequence as Items
 from contextlib import suppress
+from itertools import islice
 from math import ceil
 from time import perf_counter_ns
 from types import TracebackType
@@ -77,7 +78,8 @@ class Recorder:
         self._names: dict[str, int] = {}
         self._tracks: dict[str, int] = {}
         self._meanings: dict[int, tuple[str, Category, dict[str, Any]]] = {}
-        self._plain: dict[tuple[str, Category], int] = {}  # of names without arguments, which are looked up quickly
+        #: The numbers of names without arguments, which are looked up quickly.
+        self.plain: dict[tuple[str, Category], int] = {}
         self._serials: dict[str, int] = {}
         self._threads: list[int] = []
         self._definitions = self._new_chunk(ChunkKind.DEFINITIONS, 0)
@@ -89,12 +91,12 @@ class Recorder:
 
     def name(self, name: str, category: Category = Category.USER, **args: Any) -> int:
         """The number of a name with its category and arguments (any JSON); equal ones have one number."""
-        number = None if args else self._plain.get((name, category))
+        number = None if args else self.plain.get((name, category))
         if number is None:
             number = self._number(self._names, "name", {"name": name, "category": category.value, "args": args})
             self._meanings[number] = (name, category, args)
             if not args:
-                self._plain[name, category] = number
+                self.plain[name, category] = number
         return number
 
     def meaning(self, number: int) -> tuple[str, Category, dict[str, Any]]:
@@ -117,7 +119,9 @@ class Recorder:
 
     def span(self, name: int, *, track: int = 0, value: int = 0) -> Span:
         """A context manager that records how long its block takes."""
-        return Span(self, key_of(Kind.SPAN, name, track), value)
+        made = Span()
+        made.recorder, made.key, made.value = self, Kind.SPAN << 48 | track << 32 | name, value
+        return made
 
     def record(self, key: int, begin: int, end: int, value: int = 0) -> None:
         """Write one record with a key of ``key_of``; times are of ``perf_counter_ns``."""
@@ -172,9 +176,7 @@ class Recorder:
         """Words of which those of ``records`` adjacent records are free, and the place of the first of them."""
         words, free = self._own.chunk
         first = next(free, 0)
-        last = first
-        for _ in range(records - 1):
-            last = next(free, 0)
+        last = next(islice(free, records - 2, None), 0) if records > 1 else first
         return (words, first) if last else self._next_records(records)
 
     def _next_records(self, records: int) -> tuple[memoryview, int]:
@@ -198,6 +200,7 @@ class Recorder:
             return None
         try:
             os.posix_fallocate(self._descriptor, self._size, CHUNK_BYTES)  # a full disk is an error here, not SIGBUS
+            os.pwrite(self._descriptor, bytes(CHUNK_BYTES), self._size)  # so that no page is filled while recording
             memory = mmap.mmap(self._descriptor, CHUNK_BYTES, offset=self._size)
         except OSError:
             self._limit = 0
@@ -232,8 +235,9 @@ class Span:
 
     __slots__ = ("_at", "_words", "key", "recorder", "value")
 
-    def __init__(self, recorder: Recorder, key: int, value: int) -> None:
-        self.recorder, self.key, self.value = recorder, key, value
+    recorder: Recorder
+    key: int
+    value: int
 
     def __enter__(self) -> None:
         words, free = self.recorder._own.chunk

@@ -104,5 +104,7 @@ class Category(StrEnum):
     CHECKPOINT = "checkpoint"
     USER = "user"
 
+    __hash__ = str.__hash__  # enumerations have one in Python, which takes as long as recording a span
+
 
 CATEGORIES = [category.value for category in Category]

@@ -67,7 +67,7 @@ class InstructionTrace:
             number = self._offset + replica
             track = self._recorder.track(f"replica {number}, IPU {ipu}", replica=number, ipu=ipu)
         return _TracedCalls(
-            [call_chain(*calls) for _, calls in bound], self._recorder.sequence(names, track), counters
+            [_one(calls) for _, calls in bound], self._recorder.sequence(names, track), counters
         )
 
     def _name(self, leaf: Leaf) -> int:
@@ -85,7 +85,11 @@ class _TracedCalls:
         self._calls, self._begin, self._counters = tuple(enumerate(calls)), spans.begin, counters
 
     def __call__(self) -> None:
-        stamps = self._begin(self._counters.micro_batch)
+        stamps, now = self._begin(self._counters.micro_batch), perf_counter_ns
         for at, call in self._calls:
             call()
-            stamps[at] = perf_counter_ns()
+            stamps[at] = now()
+
+
+def _one(calls: Sequence[Call]) -> Call:
+    return calls[0] if len(calls) == 1 else call_chain(*calls)
