@@ -66,9 +66,7 @@ class InstructionTrace:
             ipu = next((op.place.ipu for leaf, _ in bound for op in leaf.ops), 0)
             number = self._offset + replica
             track = self._recorder.track(f"replica {number}, IPU {ipu}", replica=number, ipu=ipu)
-        return _TracedCalls(
-            [_one(calls) for _, calls in bound], self._recorder.sequence(names, track), counters
-        )
+        return _TracedCalls([_one(calls) for _, calls in bound], self._recorder.sequence(names, track), counters)
 
     def _name(self, leaf: Leaf) -> int:
         op = leaf.ops[0] if leaf.ops else None
