@@ -9,6 +9,7 @@ from typing import Any
 import torch.distributed as dist
 
 import popdist_py
+from gcl.torch.store_exchange import say_mpi_job
 from popdist_py.environment import Environment, is_set
 from popdist_py.layout import Layout
 
@@ -29,6 +30,7 @@ def init_process_group(backend: str = "gcl", **options: Any) -> None:
     store: dist.Store | None = None
     if job.rank == 0:
         store = dist.TCPStore(socket.gethostname(), 0, is_master=True, wait_for_workers=False)
+        say_mpi_job(store)
     text = f"{socket.gethostname()} {store.port if store else 0}"
     host, port = job.all_gather(text.encode(), "init_process_group")[0].decode().split()
     if store is None:

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any
 
 from torch.distributed import Backend, PrefixStore, Store
-from torch.distributed.distributed_c10d import ProcessGroupGloo
 
 from gcl.connect import host_name, process_namespace
 from gcl.core.argument_checks import check_whole
 from gcl.errors import ArgumentError
 from gcl.torch.one_host.host_group import HostGroup
 from gcl.torch.process_group import GclProcessGroup
+from gcl.torch.several_hosts.engine import Engine
+from gcl.torch.several_hosts.gloo_engine import GlooEngine
 from gcl.torch.several_hosts.two_levels import SeveralHosts
-from gcl.torch.store_exchange import StoreExchange
+from gcl.torch.store_exchange import StoreExchange, in_mpi_job
 from gcl.transport.memory.segment import DEFAULT_BYTES
 
 __all__ = ["Options", "register"]
@@ -64,7 +65,9 @@ def _make(asked: Any, options: Any) -> GclProcessGroup:
         timeout=timeout,
         segment_bytes=options.segment_bytes,
     )
-    group = inner if len(hosts) == 1 else _between(hosts, rank, inner, store, asked.timeout)
+    group: HostGroup | SeveralHosts = inner
+    if len(hosts) > 1:
+        group = _between(hosts, rank, inner, _engines(exchange, store, rank, timeout))
     return GclProcessGroup(store, group, timeout)
 
 
@@ -73,13 +76,29 @@ def _hosts(names: list[bytes]) -> list[list[int]]:
     return [[rank for rank, name in enumerate(names) if name == host] for host in dict.fromkeys(names)]
 
 
-def _between(hosts: list[list[int]], rank: int, inner: HostGroup, store: Store, timeout: timedelta) -> SeveralHosts:
-    """Join the hosts by gloo: all ranks, and those at each position if the hosts are alike."""
-    everyone = ProcessGroupGloo(PrefixStore("everyone/", store), rank, sum(map(len, hosts)), timeout)
+def _between(
+    hosts: list[list[int]], rank: int, inner: HostGroup, engine: Callable[[str, list[int]], Engine]
+) -> SeveralHosts:
+    """Join the hosts by engines: all ranks, and those at each position if the hosts are alike."""
+    in_order = [rank for ranks in hosts for rank in ranks]
+    everyone = engine("everyone", sorted(in_order))
     each = len(hosts[0])
-    in_order = [rank for ranks in hosts for rank in ranks] == list(range(each * len(hosts)))
     column = None
-    if in_order and each & (each - 1) == 0 and all(len(ranks) == each for ranks in hosts):
-        mine = PrefixStore(f"column {inner.rank}/", store)
-        column = ProcessGroupGloo(mine, rank // each, len(hosts), timeout)
+    if in_order == sorted(in_order) and each & (each - 1) == 0 and all(len(ranks) == each for ranks in hosts):
+        column = engine(f"column {inner.rank}", [ranks[inner.rank] for ranks in hosts])
     return SeveralHosts(rank, hosts, inner, everyone, column)
+
+
+def _engines(exchange: StoreExchange, store: Store, rank: int, timeout: float) -> Callable[[str, list[int]], Engine]:
+    """What makes an engine between some ranks: of MPI if they met in a job that has it, else of gloo."""
+    world = [-1]
+    if in_mpi_job(store):
+        from gcl.torch.several_hosts.mpi_engine import MpiEngine
+        from gcl.transport.mpi.process_subset import world_rank
+
+        world = [int(found) for found in exchange.all_gather(str(world_rank()).encode())]
+    if min(world) >= 0:
+        return lambda _, members: MpiEngine([world[member] for member in members], timeout)
+    return lambda name, members: GlooEngine(
+        PrefixStore(f"{name}/", store), members.index(rank), len(members), timeout
+    )

@@ -4,11 +4,25 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from torch.distributed import Store
+from torch.distributed import PrefixStore, Store
 
 from gcl.errors import CollectiveTimeout
 
-__all__ = ["StoreExchange"]
+__all__ = ["StoreExchange", "in_mpi_job", "say_mpi_job"]
+
+_MPI_JOB = "gcl/mpi job"
+
+
+def say_mpi_job(store: Store) -> None:
+    """Say that all who meet over ``store`` are ranks of one job of MPI."""
+    store.set(_MPI_JOB, b"1")
+
+
+def in_mpi_job(store: Store) -> bool:
+    """Whether all who meet over ``store``, or over the one below its prefixes, are ranks of one job of MPI."""
+    while isinstance(store, PrefixStore):
+        store = store.underlying_store
+    return bool(store.check([_MPI_JOB]))
 
 
 class StoreExchange:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from threading import Lock
+from threading import Lock, Thread
 from typing import Any
 
 import torch
@@ -40,6 +40,7 @@ class GclWork(Work):
         self._error: BaseException | None = None
         self._future: Future[Any] | None = None
         self._source = -1
+        self._settles = True
 
     @classmethod
     def done(cls, tensors: Any) -> GclWork:
@@ -48,9 +49,9 @@ class GclWork(Work):
         work._settled = True
         return work
 
-    def waits_with(self, waits: Callable[[float | None], bool]) -> None:
-        """Wait with ``waits``."""
-        self._waits = waits
+    def waits_with(self, waits: Callable[[float | None], bool], *, settles: bool = True) -> None:
+        """Wait with ``waits``; ``settles``: somebody settles it although nobody waits."""
+        self._waits, self._settles = waits, settles
 
     def settle(self, error: BaseException | None = None, source: int = -1) -> None:
         """Publish that it is complete, or the ``error`` with which it failed; ``source``: who sent, if anybody."""
@@ -110,6 +111,8 @@ class GclWork(Work):
             settled = self._settled
         if settled:
             self._fulfil(future)
+        elif not self._settles and self._waits is not None:
+            Thread(target=self._waits, args=(None,), name="gcl-waiter", daemon=True).start()
         return future
 
     def _fulfil(self, future: Future[Any]) -> None:

@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from time import monotonic
+from typing import Protocol
 
 import numpy as np
 from torch.distributed import DistBackendError
 
-from gcl.torch.one_host.point_to_point import PointToPoint
 from gcl.torch.work import GclWork
 
-__all__ = ["monitored_barrier"]
+__all__ = ["RESERVED", "monitored_barrier"]
 
-#: Tags that no program uses: those of PyTorch are 32-bit numbers.
-_HELLO, _GO = 1 << 40, (1 << 40) + 1
+#: Tags from here on are used by no program: those of PyTorch are 32-bit numbers.
+RESERVED = 1 << 40
+_HELLO, _GO = RESERVED, RESERVED + 1
 
 
-def monitored_barrier(messages: PointToPoint, rank: int, ranks: int, seconds: float, *, all_ranks: bool) -> None:
+class Messages(Protocol):
+    """What sends and receives."""
+
+    def send(self, data: np.ndarray, target: int, tag: int) -> GclWork: ...
+
+    def receive(self, out: np.ndarray, source: int | None, tag: int, then: Callable[[], None]) -> GclWork: ...
+
+    def withdraw(self, work: GclWork) -> None: ...
+
+
+def monitored_barrier(messages: Messages, rank: int, ranks: int, seconds: float, *, all_ranks: bool) -> None:
     """Wait for all ranks at most ``seconds``; raise DistBackendError naming the first that did not come.
 
     ``all_ranks``: name all that did not come.
@@ -35,7 +47,7 @@ def monitored_barrier(messages: PointToPoint, rank: int, ranks: int, seconds: fl
         raise _not_answered(rank)
 
 
-def _lead(messages: PointToPoint, ranks: int, seconds: float, *, all_ranks: bool) -> None:
+def _lead(messages: Messages, ranks: int, seconds: float, *, all_ranks: bool) -> None:
     deadline = monotonic() + seconds
     hellos = [messages.receive(_message(), rank, _HELLO, _nothing) for rank in range(1, ranks)]
     missing: list[int] = []

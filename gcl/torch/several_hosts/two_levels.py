@@ -1,4 +1,4 @@
-"""Several hosts: collectives in two levels, gcl within each host and PyTorch's gloo between hosts.
+"""Two levels: collectives of a group on several hosts, gcl within each host and an engine between them.
 
     all-reduce   within each host, each rank combines one stripe of the tensors of its host
                  the ranks with the same stripe exchange their sums, and combine them in the order of the hosts
@@ -7,33 +7,23 @@
 
 The tree in which contributions are combined is that of one host, and sums travel unrounded, so that the result has
 the same bits. That takes hosts of equally many ranks, a power of two, in order; else each tensor travels to
-every rank. Collectives that only move bytes, and messages, are gloo's.
+every rank. Other collectives that only move bytes, and messages, are those of the engine.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from datetime import timedelta
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import torch
-from torch.distributed.distributed_c10d import (
-    AllgatherOptions,
-    AllToAllOptions,
-    BroadcastOptions,
-    GatherOptions,
-    ScatterOptions,
-)
 
 from gcl.core.operators import Operator
-from gcl.errors import ArgumentError, PeerLost
+from gcl.errors import ArgumentError
 from gcl.kernels.dtypes import sum_dtype
 from gcl.reduce.reduction import new_scratch, recipe, reduce_range
 from gcl.torch.one_host.host_group import HostGroup
+from gcl.torch.several_hosts.engine import Engine
 from gcl.torch.tensors import array_of
-from gcl.torch.work import GclWork
 
 __all__ = ["SeveralHosts"]
 
@@ -46,11 +36,13 @@ class SeveralHosts:
     ``column`` joins one rank of each host, that at the position of this one; None if the hosts differ.
     """
 
-    def __init__(self, rank: int, hosts: list[list[int]], inner: HostGroup, everyone: Any, column: Any) -> None:
+    def __init__(
+        self, rank: int, hosts: list[list[int]], inner: HostGroup, everyone: Engine, column: Engine | None
+    ) -> None:
         self.rank, self.ranks, self._hosts = rank, sum(map(len, hosts)), hosts
         self.inner, self._everyone, self._column = inner, everyone, column
         self.refusals = inner.refusals
-        self.messages = _GlooMessages(everyone)
+        self.messages = everyone
         self._scratch = new_scratch()
 
     @property
@@ -61,9 +53,9 @@ class SeveralHosts:
     @timeout.setter
     def timeout(self, seconds: float) -> None:
         self.inner.timeout = seconds
-        for group in (self._everyone, self._column):
-            if group is not None:
-                group._set_default_timeout(timedelta(seconds=seconds))
+        for engine in (self._everyone, self._column):
+            if engine is not None:
+                engine.timeout = seconds
 
     def refuse(self, error: ArgumentError) -> None:
         """Tell the ranks of this host of a call that is not made."""
@@ -94,8 +86,8 @@ class SeveralHosts:
         self.inner.abort()
 
     def monitored_barrier(self, seconds: float, *, all_ranks: bool) -> None:
-        """That of gloo."""
-        self._everyone.monitored_barrier(timedelta(seconds=seconds), all_ranks)
+        """Wait for all ranks; rank 0 names the first, or all, that do not come."""
+        self._everyone.monitored_barrier(seconds, all_ranks=all_ranks)
 
     def all_reduce(self, x: np.ndarray, op: Operator) -> None:
         """Combine ``x`` [1, n] of all ranks in place."""
@@ -104,7 +96,7 @@ class SeveralHosts:
         if self._column is None:
             total = self._of_all(x.astype(wide), summing)
         else:
-            total = self._in_stripes(x.astype(wide), summing)
+            total = self._in_stripes(x.astype(wide), summing, self._column)
         if op is Operator.MEAN:
             total = total / self.ranks if total.dtype.kind == "f" else np.trunc(total / self.ranks)
         x[...] = total.astype(x.dtype)
@@ -128,22 +120,16 @@ class SeveralHosts:
 
     def all_gather_list(self, x: np.ndarray, outs: Sequence[np.ndarray], what: str) -> None:
         """Copy the bytes ``x`` of rank i to ``outs[i]``."""
-        with _told(f"all_gather({what})"):
-            self._everyone.allgather([[_tensor(out) for out in outs]], [_tensor(x)], AllgatherOptions()).wait()
+        self._everyone.all_gather(x, outs, f"all_gather({what})")
 
     def broadcast(self, x: np.ndarray, root: int, what: str) -> None:
         """Copy the bytes ``x`` of rank ``root`` to those of all ranks."""
-        options = BroadcastOptions()
         if self._column is None:
-            options.rootRank = root
-            with _told(f"broadcast({what})"):
-                self._everyone.broadcast([_tensor(x)], options).wait()
+            self._everyone.broadcast(x, root, f"broadcast({what})")
             return
         host, position = self._place(root)
         if self.inner.rank == position:
-            options.rootRank = host
-            with _told(f"broadcast({what})"):
-                self._column.broadcast([_tensor(x)], options).wait()
+            self._column.broadcast(x, host, f"broadcast({what})")
         self.inner.broadcast(x, position, what)
 
     def all_to_all_even(self, x: np.ndarray, out: np.ndarray, what: str) -> None:
@@ -152,46 +138,38 @@ class SeveralHosts:
 
     def all_to_all(self, parts: Sequence[np.ndarray], outs: Sequence[np.ndarray], what: str) -> None:
         """Copy the bytes ``parts[j]`` of rank i to ``outs[i]`` of rank j."""
-        sent, received = np.concatenate(parts), np.empty(sum(out.size for out in outs), _BYTE)
-        sizes, places = [part.size for part in parts], [out.size for out in outs]
-        with _told(f"all_to_all({what})"):
-            self._everyone.alltoall_base(_tensor(received), _tensor(sent), places, sizes, AllToAllOptions()).wait()
-        for out, part in zip(outs, np.split(received, np.cumsum(places)[:-1]), strict=True):
-            out[...] = part
+        self._everyone.all_to_all(parts, outs, f"all_to_all({what})")
 
     def gather(self, x: np.ndarray, outs: Sequence[np.ndarray], root: int, what: str) -> None:
         """Copy the bytes ``x`` of rank i to ``outs[i]`` of rank ``root``."""
-        options = GatherOptions()
-        options.rootRank = root
-        with _told(f"gather({what})"):
-            self._everyone.gather([list(map(_tensor, outs))] if outs else [], [_tensor(x)], options).wait()
+        self._everyone.gather(x, outs, root, f"gather({what})")
 
     def scatter(self, parts: Sequence[np.ndarray], out: np.ndarray, root: int, what: str) -> None:
         """Copy the bytes ``parts[i]`` of rank ``root`` to ``out`` of rank i."""
-        options = ScatterOptions()
-        options.rootRank = root
-        with _told(f"scatter({what})"):
-            self._everyone.scatter([_tensor(out)], [list(map(_tensor, parts))] if parts else [], options).wait()
+        self._everyone.scatter(parts, out, root, f"scatter({what})")
 
     def barrier(self) -> None:
         """Wait for all ranks."""
-        with _told("barrier"):
-            self._everyone.barrier().wait()
+        self._everyone.barrier()
+
+    @property
+    def engine(self) -> str:
+        """The name of what carries bytes between hosts."""
+        return self._everyone.name
 
     def _place(self, rank: int) -> tuple[int, int]:
         """The number of a rank's host, and its position there."""
         return next((host, ranks.index(rank)) for host, ranks in enumerate(self._hosts) if rank in ranks)
 
-    def _in_stripes(self, x: np.ndarray, op: Operator) -> np.ndarray:
+    def _in_stripes(self, x: np.ndarray, op: Operator, column: Engine) -> np.ndarray:
         width = -(-x.size // self.inner.ranks)
         padded = np.zeros((1, width * self.inner.ranks), x.dtype)
         padded[0, : x.size] = x
         stripe = np.empty((1, width), x.dtype)
         self.inner.reduce_scatter(padded, stripe, op)
         sums = np.empty((len(self._hosts), width), x.dtype)
-        with _told(f"all_reduce({op}, {x.size} x {x.dtype})"):
-            rows = [_tensor(row.view(_BYTE)) for row in sums]
-            self._column.allgather([rows], [_tensor(stripe[0].view(_BYTE))], AllgatherOptions()).wait()
+        rows = [row.view(_BYTE) for row in sums]
+        column.all_gather(stripe[0].view(_BYTE), rows, f"all_reduce({op}, {x.size} x {x.dtype})")
         mine = self._combined(sums, op, self.inner.ranks)
         self.inner.all_gather(mine.view(_BYTE), padded[0].view(_BYTE), f"stripes of {x.size} x {x.dtype}")
         return padded[:, : x.size]
@@ -209,62 +187,3 @@ class SeveralHosts:
         outs = np.array([total.ctypes.data], np.int64)
         reduce_range(made, nodes, outs, 1, 0, total.size, self._scratch)
         return total
-
-
-class _GlooMessages:
-    """The sends and receives of gloo."""
-
-    def __init__(self, group: Any) -> None:
-        self._group = group
-
-    def send(self, data: np.ndarray, target: int, tag: int) -> GclWork:
-        """Begin to send the bytes ``data``."""
-        work = self._group.send([_tensor(data)], target, tag)
-        return _wrapped(work, f"send to rank {target}", data, _nothing, lambda: -1)
-
-    def receive(self, out: np.ndarray, source: int | None, tag: int, then: Callable[[], None]) -> GclWork:
-        """Begin to receive into the bytes ``out``; at the end do ``then``."""
-        work = (
-            self._group.recv_anysource([_tensor(out)], tag)
-            if source is None
-            else self._group.recv([_tensor(out)], source, tag)
-        )
-        return _wrapped(work, "receive", out, then, work._source_rank)
-
-
-def _wrapped(gloos: Any, what: str, kept: np.ndarray, then: Callable[[], None], source: Callable[[], int]) -> GclWork:
-    work = GclWork([], what=what)
-
-    def waits(seconds: float | None) -> bool:
-        if seconds == 0:
-            return bool(gloos.is_completed())
-        try:
-            with _told(what):
-                gloos.wait(*([] if seconds is None else [timedelta(seconds=seconds)]))
-            then()
-        except PeerLost as error:
-            work.settle(error)
-        else:
-            work.settle(source=source())
-        return kept is not None
-
-    work.waits_with(waits)
-    return work
-
-
-@contextmanager
-def _told(what: str) -> Iterator[None]:
-    """Turn what gloo raises into an error that names the call."""
-    try:
-        yield
-    except RuntimeError as error:
-        text = f"{what} between hosts failed: {str(error).splitlines()[0]}"
-        raise PeerLost(text, text) from error
-
-
-def _tensor(data: np.ndarray) -> torch.Tensor:
-    return torch.from_numpy(data)
-
-
-def _nothing() -> None:
-    """There is nothing to do after a send."""

@@ -1,6 +1,10 @@
 """Ranks of several hosts, simulated by names: gcl within a host, gloo between them, and the same bits."""
 
 import os
+import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +14,9 @@ import torch.distributed as dist  # noqa: E402
 
 from tests.gcl.helpers.torch_ranks import run_ranks  # noqa: E402
 from tests.gcl.torch.test_collectives import moves, same  # noqa: E402
+from tests.helpers.mpi_jobs import PROGRAMS, ROOT  # noqa: E402
+from tests.helpers.network_namespaces import hosts, needs_hosts  # noqa: E402
+from tests.helpers.warm_processes import warm_python  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -33,17 +40,26 @@ def messages():
     rank = dist.get_rank()
     dist.barrier()
     if rank == 0:
-        x = torch.zeros(3, 2)
-        sources = sorted([dist.recv(x[:, 0], tag=4), dist.recv(x[:, 1], tag=4)])
+        x = torch.zeros(3, dist.get_world_size() - 1)
+        sources = sorted(dist.recv(column, tag=4) for column in x.unbind(1))
         return sources, x.sum().item()
     dist.send(torch.full((3,), float(rank)), 0, tag=4)
     return None
 
 
-@pytest.mark.parametrize("hosts", [("a", "a", "b", "b"), ("a", "b", "c", "d"), ("a", "b", "b", "b")])
-def test_sums_have_the_bits_of_one_host(hosts):
+def deferred_receive():
+    """Whether the future of a receive has a result although nobody waits for the receive itself."""
+    rank, ranks, x = dist.get_rank(), dist.get_world_size(), torch.zeros(3)
+    received = dist.irecv(x, (rank - 1) % ranks, tag=5).get_future()
+    dist.send(torch.full((3,), float(rank)), (rank + 1) % ranks, tag=5)
+    received.wait()
+    return x.tolist() == [(rank - 1.0) % ranks] * 3
+
+
+@pytest.mark.parametrize("names", [("a", "a", "b", "b"), ("a", "b", "c", "d"), ("a", "b", "b", "b")])
+def test_sums_have_the_bits_of_one_host(names):
     alone = run_ranks(4, sums)[0]
-    for found in run_ranks(4, sums, hosts=hosts):
+    for found in run_ranks(4, sums, hosts=names):
         assert all(
             same(torch.from_numpy(one), torch.from_numpy(other)) for one, other in zip(found, alone, strict=True)
         )
@@ -52,6 +68,10 @@ def test_sums_have_the_bits_of_one_host(hosts):
 def test_copies_and_messages_arrive():
     assert run_ranks(3, moves, hosts=("a", "a", "b")) == [[]] * 3
     assert run_ranks(3, messages, hosts=("a", "b", "b"))[0] == ([1, 2], 9.0)
+
+
+def test_a_receive_between_hosts_that_nobody_waits_for_completes():
+    assert run_ranks(3, deferred_receive, hosts=("a", "b", "b")) == [True] * 3
 
 
 def joined():
@@ -66,3 +86,51 @@ def test_containers_of_one_host_do_not_share_memory(monkeypatch):
     assert run_ranks(2, joined) == [("HostGroup", [2.0] * 3)] * 2
     monkeypatch.setattr("gcl.torch.registration.process_namespace", lambda: str(os.getpid()))
     assert run_ranks(2, joined) == [("SeveralHosts", [2.0] * 3)] * 2
+
+
+#: Prints the engine of each rank, and what is wrong.
+PROGRAM = PROGRAMS / "gcl" / "torch_hosts.py"
+
+
+def engines(output):
+    """What is said of each rank."""
+    return sorted(re.findall(r"rank (\d) of 4 by SeveralHosts (\w+): (.*)", output))
+
+
+@pytest.mark.parametrize("launcher", ["mpirun", "poprun-py"])
+def test_a_job_that_has_mpi_uses_it_between_hosts(launcher):
+    options = {"mpirun": ["-n", "4"], "poprun-py": ["--num-instances", "4", "--num-replicas", "4"]}[launcher]
+    command = [str(Path(sys.executable).parent / launcher), *options]
+    command += [*warm_python("torch.distributed", "gcl.torch", "mpi4py"), str(PROGRAM), "2"]
+    environ = os.environ | {"PYTHONPATH": str(ROOT)}
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=100, env=environ, cwd=ROOT, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert engines(ended.stdout) == [(str(rank), "mpi", "[]") for rank in range(4)], ended.stdout
+
+
+@needs_hosts
+def test_hosts_of_a_poprun_py_job_are_joined_by_its_mpi(tmp_path):
+    with hosts(2, tmp_path) as where:
+        launcher = Path(sys.executable).parent / "poprun-py"
+        options = ["--host", ",".join(where.names), "--num-instances", 4, "--num-replicas", 4]
+        argv = where.command(0, [launcher, *options, sys.executable, PROGRAM, 0])
+        environ = {"HYDRA_LAUNCHER_EXEC": str(where.ssh), "UCX_TLS": "tcp,self,posix", "PYTHONPATH": str(ROOT)}
+        ended = subprocess.run(
+            argv, capture_output=True, text=True, env=os.environ | environ, timeout=250, check=False
+        )
+    assert engines(ended.stdout) == [(str(rank), "mpi", "[]") for rank in range(4)], ended.stdout + ended.stderr
+
+
+@needs_hosts
+def test_hosts_of_a_torchrun_job_are_joined_by_gloo(tmp_path):
+    with hosts(2, tmp_path) as where:
+        jobs = []
+        for host, name in enumerate(where.names):
+            torchrun = [sys.executable, "-m", "torch.distributed.run", "--nnodes", 2, "--nproc-per-node", 2]
+            meeting = ["--node-rank", host, "--master-addr", where.names[0], "--master-port", 29500]
+            argv = where.command(host, [*torchrun, *meeting, "--local-addr", name, PROGRAM, 0])
+            environ = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+            pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+            jobs.append(subprocess.Popen(argv, text=True, env=environ, **pipes))
+        said = "".join(job.communicate(timeout=250)[0] for job in jobs)
+    assert engines(said) == [(str(rank), "gloo", "[]") for rank in range(4)], said

@@ -1,0 +1,167 @@
+"""MPI engine: the MPI of a job carries the bytes between hosts, over whatever network it knows."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from threading import Lock
+from time import monotonic, sleep
+
+import numpy as np
+
+from gcl.errors import ArgumentError, CollectiveTimeout, PeerLost, TransportError
+from gcl.torch.one_host.monitored_barrier import RESERVED, monitored_barrier
+from gcl.torch.work import GclWork
+from gcl.transport.mpi.process_subset import Pending, ProcessSubset
+
+__all__ = ["MpiEngine"]
+
+#: Polls that only yield the core, and seconds to sleep between later ones.
+_YIELDS, _NAP = 500, 50e-6
+_BYTE = np.dtype(np.uint8)
+
+
+class MpiEngine:
+    """The processes ``members`` of the job, in that order; all of them make it (``several_hosts.engine``)."""
+
+    name = "mpi"
+
+    def __init__(self, members: Sequence[int], timeout: float) -> None:
+        self._processes, self.timeout = ProcessSubset(members), timeout
+        self.rank, self.ranks = self._processes.rank, self._processes.ranks
+
+    def all_gather(self, x: np.ndarray, outs: Sequence[np.ndarray], what: str) -> None:
+        rows = np.empty((self.ranks, x.size), _BYTE)
+        self._finish(self._processes.all_gather(np.ascontiguousarray(x), rows), what)
+        _divide(rows, outs)
+
+    def broadcast(self, x: np.ndarray, root: int, what: str) -> None:
+        self._finish(self._processes.broadcast(x, root), what)
+
+    def all_to_all(self, parts: Sequence[np.ndarray], outs: Sequence[np.ndarray], what: str) -> None:
+        sizes, places = [part.size for part in parts], [out.size for out in outs]
+        received = np.empty(sum(places), _BYTE)
+        self._finish(self._processes.all_to_all(np.concatenate(parts), sizes, received, places), what)
+        _divide(np.split(received, np.cumsum(places)[:-1]), outs)
+
+    def gather(self, x: np.ndarray, outs: Sequence[np.ndarray], root: int, what: str) -> None:
+        rows = np.empty((self.ranks, x.size), _BYTE) if self.rank == root else None
+        self._finish(self._processes.gather(np.ascontiguousarray(x), rows, root), what)
+        if rows is not None:
+            _divide(rows, outs)
+
+    def scatter(self, parts: Sequence[np.ndarray], out: np.ndarray, root: int, what: str) -> None:
+        rows = np.stack(parts) if self.rank == root else None
+        self._finish(self._processes.scatter(rows, out, root), what)
+
+    def barrier(self) -> None:
+        self._finish(self._processes.barrier(), "barrier")
+
+    def monitored_barrier(self, seconds: float, *, all_ranks: bool) -> None:
+        monitored_barrier(self, self.rank, self.ranks, seconds, all_ranks=all_ranks)
+
+    def send(self, data: np.ndarray, target: int, tag: int) -> GclWork:
+        pending = self._processes.send(np.ascontiguousarray(data), target, self._tag(tag))
+        return self._message(_Message(pending, f"send to rank {target}", -1, _nothing))
+
+    def receive(self, out: np.ndarray, source: int | None, tag: int, then: Callable[[], None]) -> GclWork:
+        pending = self._processes.receive(out, source, self._tag(tag))
+        return self._message(_Message(pending, "receive", out.nbytes, then))
+
+    def withdraw(self, work: GclWork) -> None:
+        """Forget a receive that nothing has arrived for."""
+        if isinstance(work, _Message) and not work.is_settled:
+            work.pending.cancel()
+
+    def _message(self, work: _Message) -> GclWork:
+        def waits(seconds: float | None) -> bool:
+            limit = self.timeout if seconds is None else seconds
+            if _until(work.look, limit):
+                return True
+            if seconds is None:
+                work.settle(CollectiveTimeout(f"{work.what} waited {limit:g} s; look at what that rank does"))
+            return work.is_settled
+
+        work.waits_with(waits, settles=False)
+        return work
+
+    def _finish(self, pending: Pending, what: str) -> None:
+        try:
+            done = _until(pending.done, self.timeout)
+        except TransportError as error:
+            raise _lost(what, error) from error
+        if not done:
+            raise CollectiveTimeout(
+                f"{what} between hosts waited {self.timeout:g} s; look at what the other ranks do, or raise timeout"
+            )
+
+    def _tag(self, tag: int) -> int:
+        largest = self._processes.largest_tag
+        if tag >= RESERVED:
+            return largest - (tag - RESERVED)
+        if tag > largest - 2:
+            raise ArgumentError(f"tag {tag} is too large for this MPI; use at most {largest - 2}")
+        return tag
+
+
+class _Message(GclWork):
+    """A send, or a receive of ``nbytes`` (-1: a send), after which ``then`` is done."""
+
+    def __init__(self, pending: Pending, what: str, nbytes: int, then: Callable[[], None]) -> None:
+        super().__init__([], what=what)
+        self.pending, self._nbytes, self._then = pending, nbytes, then
+        self._looking = Lock()  # several threads may wait for it
+
+    def look(self) -> bool:
+        """Whether it is complete or has failed, which this finds out."""
+        with self._looking:
+            if self.is_settled:
+                return True
+            try:
+                if not self.pending.done():
+                    return False
+                self._check_size()
+                self._then()
+            except TransportError as error:
+                self.settle(_lost(self.what, error))
+            except ArgumentError as error:
+                self.settle(error)
+            else:
+                self.settle(source=-1 if self._nbytes < 0 else self.pending.source)
+        return True
+
+    def _check_size(self) -> None:
+        found = self.pending
+        if 0 <= self._nbytes != found.nbytes:
+            raise ArgumentError(
+                f"rank {found.source} of the group sends {found.nbytes} bytes with tag {found.tag}, but the tensor "
+                f"has {self._nbytes}; pass tensors of equal size and dtype on both sides"
+            )
+
+
+def _divide(parts: Sequence[np.ndarray] | np.ndarray, outs: Sequence[np.ndarray]) -> None:
+    for out, part in zip(outs, parts, strict=True):
+        out[...] = part
+
+
+def _until(done: Callable[[], bool], seconds: float) -> bool:
+    """Poll ``done`` until it is true, at most ``seconds``: at first between yields, then between short sleeps."""
+    end, polls = monotonic() + seconds, 0
+    while not done():
+        polls += 1
+        if polls < _YIELDS:
+            os.sched_yield()
+        else:
+            sleep(_NAP)
+        if monotonic() >= end:
+            return done()
+    return True
+
+
+def _lost(what: str, error: TransportError) -> PeerLost:
+    text = f"{what} between hosts failed: {error}"
+    return PeerLost(text, text)
+
+
+def _nothing() -> None:
+    """There is nothing to do after a send."""
