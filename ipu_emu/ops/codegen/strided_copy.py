@@ -15,6 +15,9 @@ from ipu_emu.ops.codegen.llvm_compiler import generated, vector_width
 
 __all__ = ["pad", "relocate"]
 
+#: The shortest vectors by which neighbours are copied.
+_SHORT = 4
+
 
 class _Copier(Kernel):
     """Copies and zeroes runs of elements."""
@@ -28,10 +31,12 @@ class _Copier(Kernel):
         """target[0:count] = source[0:count * step:step], the step in bytes; None for neighbours."""
         b, start = self.b, const(0)
         if step is None:
+            step = const(self.sizes[0])
             width = vector_width()
-            whole = b.mul(b.sdiv(count, const(width)), const(width))
-            self._loop(target, source, start, whole, width, const(self.sizes[0]))
-            start, step = whole, const(self.sizes[0])
+            while width >= _SHORT:  # runs of a small batch are shorter than the processor's vectors
+                whole = b.mul(b.sdiv(count, const(width)), const(width))
+                self._loop(target, source, start, whole, width, step)
+                start, width = whole, width // 2
         self._loop(target, source, start, count, 1, step)
 
     def _loop(self, target: Any, source: Any, start: Any, stop: Any, width: int, step: Any) -> None:

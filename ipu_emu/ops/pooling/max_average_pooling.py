@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from gcl.kernels.jit import jit
 from ipu_emu.graph import Graph, Op
 from ipu_emu.graph.dtype import INT64
+from ipu_emu.ops.codegen.window_maxima import window_maxima_call
 from ipu_emu.ops.core.adjoint import Adjoint, Value
 from ipu_emu.ops.core.cost import flops
 from ipu_emu.ops.core.kernel_helpers import view
@@ -171,8 +172,23 @@ def _counts(node: Node, windows: Windows) -> NDArray[np.float32]:
 
 def _max_pool(bound: BoundOp) -> Call:
     x, y = bound.input(0), bound.outputs[0]
+    compiled = _compiled_max_pool(bound.node, x, y)
+    if compiled:
+        return compiled
     row = bound.scratch[0].view(x.dtype)[: x.shape[3] * x.shape[0]].reshape(x.shape[3], x.shape[0])
     return partial(max_pool, _lines(x), _lines(y), row, _numbers(_windows(bound.node, x.shape)))
+
+
+def _compiled_max_pool(node: Node, x: NDArray[Any], y: NDArray[Any]) -> Call | None:
+    """The compiled kernel; None for other element types, and for windows that it cannot take."""
+    if x.dtype != np.float32:
+        return None
+    windows = _windows(node, x.shape)
+    rows, columns = (
+        np.where(places < size, places, -1)
+        for places, size in ((np.array(windows.places(axis)), windows.input[axis]) for axis in range(2))
+    )
+    return window_maxima_call(x.transpose(1, 2, 3, 0), y.transpose(1, 2, 3, 0), rows, columns)
 
 
 def _max_pool_grad(bound: BoundOp) -> Call:

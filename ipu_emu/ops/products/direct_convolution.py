@@ -30,6 +30,7 @@ from ipu_emu.ops.core.op_definition import Call
 from ipu_emu.ops.core.sliding_windows import Windows
 from ipu_emu.ops.products.output_blocks import (
     OutputBlocks,
+    output_blocks,
     packed_rows,
     packed_taps,
     product_calls,
@@ -187,23 +188,23 @@ class Direct:
         steps += widen
         tiles = self._tiles(y.itemsize)
         taps = self._tap_offsets()
-        chunk = self._chunk(self.channels * self.columns.length * 4, tiles.per_row)
-        return [*steps, *product_calls(image, weights, y.transpose(1, 2, 3, 0), bias, tiles, taps, chunk)]
+        rows = self._rows_at_a_time(self.channels * self.columns.length * 4)
+        return [*steps, *product_calls(image, weights, y.transpose(1, 2, 3, 0), bias, tiles, taps, rows)]
 
     def _wide_bias(self, bias: _Array | None, scratch: _Array) -> tuple[_Array | None, list[Call]]:
         if bias is None or bias.dtype == np.float32:
             return bias, []
         return scratch[: bias.size], [relocation(bias, scratch[: bias.size])]
 
-    def _tiles(self, itemsize: int) -> OutputBlocks:
+    def _tiles(self, itemsize: int) -> list[OutputBlocks]:
         image_row = self.columns.length * self.batch * 4
         if self.bare:  # rows follow each other in the image and in the output
-            return OutputBlocks(1, self.rows.out * self.line, 0, 0, 0, self.vectors)
-        return OutputBlocks(self.rows.out, self.line, image_row, self.line * itemsize, 0, self.vectors)
+            return output_blocks(1, self.rows.out * self.line, 0, 0, 0, self.vectors)
+        return output_blocks(self.rows.out, self.line, image_row, self.line * itemsize, 0, self.vectors)
 
-    def _chunk(self, row_bytes: int, per_row: int) -> int:
-        """The number of tiles to process at a time."""
-        return max(1, _CHUNK // max(row_bytes * self.batch, 1)) * per_row
+    def _rows_at_a_time(self, row_bytes: int) -> int:
+        """The number of rows to process at a time, of ``row_bytes`` of each sample."""
+        return max(1, _CHUNK // max(row_bytes * self.batch, 1))
 
     def _tap_offsets(self) -> NDArray[np.int64]:
         """Byte offsets into the planes, for each channel and tap."""
@@ -270,13 +271,12 @@ class Direct:
         image: _Array,
         packed: _Array,
         y: _Array,
-        tiles: OutputBlocks,
+        tiles: Sequence[OutputBlocks],
         steps: NDArray[np.int64],
         sizes: tuple[int, int],
     ) -> list[Call]:
         """The products of a plane, from an image of ``sizes``."""
-        chunk = self._chunk(self.made * sizes[1] * 4, tiles.per_row)
-        return product_calls(image, packed, y, None, tiles, steps, chunk)
+        return product_calls(image, packed, y, None, tiles, steps, self._rows_at_a_time(self.made * sizes[1] * 4))
 
     def _covers(self) -> bool:
         """Say whether the planes hold every pixel of the image."""
@@ -306,7 +306,7 @@ class Direct:
         target = out[:, first :: self.rows.stride, start :: self.columns.stride][:, :high, :wide]
         y = target if not self._strided() else scratch[: target.size].reshape(target.shape)
         place = (top * width + left) * self.batch * 4
-        tiles = OutputBlocks(high, wide * self.batch, width * self.batch * 4, y.strides[1], place, self.vectors)
+        tiles = output_blocks(high, wide * self.batch, width * self.batch * 4, y.strides[1], place, self.vectors)
         shifts = [
             (self.rows.reach - self.rows.taps[i][1]) * width + self.columns.reach - self.columns.taps[j][1]
             for i, j in taps
@@ -334,8 +334,10 @@ class Direct:
 
     def _dots(self, image: _Array, g: _Array, total: _Array) -> list[Call]:
         """``total`` [made, depth]: every group by itself, in blocks of rows and columns."""
-        tiles = OutputBlocks(self.rows.out, self.line, self.columns.length * self.batch * 4, self.line * 4, 0, 1)
-        chunk = self._chunk((self.channels * self.columns.length + self.made * self.columns.out) * 4, tiles.per_row)
+        row = self.columns.length * self.batch * 4
+        (tiles,) = output_blocks(self.rows.out, self.line, row, self.line * 4, 0, 1)  # of one width: ``fits_weights``
+        rows_at_a_time = self._rows_at_a_time((self.channels * self.columns.length + self.made * self.columns.out) * 4)
+        chunk = rows_at_a_time * tiles.per_row
         taps, made = self._tap_offsets(), self.made // self.groups
         plane = self.rows.length * self.columns.length * self.batch * 4
         calls: list[Call] = []

@@ -57,7 +57,11 @@ class Grouped(Direct):
         bias, widen = self._wide_bias(bias, scratch[2])
         channel = self.rows.length * self.columns.length * self.batch * 4
         out, tiles = y.transpose(1, 2, 3, 0), self._tiles(y.itemsize)
-        made = self._by_group(image, weights, out, bias, tiles, self._tap_offsets(), self.inner * channel)
+        made = [
+            call
+            for part in tiles
+            for call in self._by_group(image, weights, out, bias, part, self._tap_offsets(), self.inner * channel)
+        ]
         return [*steps, *widen, *made]
 
     def _by_group(
@@ -116,10 +120,14 @@ class Grouped(Direct):
         image: _Array,
         packed: _Array,
         y: _Array,
-        tiles: OutputBlocks,
+        tiles: Sequence[OutputBlocks],
         steps: NDArray[np.int64],
         sizes: tuple[int, int],
     ) -> list[Call]:
         weights = packed.reshape(self.groups, self.inner, -1)
         group_bytes = self.outer * sizes[0] * sizes[1] * self.batch * 4
-        return self._by_group(image, weights, y, None, tiles, steps, group_bytes)
+        return [
+            call
+            for part in tiles
+            for call in self._by_group(image, weights, y, None, part, steps, group_bytes)
+        ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from ipu_emu.ops.codegen.packed_matrix import lanes_within
 from ipu_emu.ops.codegen.panel_packing import BLOCK, panels_of_columns, panels_of_taps
 from ipu_emu.ops.core.op_definition import Call
 
-__all__ = ["OutputBlocks", "packed_rows", "packed_taps", "product_calls", "whole_blocks"]
+__all__ = ["OutputBlocks", "output_blocks", "packed_rows", "packed_taps", "product_calls", "whole_blocks"]
 
 _Array = NDArray[Any]
 
@@ -22,18 +23,18 @@ _Array = NDArray[Any]
 _MOST_TAPS = 25
 
 
-class OutputBlocks:
-    """Offsets of the tiles of the output, in the image and in the output, row by row."""
+#: The fewest numbers of a tile that are faster than a wider tile, which computes some of its results twice.
+_NARROW = 8
 
-    def __init__(self, rows: int, line: int, image_row: int, out_row: int, start: int, most: int = 2) -> None:
-        """A tile is up to ``most`` vectors, which have fewer lanes than the processor's if a line is shorter."""
-        self.lanes = lanes_within(line)
-        self.vectors = 1
-        while 2 * self.vectors <= most and 2 * self.vectors * self.lanes <= line:
-            self.vectors *= 2
-        size = self.vectors * self.lanes
-        places = list(range(0, line - size + 1, size)) + ([line - size] if line % size else [])
-        self.per_row = len(places)
+
+class OutputBlocks:
+    """Offsets of tiles of one width in the image and in the output, row by row: ``vectors`` registers of ``lanes``."""
+
+    def __init__(
+        self, rows: int, lanes: int, vectors: int, places: Sequence[int], image_row: int, out_row: int, start: int
+    ) -> None:
+        """``places`` are the first elements of the tiles of a row; rows are so many bytes apart."""
+        self.lanes, self.vectors, self.per_row = lanes, vectors, len(places)
         row, place = np.arange(rows)[:, None], np.array(places, np.int64)
         self.origins = offsets(start + row * image_row + place * 4)
         self.out_row, self.row, self.place = out_row, row, place
@@ -44,7 +45,52 @@ class OutputBlocks:
         return offsets(self.row * self.out_row + self.place * itemsize)
 
 
+def output_blocks(
+    rows: int, line: int, image_row: int, out_row: int, start: int, most: int = 2
+) -> list[OutputBlocks]:
+    """Tiles that cover ``rows`` lines of ``line`` numbers: the widest first, then narrower ones for what is left."""
+    return [OutputBlocks(rows, *cut, image_row, out_row, start) for cut in _cuts(line, most)]
+
+
+def _cuts(line: int, most: int, begin: int = 0) -> list[tuple[int, int, list[int]]]:
+    """(lanes, vectors, places) of the tiles from ``begin`` on; a tile is up to ``most`` vectors.
+
+        line 72     32 32 8             (a third tile of 32 would compute 24 results twice)
+        line 24     16 8
+        line 31     16, and 16 that overlap it
+    """
+    left = line - begin
+    lanes, vectors = lanes_within(max(left, min(line, _NARROW))), 1
+    while 2 * vectors <= most and 2 * vectors * lanes <= left:
+        vectors *= 2
+    size = vectors * lanes
+    places, rest = list(range(begin, line - size + 1, size)), left % size
+    if rest and size > _NARROW and rest <= (size // 2 if vectors == 1 else size - size // 4):
+        return [(lanes, vectors, places), *_cuts(line, most, line - rest)]
+    return [(lanes, vectors, places + ([line - size] if rest else []))]
+
+
 def product_calls(
+    image: _Array,
+    packed: _Array,
+    y: _Array,
+    bias: _Array | None,
+    tiles: Sequence[OutputBlocks],
+    steps: NDArray[np.int64],
+    rows_at_a_time: int,
+) -> list[Call]:
+    """The calls that compute ``y`` [made, ...] from ``rows_at_a_time`` rows of the image for all weights.
+
+    The weights are packed [blocks, k, ROWS], or as they are stored [made, k].
+    """
+    return [
+        call
+        for part in tiles
+        for call in _calls_of_width(image, packed, y, bias, part, steps, rows_at_a_time * part.per_row)
+    ]
+
+
+def _calls_of_width(
     image: _Array,
     packed: _Array,
     y: _Array,
@@ -53,10 +99,7 @@ def product_calls(
     steps: NDArray[np.int64],
     chunk: int,
 ) -> list[Call]:
-    """The calls that compute ``y`` [made, ...]: whole blocks of rows, then the remaining rows.
-
-    The weights are packed [blocks, k, ROWS], or as they are stored [made, k].
-    """
+    """The calls for tiles of one width: whole blocks of rows, then the remaining rows."""
     blocks, left = divmod(y.shape[0], ROWS)
     calls: list[Call] = []
     strides: dict[str, Any] = {"w_row": 4, "w_step": 4 * ROWS, "w_block": 4 * ROWS * len(steps)}
