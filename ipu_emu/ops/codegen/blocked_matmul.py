@@ -26,6 +26,8 @@ _Array = NDArray[Any]
 #: The most bytes of a group of panels of b, and of a group of a together with one of b: half of a typical L2 cache in
 #: either case.
 _GROUP, _GROUP_BESIDE, _GROUP_OF_ROWS = 1 << 18, 1 << 17, 3 << 15
+#: Bytes of a cache line.
+_LINE = 64
 #: A multiple of a block of rows and of a cache line.
 _LINED = 48
 
@@ -70,11 +72,27 @@ class Blocked(Operands):
         calls: list[Call] = []
         for index, (first, last) in enumerate(columns):
             calls += self._pack_columns(first, last)
+            following = columns[index + 1] if index + 1 < len(columns) else None
             for low, high in rows:
                 if not index and not self.in_rows:
                     calls += self._pack_rows(low, high)
-                calls += self._multiply(low, high, first, last)
+                calls += self._multiply(low, high, first, last, following)
         return calls
+
+    def _next(self, columns: tuple[int, int] | None) -> dict[str, Any]:
+        """The cache lines to request while the columns before are multiplied."""
+        k, b = self.b.shape[0], self.b
+        if columns is None:
+            return {}
+        first, last = columns
+        source, size = b[:, first:last], b.itemsize
+        if b.strides[1] == size:
+            lines = -(-(last - first) * size // _LINE) + 1
+            return {"next": source, "next_row": b.strides[0], "next_tile": _LINE, "next_tiles": lines}
+        if b.strides[1] == k * size:
+            lines = -(-(last - first) * size // _LINE)
+            return {"next": source, "next_row": _LINE, "next_tile": k * _LINE, "next_tiles": lines}
+        return {}
 
     @property
     def in_rows(self) -> bool:
@@ -104,8 +122,10 @@ class Blocked(Operands):
             calls += packing_calls(self.b[:, last - tile : last], self.scratch[1][k * whole :][: k * tile], tile)
         return calls
 
-    def _multiply(self, low: int, high: int, first: int, last: int) -> list[Call]:
-        """Compute a part of y from operands in panels."""
+    def _multiply(
+        self, low: int, high: int, first: int, last: int, following: tuple[int, int] | None
+    ) -> list[Call]:
+        """Compute a part of y from operands in panels; the columns of b that are ``following`` are copied next."""
         k, tile = self.a.shape[1], 2 * vector_width()
         y, bias = self.y[low:high, first:last], self.bias
         if bias is not None:
@@ -132,7 +152,8 @@ class Blocked(Operands):
             ]
         calls: list[Call] = []
         if blocks:
-            calls.append(product_call(y, k, blocks, ROWS, w=whole, **strides[0], **common))
+            ahead = self._next(following)
+            calls.append(product_call(y, k, blocks, ROWS, w=whole, **strides[0], **common, **ahead))
         if left:
             calls.append(product_call(y[blocks * ROWS :], k, 1, left, blocks * ROWS, w=rest, **strides[1], **common))
         return calls

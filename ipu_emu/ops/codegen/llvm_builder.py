@@ -95,6 +95,17 @@ class Kernel:
             function = ir.Function(self.module, ir.FunctionType(type, [type] * len(values)), full)
         return self.b.call(function, values)
 
+    def prefetch(self, pointer: Any) -> None:
+        """Request the cache line at ``pointer`` for a later read."""
+        kinds = [I32] * 3
+        function = self.module.globals.get("llvm.prefetch.p0i8")
+        if function is None:
+            function = ir.Function(
+                self.module, ir.FunctionType(ir.VoidType(), [POINTER, *kinds]), "llvm.prefetch.p0i8"
+            )
+        read, near, data = 0, 2, 1
+        self.b.call(function, [pointer, *(ir.Constant(I32, value) for value in (read, near, data))])
+
     def finish(self) -> str:
         self.b.ret_void()
         return str(self.module)
