@@ -5,7 +5,8 @@
                per step   gradients of the gates in one kernel, then their product with R
                once       gradients of R and of the bias
 
-Networks with other functions, lengths, peepholes or clipping run step by step in numpy (``recurrent_cells``).
+A GRU whose reset gate comes before the product is in ``early_reset_gru``. Networks with other functions, lengths,
+peepholes or clipping run step by step in numpy (``recurrent_cells``).
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from ipu_emu.ops.codegen.packed_matrix import PackedMatrix
 from ipu_emu.ops.core.call_chain import call_chain
 from ipu_emu.ops.core.node import Node
 from ipu_emu.ops.core.op_definition import BoundOp, Call
-from ipu_emu.ops.core.row_kernels import RowKernel, column_sums
+from ipu_emu.ops.core.row_kernels import column_sums
+from ipu_emu.ops.recurrence.cell_run import CellRun, full, states_before
 
 __all__ = ["backward_workspace", "compiled_backward", "compiled_forward", "forward_workspace", "is_compiled"]
 
@@ -96,38 +98,13 @@ def is_compiled(node: Node, *, gradient: bool = False) -> bool:
         rest = any(node.has_input(3 + states + index) for index in range(2))
     usual = node.attribute("activations", []) == _FUNCTIONS[cell] and not node.attribute("clip", 0.0)
     usual = usual and not node.attribute("input_forget", 0) and not rest
-    usual = usual and (cell != "GRU" or bool(node.attribute("linear_before_reset", 0)))
     hidden = r.shape[1]
     return usual and x.dtype in (FLOAT, FLOAT16) and 0 not in x.shape and hidden % 32 == 0 and hidden > 0
 
 
-class _Run:
-    """The arrays of one direction, and the order of its time steps."""
-
-    def __init__(self, node: Node, x: _Array, r: _Array) -> None:
-        self.form, self.x, self.r = _FORMS[node.attribute("cell", "")], x, r
-        (self.t, self.n, self.wide), self.hidden = x.shape, r.shape[1]
-        order = list(range(self.t))
-        self.order = order[::-1] if node.attribute("reverse", 0) else order
-        self.has_cell = node.attribute("cell", "") == "LSTM"
-
-    def parts(self, prefix: str, array: _Array) -> dict[str, tuple[str, _Array]]:
-        """The gates of ``array`` [rows, gates H] as operands."""
-        size = self.hidden
-        return {
-            prefix + gate: ("full", array[:, index * size : (index + 1) * size])
-            for index, gate in enumerate(self.form.gates)
-        }
-
-    def kernel(self, text: str, rows: int, **operands: tuple[str, _Array]) -> Call:
-        """The kernel ``text`` on those of the operands that it names."""
-        words = set(text.replace(";", " ").split())
-        used = {name: operand for name, operand in operands.items() if name in words}
-        return RowKernel(rows, self.hidden, **used).add(text).bound()
-
-
-def _full(array: _Array) -> tuple[str, _Array]:
-    return "full", array
+def _run_of(node: Node, x: _Array, r: _Array) -> tuple[CellRun, _Form]:
+    form = _FORMS[node.attribute("cell", "")]
+    return CellRun(node, x, r, form.gates), form
 
 
 def forward_workspace(node: Node) -> list[int]:
@@ -140,17 +117,17 @@ def compiled_forward(bound: BoundOp) -> Call:
     """Inputs products, R, bias, h (and c); outputs y, and the last h (and c)."""
     x, r, bias, h = (bound.input(index) for index in range(4))
     y, *last = bound.outputs
-    run = _Run(bound.node, x, r)
+    run, form = _run_of(bound.node, x, r)
     packed, products = PackedMatrix(r.T, bound.scratch[0]), bound.scratch[1][: run.n * run.wide]
     products = products.reshape(run.n, run.wide)
     steps: list[Call] = [*packed.packing]
     if run.has_cell:
         steps.append(partial(np.copyto, last[1], bound.input(4)))
     for t in run.order:
-        operands = {**run.parts("x", x[t]), **run.parts("r", products), "h": _full(h), "y": _full(y[t])}
+        operands = {**run.parts("x", x[t]), **run.parts("r", products), "h": full(h), "y": full(y[t])}
         if run.has_cell:
-            operands["c"] = _full(last[1])
-        steps += [*packed.product(h, products, bias), run.kernel(run.form.step, run.n, **operands)]
+            operands["c"] = full(last[1])
+        steps += [*packed.product(h, products, bias), run.kernel(form.step, run.n, **operands)]
         h = y[t]
     return call_chain(*steps, partial(np.copyto, last[0], h))
 
@@ -182,44 +159,44 @@ def compiled_backward(bound: BoundOp) -> Call:
     first = [bound.input(3 + index) for index in range(count)]
     g, *last, y = (bound.input(index) for index in range(len(bound.inputs) - 2 - count, len(bound.inputs)))
     gx, gr, gb, *back, peepholes = bound.outputs
-    run = _Run(node, x, r)
+    run, form = _run_of(node, x, r)
     rows, hidden = run.t * run.n, run.hidden
     *multiply, strips, gates, before, cells, shown, own = bound.scratch
     gates = gates[: rows * run.wide].reshape(run.t, run.n, run.wide)
     before = before[: rows * hidden].reshape(run.t, run.n, hidden)
     packed = PackedMatrix(r, strips)
 
-    steps: list[Call] = _states_before(run, first[0], y, before)
+    steps: list[Call] = states_before(run, first[0], y, before)
     flat = gates.reshape(rows, run.wide)
     steps += gemm(before.reshape(rows, hidden), r.T, flat, multiply, bias)
     operands = {**run.parts("x", x.reshape(rows, run.wide)), **run.parts("r", flat)}
     if shown.size:
         shown = shown[: rows * hidden].reshape(run.t, run.n, hidden)
-        operands["s"] = _full(shown.reshape(rows, hidden))
-    steps.append(run.kernel(run.form.activate, rows, **operands))
+        operands["s"] = full(shown.reshape(rows, hidden))
+    steps.append(run.kernel(form.activate, rows, **operands))
     cells_before: dict[int, _Array] = {}
     if run.has_cell:
         made, cells_before = _cells(run, first[1], gates, cells, shown)
         steps += made
 
     steps += [partial(np.copyto, to, of) for to, of in zip(back, last, strict=True)]
-    recurrent = own[: rows * run.wide].reshape(gates.shape) if run.form.own else gx
+    recurrent = own[: rows * run.wide].reshape(gates.shape) if form.own else gx
     steps += packed.packing
     for t in reversed(run.order):
         operands = {
             **run.parts("r", gates[t]),
             **run.parts("d", gx[t]),
             **run.parts("e", recurrent[t]),
-            "g": _full(g[t]),
-            "b": _full(back[0]),
-            "h": _full(before[t]),
+            "g": full(g[t]),
+            "b": full(back[0]),
+            "h": full(before[t]),
         }
         if shown.size:
-            operands["s"] = _full(shown[t])
+            operands["s"] = full(shown[t])
         if run.has_cell:
-            operands |= {"bc": _full(back[1]), "c": _full(cells_before[t])}
-        steps.append(run.kernel(run.form.back, run.n, **operands))
-        steps += packed.product(recurrent[t], back[0], add=run.form.own)
+            operands |= {"bc": full(back[1]), "c": full(cells_before[t])}
+        steps.append(run.kernel(form.back, run.n, **operands))
+        steps += packed.product(recurrent[t], back[0], add=form.own)
 
     flat = recurrent.reshape(rows, run.wide)
     steps += gemm(flat.T, before.reshape(rows, hidden), gr, multiply)
@@ -227,24 +204,13 @@ def compiled_backward(bound: BoundOp) -> Call:
     return call_chain(*steps)
 
 
-def _states_before(run: _Run, first: _Array, y: _Array, before: _Array) -> list[Call]:
-    """Copy the state that each step starts from."""
-    start, *others = run.order
-    steps: list[Call] = [partial(np.copyto, before[start], first)]
-    if others and start == 0:
-        steps.append(partial(np.copyto, before[1:], y[:-1]))
-    elif others:
-        steps.append(partial(np.copyto, before[:-1], y[1:]))
-    return steps
-
-
 def _cells(
-    run: _Run, first: _Array, gates: _Array, cells: _Array, shown: _Array
+    run: CellRun, first: _Array, gates: _Array, cells: _Array, shown: _Array
 ) -> tuple[list[Call], dict[int, _Array]]:
     """The calls that compute the cells of all steps, and the cell before each step."""
     rows = cells[: (run.t + 1) * run.n * run.hidden].reshape(run.t + 1, run.n, run.hidden)
     steps: list[Call] = [partial(np.copyto, rows[0], first)]
     for number, t in enumerate(run.order):
-        operands = {**run.parts("r", gates[t]), "c": _full(rows[number]), "c2": _full(rows[number + 1])}
-        steps.append(run.kernel(run.form.cells, run.n, **operands, s=_full(shown[t])))
+        operands = {**run.parts("r", gates[t]), "c": full(rows[number]), "c2": full(rows[number + 1])}
+        steps.append(run.kernel(_FORMS["LSTM"].cells, run.n, **operands, s=full(shown[t])))
     return steps, dict(zip(run.order, rows, strict=False))

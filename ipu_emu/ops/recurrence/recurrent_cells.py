@@ -20,13 +20,8 @@ from ipu_emu.ops.core.kernel_helpers import with_contiguous_operands
 from ipu_emu.ops.core.node import Node, OutputTypes
 from ipu_emu.ops.core.numpy_tracer import traced_kernel, traced_workspace
 from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
-from ipu_emu.ops.recurrence.compiled_cells import (
-    backward_workspace,
-    compiled_backward,
-    compiled_forward,
-    forward_workspace,
-    is_compiled,
-)
+from ipu_emu.ops.recurrence import compiled_cells, early_reset_gru
+from ipu_emu.ops.recurrence.compiled_cells import is_compiled
 from ipu_emu.ops.recurrence.gate_functions import GateFunction, gate_functions
 
 __all__ = ["CELLS", "OPS", "Cell"]
@@ -271,22 +266,31 @@ _traced_forward, _traced_backward = traced_kernel(_forward), traced_kernel(_grad
 _forward_scratch, _backward_scratch = traced_workspace(_forward), traced_workspace(_gradient_kernel)
 
 
+def _compiled(node: Node) -> Any:
+    """The module with the compiled form of a cell."""
+    early = node.attribute("cell", "") == "GRU" and not node.attribute("linear_before_reset", 0)
+    return early_reset_gru if early else compiled_cells
+
+
 def _forward_call(bound: BoundOp) -> Call:
-    compiled = is_compiled(bound.node)
-    return with_contiguous_operands(compiled_forward)(bound) if compiled else _traced_forward(bound)
+    if not is_compiled(bound.node):
+        return _traced_forward(bound)
+    return with_contiguous_operands(_compiled(bound.node).compiled_forward)(bound)
 
 
 def _backward_call(bound: BoundOp) -> Call:
-    compiled = is_compiled(bound.node, gradient=True)
-    return with_contiguous_operands(compiled_backward)(bound) if compiled else _traced_backward(bound)
+    if not is_compiled(bound.node, gradient=True):
+        return _traced_backward(bound)
+    return with_contiguous_operands(_compiled(bound.node).compiled_backward)(bound)
 
 
 def _forward_sizes(node: Node) -> list[int]:
-    return forward_workspace(node) if is_compiled(node) else _forward_scratch(node)
+    return _compiled(node).forward_workspace(node) if is_compiled(node) else _forward_scratch(node)
 
 
 def _backward_sizes(node: Node) -> list[int]:
-    return backward_workspace(node) if is_compiled(node, gradient=True) else _backward_scratch(node)
+    compiled = is_compiled(node, gradient=True)
+    return _compiled(node).backward_workspace(node) if compiled else _backward_scratch(node)
 
 
 OPS = [
