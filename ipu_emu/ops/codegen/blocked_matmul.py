@@ -122,9 +122,7 @@ class Blocked(Operands):
             calls += packing_calls(self.b[:, last - tile : last], self.scratch[1][k * whole :][: k * tile], tile)
         return calls
 
-    def _multiply(
-        self, low: int, high: int, first: int, last: int, following: tuple[int, int] | None
-    ) -> list[Call]:
+    def _multiply(self, low: int, high: int, first: int, last: int, following: tuple[int, int] | None) -> list[Call]:
         """Compute a part of y from operands in panels; the columns of b that are ``following`` are copied next."""
         k, tile = self.a.shape[1], 2 * vector_width()
         y, bias = self.y[low:high, first:last], self.bias

@@ -85,8 +85,8 @@ def product(
     The bias has one number per row, or with ``wide_bias`` one per column; address 0 means no bias.
 
     With ``prefetch`` cache lines at ``next`` that a later call reads are requested, one for each depth and tile: tile
-    number t of all requests line ``next + t next_tile + k next_row``, while t is below ``next_tiles``. Copying weights
-    from memory into panels otherwise waits for the memory: a step of a vision transformer takes a twelfth longer.
+    number t of all requests line ``next + t next_tile + k next_row``, while t is below ``next_tiles``. Copying
+    weights into panels otherwise waits for the memory: inference of ConvNeXt takes 45 ms instead of 39.
 
     Chunks of depth are outermost, then chunks of tiles, then blocks of rows, then tiles: a chunk of x stays in the
     L2 cache for all rows, and a block of w in the L1 cache for all tiles.

@@ -2,8 +2,8 @@
 
     y[c, h, w, n]  =  max over i, j of  x[c, row(h, i), column(w, j), n]
 
-``row`` and ``column`` are tables of byte offsets. A tap outside of the image has the offset of another tap of the same
-window, which leaves the maximum as it is, so that no tap needs a branch.
+``row`` and ``column`` are tables of byte offsets. A tap outside of the image has the offset of another tap of the
+same window, which leaves the maximum as it is, so that no tap needs a branch.
 """
 
 from __future__ import annotations
@@ -89,9 +89,7 @@ def window_maxima_call(
     lanes = vector_width()
     while lanes > batch:
         lanes //= 2
-    tables = [
-        offsets(_inside(index).T * size) for index, size in ((rows, x.strides[1]), (columns, x.strides[2]))
-    ]
+    tables = [offsets(_inside(index).T * size) for index, size in ((rows, x.strides[1]), (columns, x.strides[2]))]
     function = window_maxima(high, wide, lanes)
     return call(function, x, y, *tables, x.shape[0], y.shape[1], y.shape[2], batch, x.strides[0])
 

@@ -336,8 +336,8 @@ class Direct:
         """``total`` [made, depth]: every group by itself, in blocks of rows and columns."""
         row = self.columns.length * self.batch * 4
         (tiles,) = output_blocks(self.rows.out, self.line, row, self.line * 4, 0, 1)  # of one width: ``fits_weights``
-        rows_at_a_time = self._rows_at_a_time((self.channels * self.columns.length + self.made * self.columns.out) * 4)
-        chunk = rows_at_a_time * tiles.per_row
+        both = self.channels * self.columns.length + self.made * self.columns.out
+        chunk = self._rows_at_a_time(4 * both) * tiles.per_row
         taps, made = self._tap_offsets(), self.made // self.groups
         plane = self.rows.length * self.columns.length * self.batch * 4
         calls: list[Call] = []

@@ -126,8 +126,4 @@ class Grouped(Direct):
     ) -> list[Call]:
         weights = packed.reshape(self.groups, self.inner, -1)
         group_bytes = self.outer * sizes[0] * sizes[1] * self.batch * 4
-        return [
-            call
-            for part in tiles
-            for call in self._by_group(image, weights, y, None, part, steps, group_bytes)
-        ]
+        return [call for part in tiles for call in self._by_group(image, weights, y, None, part, steps, group_bytes)]

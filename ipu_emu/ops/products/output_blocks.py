@@ -28,7 +28,7 @@ _NARROW = 8
 
 
 class OutputBlocks:
-    """Offsets of tiles of one width in the image and in the output, row by row: ``vectors`` registers of ``lanes``."""
+    """Offsets of tiles of ``vectors`` registers of ``lanes`` numbers in the image and in the output, row by row."""
 
     def __init__(
         self, rows: int, lanes: int, vectors: int, places: Sequence[int], image_row: int, out_row: int, start: int
@@ -55,9 +55,9 @@ def output_blocks(
 def _cuts(line: int, most: int, begin: int = 0) -> list[tuple[int, int, list[int]]]:
     """(lanes, vectors, places) of the tiles from ``begin`` on; a tile is up to ``most`` vectors.
 
-        line 72     32 32 8             (a third tile of 32 would compute 24 results twice)
-        line 24     16 8
-        line 31     16, and 16 that overlap it
+    line 72     32 32 8             (a third tile of 32 would compute 24 results twice)
+    line 24     16 8
+    line 31     16, and 16 that overlap it
     """
     left = line - begin
     lanes, vectors = lanes_within(max(left, min(line, _NARROW))), 1

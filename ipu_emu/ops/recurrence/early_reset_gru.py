@@ -1,9 +1,9 @@
 """Early-reset GRU, compiled: the reset gate multiplies the state before its product (linear_before_reset 0).
 
-    forward    per step   product of gates z and r; r h in one kernel; product of gate n; the state in one kernel
-    backward   once       gates of all steps: the same two products and kernels, over all states
-               per step   gradients of n and z, product with R of n; gradient of r, product with R of z and r
-               once       gradients of both parts of R, and of the bias
+forward    per step   product of gates z and r; r h in one kernel; product of gate n; the state in one kernel
+backward   once       gates of all steps: the same two products and kernels, over all states
+           per step   gradients of n and z, product with R of n; gradient of r, product with R of z and r
+           once       gradients of both parts of R, and of the bias
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ __all__ = ["backward_workspace", "compiled_backward", "compiled_forward", "forwa
 
 _GATES = "zrn"
 
-_RESET = "az = add xz rz; z = sigmoid az; ar = add xr rr; r = sigmoid ar; k = mul r h; store rz z; store rr r; store i k"
+_RESET = (
+    "az = add xz rz; z = sigmoid az; ar = add xr rr; r = sigmoid ar; k = mul r h; store rz z; store rr r; store i k"
+)
 _NEW = "an = add xn rn; n = tanh an; store rn n"
 _STATE = "an = add xn rn; n = tanh an; k1 = sub 1 rz; k2 = mul k1 n; k3 = mul rz h; h2 = add k2 k3; store y h2"
 _BACK = (
@@ -38,7 +40,7 @@ _BACK_RESET = (
 
 
 def forward_workspace(node: Node) -> list[int]:
-    """float32 elements: both parts of R in strips, the recurrent products of a step, and its state after the reset."""
+    """float32 elements: both parts of R in strips, the products of a step, and its state after the reset."""
     (_, n, wide), hidden = node.input(0).shape, node.input(1).shape[1]
     strips = [PackedMatrix.size(hidden, size) for size in (2 * hidden, hidden)]
     return [*strips, n * wide, n * hidden]
