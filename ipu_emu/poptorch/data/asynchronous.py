@@ -13,8 +13,9 @@ from typing import Any
 import torch
 import torch.multiprocessing
 
+from ipu_emu.poptorch.data.watched_workers import way_of_ending
 from ipu_emu.poptorch.enums import SharingStrategy
-from ipu_emu.poptorch.errors import refusal
+from ipu_emu.poptorch.errors import Error, refusal
 
 __all__ = ["AsynchronousDataAccessor"]
 
@@ -113,7 +114,8 @@ def _fill(dataset: Any, rebatched: int | None, forever: bool, buffers: int, chan
             if not forever:
                 continue
     except BaseException as error:
-        ready.put((_FAILED, f"{type(error).__name__}: {error}", None))
+        text = error.message if isinstance(error, Error) else f"{type(error).__name__}: {error}"
+        ready.put((_FAILED, text, None))
 
 
 def _generator(device: str, state: bytes) -> torch.Generator:
@@ -164,6 +166,7 @@ class AsynchronousDataAccessor:
         self._slots: dict[int, list[torch.Tensor]] = {}
         self._begun = bool(early_preload)
         self._used: int | None = None
+        self._failure: str | None = None
         self._in_pass = self._begun
         channels = (self._free, self._ready, self._commands)
         arguments = (dataset, rebatched_size, load_indefinitely, count, channels, self._begun)
@@ -193,30 +196,41 @@ class AsynchronousDataAccessor:
             yield item
 
     def _take(self) -> tuple[Any, Any]:
+        if self._failure is not None:
+            raise refusal(self._failure)
         if self._used is not None:
             self._free.put(self._used)
             self._used = None
-        while True:
-            try:
-                slot, shape, tensors = self._ready.get(timeout=1.0)
-                break
-            except queue.Empty:
-                if not self._process.is_alive():
-                    raise refusal(
-                        f"AsynchronousDataAccessor worker thread failed: process {self._process.pid} ended with exit "
-                        f"code {self._process.exitcode}"
-                    ) from None
+        slot, shape, tensors = self._message()
         if slot == _END:
             self._in_pass = False
             return _END, None
         if slot == _FAILED:
-            raise refusal(
-                f"AsynchronousDataAccessor worker thread failed to start (Check above for details): {shape}"
-            )
+            when = "after it had started" if self._slots else "to start (Check above for details)"
+            raise self._failed(f" {when}: {shape}")
         if tensors is not None:
             self._slots[slot] = tensors
         self._used = slot
         return None, _rebuilt(shape, self._slots[slot])
+
+    def _message(self) -> Any:
+        """The worker's next message; raise poptorch.Error if it has died, perhaps while it sent one."""
+        while True:
+            try:
+                return self._ready.get(timeout=1.0)
+            except (queue.Empty, OSError, EOFError) as error:
+                broken = not isinstance(error, queue.Empty)
+                self._process.join(_PATIENCE if broken else 0)
+                if not self._process.is_alive():
+                    way = way_of_ending(self._process.exitcode or 0)
+                    raise self._failed(f": process {self._process.pid} {way}") from None
+                if broken:
+                    raise
+
+    def _failed(self, reason: str) -> Error:
+        """The error of a worker that loads no more, which later epochs repeat."""
+        self._failure = f"AsynchronousDataAccessor worker thread failed{reason}"
+        return refusal(self._failure)
 
 
 def _stop(process: multiprocessing.Process, channels: Any) -> None:

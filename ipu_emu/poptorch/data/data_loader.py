@@ -11,6 +11,7 @@ from torch.utils.data import IterableDataset
 
 from ipu_emu.poptorch.data.asynchronous import AsynchronousDataAccessor
 from ipu_emu.poptorch.data.partition import PartSampler
+from ipu_emu.poptorch.data.watched_workers import watched_epoch
 from ipu_emu.poptorch.enums import DataLoaderMode
 from ipu_emu.poptorch.errors import refusal
 from ipu_emu.poptorch.options.options import Options
@@ -152,7 +153,9 @@ class DataLoader(torch.utils.data.DataLoader):
             self._accessor.terminate()
 
     def __iter__(self) -> Any:
-        return super().__iter__() if self._accessor is None else iter(self._accessor)
+        if self._accessor is not None:
+            return iter(self._accessor)
+        return watched_epoch(self) if self.num_workers else super().__iter__()
 
     def __enter__(self) -> DataLoader:
         return self
@@ -171,4 +174,4 @@ class _Plain:
         return len(self._loader)
 
     def __iter__(self) -> Any:
-        return torch.utils.data.DataLoader.__iter__(self._loader)
+        return watched_epoch(self._loader)

@@ -1,5 +1,8 @@
 """DataLoader and AsynchronousDataAccessor."""
 
+import os
+import signal
+
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed; scripts/test --with-torch adds it")
@@ -112,4 +115,41 @@ def test_iterable_data_lose_one_batch_in_all_where_batches_are_put_together_agai
         rebatched_worker_size=3, async_options={"sharing_strategy": poptorch.SharingStrategy.Fork},
     )  # fmt: skip
     assert [batch.tolist() for batch in loader] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    loader.terminate()
+
+
+@pytest.fixture
+def signals():
+    """PyTorch's loaders set a handler, which is taken back."""
+    before = signal.getsignal(signal.SIGCHLD)
+    yield
+    signal.signal(signal.SIGCHLD, before)
+
+
+class Processes(Numbers):
+    def __getitem__(self, index):
+        return torch.tensor([index, os.getpid()])
+
+
+def test_a_worker_that_is_killed_in_an_epoch_is_named_and_the_next_epoch_has_new_ones(signals):
+    loader = poptorch.DataLoader(options(), Processes(64), num_workers=2)
+    batches = iter(loader)
+    worker = int(next(batches)[0, 1])
+    os.kill(worker, signal.SIGKILL)
+    with pytest.raises(poptorch.Error, match=rf"DataLoader worker 0 \(process {worker}\) was killed by SIGKILL"):
+        list(batches)
+    assert [int(one[0, 0]) for one in loader] == list(range(64))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_killed_process_that_loads_ahead_is_named_in_every_later_epoch(workers):
+    loader = poptorch.DataLoader(
+        options(), Processes(64), num_workers=workers, mode=poptorch.DataLoaderMode.Async,
+        async_options={"sharing_strategy": poptorch.SharingStrategy.Fork},
+    )  # fmt: skip
+    process = int(next(iter(loader))[0, 1])
+    os.kill(process, signal.SIGKILL)
+    for _ in range(2):
+        with pytest.raises(poptorch.Error, match=rf"process {process}\)? was killed by SIGKILL"):
+            list(loader)
     loader.terminate()

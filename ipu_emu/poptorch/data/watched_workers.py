@@ -1,0 +1,59 @@
+"""Watched workers: an epoch of PyTorch's loader, whose error names the worker process that died."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from torch.utils.data import DataLoader
+
+from ipu_emu.poptorch.errors import refusal
+
+__all__ = ["watched_epoch", "way_of_ending"]
+
+#: Seconds for a worker whose connection broke to be seen as dead.
+_PATIENCE = 2.0
+
+
+def watched_epoch(loader: DataLoader[Any]) -> Iterator[Any]:
+    """Begin an epoch; where a worker dies, raise poptorch.Error, and let the next epoch begin with new workers.
+
+    PyTorch raises what it meets first: a broken connection, or an error from its handler of signals.
+    """
+    return _watched(loader, DataLoader.__iter__(loader))
+
+
+def _watched(loader: DataLoader[Any], batches: Any) -> Iterator[Any]:
+    while True:
+        try:
+            batch = next(batches)
+        except StopIteration:
+            return
+        except (OSError, EOFError, RuntimeError) as error:
+            own = str(error).startswith("Caught ")  # by a worker, in code of the data set
+            found = "" if own else _dead(list(getattr(batches, "_workers", ())))
+            if not found:
+                raise
+            loader._iterator = None  # of persistent workers, which would be asked again
+            raise refusal(f"The data were not loaded: DataLoader {found}") from error
+        yield batch
+
+
+def _dead(workers: list[Any]) -> str:
+    """Which workers ended, and how."""
+    end = time.monotonic() + _PATIENCE
+    while True:
+        with contextlib.suppress(RuntimeError):  # of PyTorch's handler, when the signal comes now
+            codes = [(number, one.pid, one.exitcode) for number, one in enumerate(workers)]
+            ended = [f"worker {number} (process {pid}) {way_of_ending(code)}" for number, pid, code in codes if code]
+            if ended or not workers or time.monotonic() > end:
+                return ", ".join(ended)
+            time.sleep(0.01)
+
+
+def way_of_ending(code: int) -> str:
+    """Say how a process ended, from its exit code."""
+    return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
