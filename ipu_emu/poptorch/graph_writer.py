@@ -22,10 +22,14 @@ BLOCK = "__poptorchBlock"
 
 
 class GraphWriter:
-    """``scope`` is the path of the module that runs, ``block`` the number of its block."""
+    """``scope`` is the path of the module that runs, ``block`` the number of its block.
 
-    def __init__(self) -> None:
+    Names of tensors begin with the path if they are to be ``scoped``.
+    """
+
+    def __init__(self, *, scoped: bool = True) -> None:
         self.graph = Graph()
+        self._scoped = scoped
         self.scope, self.block = "", 0
         self._counts: Counter[str] = Counter()
         self._constants: dict[tuple[Any, ...], Value] = {}
@@ -54,7 +58,7 @@ class GraphWriter:
         self, domain: str, type: str, inputs: Sequence[Value | None], attributes: dict[str, Any], outputs: int = 1
     ) -> list[Value]:
         """Append an op of ``domain``; an input may be left out."""
-        scope = f"{self.scope}/" if self.scope else ""
+        scope = f"{self.scope}/" if self.scope and self._scoped else ""
         names = tuple(self.name(f"{scope}{type}") for _ in range(outputs))
         ids = tuple("" if value is None else value.tensor.id for value in inputs)
         placed = {BLOCK: self.block} | attributes

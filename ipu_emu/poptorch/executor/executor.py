@@ -122,7 +122,8 @@ class PoplarExecutor(Questions):
             return module(*positional, **named)
 
         with compilation():
-            trace = trace_module(module, tensors, call, training=self._training)
+            scoped = bool(self._options.module_namescope_enabled)
+            trace = trace_module(module, tensors, call, training=self._training, scoped=scoped)
         return trace, arguments
 
     def compile(self, *args: Any, **kwargs: Any) -> None:

@@ -46,11 +46,11 @@ class _TrainingOptions(OptionGroup):
 
     def setAutomaticLossScaling(self, enabled: bool) -> _TrainingOptions:
         """Change the loss scaling by the sizes of the gradients."""
-        return self.set(auto_loss_scaling=bool(enabled))
+        return self.set(auto_loss_scaling=checked("auto_loss_scaling", enabled, bool))
 
     def setConvolutionDithering(self, enabled: bool) -> _TrainingOptions:
         """Accepted; it concerns the tiles of an IPU alone."""
-        return self.set(convolution_dithering=bool(enabled))
+        return self.set(convolution_dithering=checked("convolution_dithering", enabled, bool))
 
 
 class _PrecisionOptions(OptionGroup):
@@ -115,7 +115,8 @@ class _DistributedOptions(OptionGroup):
 
     def configureProcessId(self, process_id: int, num_processes: int) -> _DistributedOptions:
         """Say which of how many processes this is."""
-        if not 0 <= process_id < num_processes:
+        checked("process_id", process_id, int)
+        if not 0 <= process_id < checked("num_processes", num_processes, int):
             raise AssertionError(
                 f"process_id {process_id} must be at least 0 and below num_processes {num_processes}"
             )
@@ -124,9 +125,14 @@ class _DistributedOptions(OptionGroup):
     def setEnvVarNames(self, var_num_processes: str, var_process_id: str) -> _DistributedOptions:
         """Read both numbers from these environment variables, where they are set."""
         count, number = (os.environ.get(name) for name in (var_num_processes, var_process_id))
-        if count is not None and number is not None:
-            return self.configureProcessId(int(number), int(count))
-        return self
+        if count is None or number is None:
+            return self
+        if not (count.isdecimal() and number.isdecimal()):
+            raise AssertionError(
+                f"The variables {var_num_processes} and {var_process_id} must be whole numbers, found '{count}' and "
+                f"'{number}'"
+            )
+        return self.configureProcessId(int(number), int(count))
 
     @property
     def processId(self) -> int:

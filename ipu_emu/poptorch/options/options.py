@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import os
+import warnings
 from typing import Any
 
 import torch
@@ -112,6 +113,9 @@ class Options(OptionGroup):
         """Give the replicas of a group the same inputs."""
         if input_cgt is CommGroupType.NoGrouping:
             input_group_size, input_cgt = 1, CommGroupType.Consecutive
+        if not isinstance(input_cgt, CommGroupType):
+            raise AssertionError(f"Unexpected type {type(input_cgt)} for option input_cgt. Expected {CommGroupType}")
+        _count("input_group_size", input_group_size)
         if input_cgt is CommGroupType.All:
             raise ValueError("CommGroupType.All is not supported for inputReplicaGrouping; use Consecutive")
         if self.replication_factor % input_group_size:
@@ -183,7 +187,9 @@ class Options(OptionGroup):
 
     def enableExecutableCaching(self, path: str | None) -> Options:
         """Keep executables in a folder."""
-        return self.set(executable_cache=path)
+        return self.set(
+            executable_cache=None if path is None else checked("executable_cache", path, str, os.PathLike)
+        )
 
     def useIpuModel(self, use_model: bool) -> Options:
         """Accepted; every device is emulated."""
@@ -195,7 +201,8 @@ class Options(OptionGroup):
 
     def useOfflineIpuTarget(self, ipu_version: int = 2) -> Options:
         """Only compile."""
-        return self.set(connection_type=ConnectionType.Never, ipu_version=ipu_version)
+        version = checked("ipu_version", ipu_version, int)
+        return self.set(connection_type=ConnectionType.Never, ipu_version=version)
 
     def connectionType(self, connection_type: ConnectionType) -> Options:
         """Choose when the device is attached."""
@@ -222,8 +229,14 @@ class Options(OptionGroup):
         return self.set(log_cycle_count=checked("log_cycle_count", log_cycle_count, bool))
 
     def enableProfiling(self, profile_dir: str | None = None) -> Options:
-        """Accept where a report goes."""
-        return self.set(profile_dir=profile_dir or ".")
+        """Accept where a report would go."""
+        folder = "." if profile_dir is None else checked("profile_dir", profile_dir, str, os.PathLike)
+        warnings.warn(
+            "enableProfiling has no effect: the emulator writes no profile.pop. Options.logCycleCount(True) and "
+            "cycleCount() give the modelled cycles of a step",
+            stacklevel=2,
+        )
+        return self.set(profile_dir=folder)
 
     def enableStableNorm(self, enabled: bool) -> Options:
         """Accepted; normalisations are computed in the stable way."""
@@ -239,7 +252,7 @@ class Options(OptionGroup):
 
     def maxRepeatLogs(self, max_lines: int | None) -> Options:
         """Accept how often a line is logged."""
-        return self.set(max_repeat_logs=max_lines)
+        return self.set(max_repeat_logs=None if max_lines is None else checked("max_repeat_logs", max_lines, int))
 
     def disableModuleNamescope(self) -> Options:
         """Leave the paths of modules out of tensor names."""
@@ -247,7 +260,8 @@ class Options(OptionGroup):
 
     def updatableNamedBuffers(self, buffers: list[str]) -> Options:
         """Name the buffers that ``copyNamedBuffersToDevice`` copies."""
-        return self.set(updatable_named_buffers=list(buffers))
+        names = list(checked("updatable_named_buffers", buffers, list, tuple))
+        return self.set(updatable_named_buffers=[checked("updatable_named_buffers", one, str) for one in names])
 
     def showCompilationProgressBar(self, show: bool = True) -> Options:
         """Show how far the compilation is."""
@@ -307,6 +321,9 @@ class Options(OptionGroup):
         for one in self._groups().values():
             found |= one.toDict()
         return found
+
+    def __repr__(self) -> str:
+        return f"{super().__repr__()[:-1]}, execution_strategy: {type(self._execution_strategy).__name__})"
 
     # What follows from the options
 

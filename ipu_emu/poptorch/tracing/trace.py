@@ -48,9 +48,9 @@ class Trace:
 
 
 class _Tracer:
-    def __init__(self, module: torch.nn.Module) -> None:
+    def __init__(self, module: torch.nn.Module, *, scoped: bool) -> None:
         self.module = module
-        self.writer = GraphWriter()
+        self.writer = GraphWriter(scoped=scoped)
         self.storages = Storages(self.writer)
         self.log = BlockLog()
         self.recorder = Recorder(self.writer, self.storages, self.log)
@@ -352,9 +352,12 @@ def trace_module(
     call: Callable[[Sequence[torch.Tensor]], Any],
     *,
     training: bool,
+    scoped: bool = True,
 ) -> Trace:
     """Run ``call`` on copies of ``inputs`` once; return what it did as a graph.
 
+    Names of tensors begin with the path of the module that made them if they are to be ``scoped``.
+
     Raise poptorch.Error for a model that cannot be a graph, and name all ops that have no rule at once.
     """
-    return _Tracer(module).run(inputs, call, training)
+    return _Tracer(module, scoped=scoped).run(inputs, call, training)
