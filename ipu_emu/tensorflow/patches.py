@@ -17,7 +17,9 @@ from tensorflow.python.framework import errors, indexed_slices
 from ipu_emu.errors import EmulatorError
 from ipu_emu.tensorflow.devices import device_number, on_ipu
 from ipu_emu.tensorflow.face import face
+from ipu_emu.tensorflow.program.element_source import next_on_device
 from ipu_emu.tensorflow.program.session_runs import SessionRuns
+from ipu_emu.tensorflow.program.traced_loops import range_loop, while_loop
 from ipu_emu.tensorflow.tracing.strategies import reduced_gradient
 from ipu_emu.tensorflow.tracing.trace import current_trace
 
@@ -167,6 +169,19 @@ def _estimators_of_the_first_version(made: Any) -> None:
 
 
 PATCHES: tuple[Patch, ...] = (
+    *(
+        Patch(
+            f"tensorflow.python.autograph.operators.control_flow:{name}",
+            "the outermost loop of a function that a strategy runs is the loop of the program",
+            make,
+        )
+        for name, make in (("_tf_range_for_stmt", range_loop), ("_tf_while_stmt", while_loop))
+    ),
+    Patch(
+        "tensorflow.python.data.ops.iterator_ops:OwnedIterator._next_internal",
+        "an iterator that a program takes elements of is an infeed",
+        next_on_device,
+    ),
     Patch(
         "tensorflow:estimator",
         "TensorFlow has no estimators any more, and model functions name their modes",

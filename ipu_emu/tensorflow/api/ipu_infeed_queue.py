@@ -147,6 +147,9 @@ class IPUIterator:
         return self
 
     def __next__(self) -> Any:
+        with ops.init_scope():
+            if context.executing_eagerly():
+                self._queue.initializer  # noqa: B018
         return self._queue._dequeue()
 
 

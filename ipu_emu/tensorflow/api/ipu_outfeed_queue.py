@@ -12,7 +12,7 @@ from tensorflow.python.framework import ops, tensor_shape
 from tensorflow.python.ops import control_flow_ops, script_ops
 from tensorflow.python.util import nest
 
-from ipu_emu.tensorflow.tracing.trace import current_trace
+from ipu_emu.tensorflow.tracing.trace import Trace, current_trace
 
 __all__ = ["IPUOutfeedMode", "IPUOutfeedQueue", "ScopedIPUOutfeedQueue"]
 
@@ -48,6 +48,7 @@ class IPUOutfeedQueue:
         self._kept: list[list[Any]] = []
         self._lock = Lock()
         self._enqueued = False
+        self._trace: Trace | None = None
         #: Micro-batches whose values are added up before they are kept; set by a pipeline.
         self.added = 1
         self.added_dtype: Any = None
@@ -67,11 +68,12 @@ class IPUOutfeedQueue:
         trace = current_trace()
         if trace is None:
             raise ValueError("An outfeed can only be enqueued in a program that is compiled for the IPU.")
-        if self._enqueued:
+        before = self._trace
+        if before is not None and (before is trace or before.owner is not trace.owner):
             raise ValueError("An outfeed can only be enqueued once.")
         if isinstance(tensors, dict) and not all(isinstance(key, str) for key in tensors):
             raise TypeError("The keys of an enqueued dict must be strings.")
-        self._enqueued = True
+        self._enqueued, self._trace = True, trace
         flat = [ops.convert_to_tensor(one) for one in nest.flatten(tensors)]
         self._structure = nest.map_structure(lambda one: 0, tensors)
         self._specs = [(self._dtype(one.dtype), one.shape) for one in flat]

@@ -11,11 +11,14 @@ from tensorflow.python.eager import context, def_function
 from tensorflow.python.framework import ops
 from tensorflow.python.util import nest
 
+from ipu_emu.errors import EmulatorError
 from ipu_emu.tensorflow.api import ipu_compiler
 from ipu_emu.tensorflow.devices import device_number, on_ipu
+from ipu_emu.tensorflow.patches import translated
+from ipu_emu.tensorflow.program.function_programs import FunctionPrograms
 from ipu_emu.tensorflow.tracing.strategies import in_strategy
 
-__all__ = ["IPUStrategy", "IPUStrategyV1"]
+__all__ = ["IPUStrategy", "IPUStrategyV1", "run_on_device"]
 
 
 class IPUStrategyV1:
@@ -30,6 +33,7 @@ class IPUStrategyV1:
     ) -> None:
         self._number = device_number(ipu_device) or 0
         self.enable_keras_extensions = enable_keras_extensions
+        self._programs = FunctionPrograms(self._number)
 
     @property
     def device_ordinal(self) -> int:
@@ -57,6 +61,10 @@ class IPUStrategyV1:
             )
         given, named = list(args), dict(kwargs or {})
         _check_types([*given, *named.values()])
+        if eager:
+            made = run_on_device(self._programs, fn, given, named)
+            _check_types(made)
+            return made
         flat = nest.flatten((given, named))
 
         def call(*tensors: Any) -> Any:
@@ -77,6 +85,14 @@ class IPUStrategyV1:
         if context.executing_eagerly():
             raise RuntimeError("experimental_run_v2 was removed from TensorFlow 2; call run")
         return self.run(fn, args, kwargs)
+
+
+def run_on_device(programs: FunctionPrograms, fn: Any, args: Any, kwargs: Any) -> Any:
+    """Run a tf.function on the device; raise errors as those of TensorFlow."""
+    try:
+        return programs.run(fn, args, kwargs)
+    except EmulatorError as error:
+        raise translated(error) from None
 
 
 def _check_types(values: Any) -> None:

@@ -36,7 +36,7 @@ def repeat(
         _check_types(values, tensors)
         section.roots = operations
         section.carried = [Carried(*one) for one in zip(values, starts, tensors, strict=True)]
-        _check_accumulation(section)
+        section.divide()
     return tensors if tensors else trace.nothing(operations, "repeat")
 
 
@@ -121,18 +121,6 @@ def _check_types(inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
             f"The body of the loop returns tensors of the types {[t.name for t in made]}, and its inputs are "
             f"{[t.name for t in given]}; return one tensor of the same type for each input"
         )
-
-
-def _check_accumulation(section: Section) -> None:
-    """Divide the iterations of a loop with gradient accumulation into batches of micro-batches."""
-    count = 1 if section.kind == "pipeline" else section.accumulation
-    if section.batches % count:
-        raise ValueError(
-            f"Detected a gradient accumulation operation with {count} number of mini batches inside a loop with "
-            f"{section.batches} iterations. Please make sure that the number of iterations is a multiple of the "
-            "number of mini batches."
-        )
-    section.batches //= count
 
 
 def _inlined(n: int, body: Callable[..., Any], values: list[Any], infeed_queue: IPUInfeedQueue | None) -> Any:

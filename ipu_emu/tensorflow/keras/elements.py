@@ -5,46 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from numpy.typing import NDArray
-from tensorflow.python.eager import context
-from tensorflow.python.framework import errors, ops
+from tensorflow.python.framework import errors
 from tensorflow.python.framework import tensor as tensor_lib
 from tensorflow.python.util import nest
 
 from ipu_emu.errors import UnsupportedError
-from ipu_emu.tensorflow.tracing.trace import Trace
 
-__all__ = ["ElementSource", "Run", "runs_of"]
-
-
-class ElementSource:
-    """The infeed of a program: gives it the elements that were set, or those of an iterator."""
-
-    def __init__(self, spec: Any) -> None:
-        self.spec = spec
-        self._waiting: Iterator[Any] = iter(())
-
-    def set(self, elements: Iterator[Any]) -> None:
-        """Take the next elements from ``elements``."""
-        self._waiting = elements
-
-    def dequeue(self, trace: Trace) -> Any:
-        """Return the tensors of an element of the program that is traced."""
-        use = trace.position()
-        flat = [
-            trace.placeholder(one.dtype, one.shape, "infeed", (self, number, use), f"element_{number}")
-            for number, one in enumerate(nest.flatten(self.spec))
-        ]
-        return nest.pack_sequence_as(self.spec, flat)
-
-    def next_element(self) -> list[NDArray[Any]]:
-        """The arrays of the next element; raise OutOfRangeError at the end of the data."""
-        try:
-            with ops.init_scope(), context.eager_mode(), ops.device("CPU:0"):
-                element = next(self._waiting)
-        except StopIteration:
-            raise errors.OutOfRangeError(None, None, "The data set has no more elements") from None
-        return [tensor.numpy() for tensor in nest.flatten(element)]
+__all__ = ["Run", "runs_of"]
 
 
 class Run:

@@ -11,15 +11,15 @@ from tensorflow.python.util import nest
 from ipu_emu.errors import EmulatorError
 from ipu_emu.tensorflow.api.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
 from ipu_emu.tensorflow.devices import on_ipu
-from ipu_emu.tensorflow.keras.device_variables import DeviceVariables
-from ipu_emu.tensorflow.keras.elements import ElementSource
 from ipu_emu.tensorflow.keras.layer_calls import layer_calls
 from ipu_emu.tensorflow.keras.options import ModelOptions
 from ipu_emu.tensorflow.keras.pipeline_section import is_pipelined, pipeline_section, stages_of
 from ipu_emu.tensorflow.patches import translated
+from ipu_emu.tensorflow.program.host_variables import HostVariables
+from ipu_emu.tensorflow.program.element_source import ElementSource
 from ipu_emu.tensorflow.program.program import Program
 from ipu_emu.tensorflow.program.seeds import seed
-from ipu_emu.tensorflow.tracing.trace import Section, Trace, is_resource
+from ipu_emu.tensorflow.tracing.trace import Section, Trace
 
 __all__ = ["StepProgram"]
 
@@ -52,7 +52,7 @@ class StepProgram:
         with on_ipu(device), _errors_of_tensorflow():
             self._trace.call(lambda: self._build(steps, accumulation), [])
             self._program = Program(self._trace, [])
-        self._variables = DeviceVariables(self._trace)
+        self._variables = HostVariables(self._trace)
 
     @property
     def replicas(self) -> int:
@@ -72,7 +72,7 @@ class StepProgram:
         with trace.in_section(section), layer_calls(model) as calls:
             self._structure = self._step(self._source.dequeue(trace))
             self._results.enqueue(self._structure)
-            section.roots = _effects(trace, section.start)
+            section.roots = trace.effects(section.start)
             if stages is not None:
                 trains = self._kind == "train"
                 section.pipeline = pipeline_section(trace, section, options, stages, calls, trains=trains)
@@ -120,15 +120,6 @@ def _last(array: Any, count: int) -> Any:
     if count == 1:
         return array[-1]
     return (np.add.reduce(array[-count:], 0) / count).astype(array.dtype)
-
-
-def _effects(trace: Trace, start: int) -> list[Any]:
-    """The ops that change variables."""
-    return [
-        op
-        for op in trace.graph.get_operations()[start:]
-        if op.op_def.is_stateful and op.type != "ReadVariableOp" and any(is_resource(one) for one in op.inputs)
-    ]
 
 
 class _errors_of_tensorflow:  # noqa: N801

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from numpy.typing import NDArray
 from tensorflow.python.client import session
 from tensorflow.python.eager import context, lift_to_graph
 from tensorflow.python.framework import dtypes, func_graph, ops, tensor_shape
@@ -93,13 +94,26 @@ class Section:
         """Whether the op with this index belongs to the section."""
         return self.start <= index < self.end
 
+    def divide(self) -> None:
+        """Divide the iterations of a loop with gradient accumulation into batches of micro-batches."""
+        count = 1 if self.kind == "pipeline" else self.accumulation
+        if self.batches % count:
+            raise ValueError(
+                f"Detected a gradient accumulation operation with {count} number of mini batches inside a loop with "
+                f"{self.batches} iterations. Please make sure that the number of iterations is a multiple of the "
+                "number of mini batches."
+            )
+        self.batches //= count
+
 
 class Trace:
     """A trace under construction."""
 
-    def __init__(self, name: str, device: int = 0) -> None:
+    def __init__(self, name: str, device: int = 0, owner: Any = None) -> None:
         self.graph: Any = func_graph.FuncGraph(name)
         self.device = device
+        #: What is traced: the traces of one function for several signatures have the same owner.
+        self.owner = self if owner is None else owner
         self.markers: dict[str, Marker] = {}
         self.sections: list[Section] = []
         self.open: list[Section] = []
@@ -109,6 +123,13 @@ class Trace:
         self.reduces = False
         #: Whether an optimizer applies gradients at present; it may call another one for that.
         self.applying = False
+        #: Whether the outermost loop of Python code over tensors is that of the program.
+        self.loops = False
+        #: The values of arguments while the function is traced, and the names of those that the trace depends on.
+        self.given: dict[str, NDArray[Any]] = {}
+        self.settled: set[str] = set()
+        #: The infeeds that iterators of ``tf.data`` have become, by the id of the iterator.
+        self.sources: dict[int, Any] = {}
 
     # Ops
 
@@ -150,6 +171,14 @@ class Trace:
         """Return an op without effect that runs after others."""
         with ops.control_dependencies(list(after)):
             return control_flow_ops.no_op(name=name)
+
+    def effects(self, start: int = 0) -> list[Any]:
+        """The ops from ``start`` on that change variables."""
+        return [
+            op
+            for op in self.graph.get_operations()[start:]
+            if op.op_def.is_stateful and op.type != "ReadVariableOp" and any(is_resource(one) for one in op.inputs)
+        ]
 
     # Sections
 

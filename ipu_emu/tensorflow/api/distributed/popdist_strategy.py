@@ -6,13 +6,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from tensorflow.python.eager import context, def_function
 from tensorflow.python.framework import ops
 from tensorflow.python.framework import tensor as tensor_lib
 from tensorflow.python.ops import variable_scope
 
 import popdist_py
 from ipu_emu.tensorflow.api.distributed.host_collective_ops import allreduce, broadcast
+from ipu_emu.tensorflow.api.ipu_strategy import run_on_device
 from ipu_emu.tensorflow.devices import device_number, on_ipu
+from ipu_emu.tensorflow.program.function_programs import FunctionPrograms
 from ipu_emu.tensorflow.tracing.collectives import cross_replica_mean, cross_replica_sum
 from ipu_emu.tensorflow.tracing.strategies import in_strategy, reducing_gradients
 from ipu_emu.tensorflow.tracing.trace import current_trace
@@ -33,6 +36,7 @@ class PopDistStrategy:
         popdist_py.init()
         self._number, self._reduces = device_number(ipu_device) or 0, add_ipu_cross_replica_reductions
         self.enable_keras_extensions = enable_keras_extensions
+        self._programs = FunctionPrograms(self._number)
 
     @property
     def device_ordinal(self) -> int:
@@ -60,8 +64,10 @@ class PopDistStrategy:
         return reducing_gradients(self._reduces)
 
     def run(self, fn: Callable[..., Any], args: Any = (), kwargs: Any = None, options: Any = None) -> Any:
-        """Call ``fn`` as a part of the program that is being compiled."""
+        """Call ``fn`` as a part of the program that is being compiled; in eager mode a tf.function is one."""
         with self._reducing(), variable_scope.variable_creator_scope(_from_first):
+            if current_trace() is None and context.executing_eagerly() and isinstance(fn, def_function.Function):
+                return run_on_device(self._programs, fn, args, kwargs or {})
             return fn(*args, **(kwargs or {}))
 
     experimental_run_v2 = run

@@ -1,4 +1,4 @@
-"""Device variables: the variables of a program on the device and in TensorFlow, kept equal where the host can see.
+"""Host variables: the variables of a program on the device and in TensorFlow, kept equal where the host can see.
 
 TensorFlow has the master copy. A variable goes to the device only where TensorFlow's value is another than the one
 that the program gave back last; so what differs between replicas (statistics, states of metrics) stays on them.
@@ -16,10 +16,10 @@ from tensorflow.python.ops import gen_resource_variable_ops
 
 from ipu_emu.tensorflow.tracing.trace import Trace, held_by, is_resource, name_of
 
-__all__ = ["DeviceVariables"]
+__all__ = ["HostVariables"]
 
 
-class DeviceVariables:
+class HostVariables:
     """The variables that a trace captures, and its other tensors of the host."""
 
     def __init__(self, trace: Trace) -> None:

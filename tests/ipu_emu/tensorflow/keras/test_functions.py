@@ -1,0 +1,225 @@
+"""strategy.run of a tf.function: its loop is that of the program, its values those of TensorFlow on the host."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.ipu_emu.tensorflow.keras.conftest import assert_close
+
+RANDOM = np.random.default_rng(0)
+X, Y = RANDOM.normal(size=(64, 8)).astype(np.float32), RANDOM.integers(0, 3, 64).astype(np.int32)
+
+
+@pytest.fixture
+def host_and_device(tf2: Any, strategy: Any) -> Callable[..., tuple[Any, Any]]:
+    """What ``make(run)`` returns where ``run`` calls functions, and where it runs them on the device."""
+
+    def call(make: Callable[..., Any]) -> tuple[Any, Any]:
+        expected = make(lambda function, *args: function(*args))
+        with strategy.scope():
+            return make(lambda function, *args: strategy.run(function, args=args)), expected
+
+    return call
+
+
+def network(tf: Any) -> Any:
+    tf.keras.utils.set_random_seed(1)
+    return tf.keras.Sequential([tf.keras.layers.Dense(16, "relu", input_shape=(8,)), tf.keras.layers.Dense(3)])
+
+
+def elements(tf: Any) -> Any:
+    return tf.data.Dataset.from_tensor_slices((X, Y)).batch(8, drop_remainder=True).repeat()
+
+
+def step(tf: Any, model: Any, optimizer: Any, x: Any, y: Any) -> Any:
+    """A step of training: the loss."""
+    with tf.GradientTape() as tape:
+        losses = tf.keras.losses.sparse_categorical_crossentropy(y, model(x, training=True), from_logits=True)
+        loss = tf.reduce_mean(losses)
+    gradients = tape.gradient(loss, model.trainable_variables)
+    optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+    return loss
+
+
+def test_a_loop_of_training_steps_is_compiled_once_for_each_count(
+    tf2: Any, host_and_device: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ipu_emu.tensorflow.program.program import Program
+
+    tf, loads, load = tf2, [], Program._loaded_section
+
+    def loaded(self: Any, imported: Any, number: int) -> Any:
+        loads.extend([imported.section.batches] * (imported.section.kind == "loop"))
+        return load(self, imported, number)
+
+    monkeypatch.setattr(Program, "_loaded_section", loaded)
+
+    def make(run: Any) -> Any:
+        @tf.function
+        def train(count: Any, iterator: Any, model: Any, optimizer: Any) -> Any:
+            loss, steps = 0.0, 0
+            for _ in tf.range(count):
+                loss = step(tf, model, optimizer, *next(iterator))
+                steps += 1
+            return {"loss": loss, "steps": steps}
+
+        model, optimizer = network(tf), tf.keras.optimizers.Adam(0.01)
+        optimizer.build(model.trainable_variables)
+        found = []
+        for count in (10, 10, 3, 10, 3):
+            made = run(train, tf.constant(count), iter(elements(tf)), model, optimizer)
+            found += [made["loss"].numpy(), made["steps"].numpy()]
+        return [*found, *model.get_weights()]
+
+    assert_close(*host_and_device(make))
+    assert loads == [10, 3]
+
+
+def test_nested_functions_inner_loops_and_metrics(tf2: Any, host_and_device: Any) -> None:
+    tf = tf2
+
+    def make(run: Any) -> Any:
+        model, optimizer, mean = network(tf), tf.keras.optimizers.SGD(0.1), tf.keras.metrics.Mean()
+        accuracy = tf.keras.metrics.SparseCategoricalAccuracy()
+        iterator, seen = iter(elements(tf)), tf.Variable(0, dtype=tf.int32)
+
+        @tf.function
+        def forward(x: Any) -> Any:
+            for _ in tf.range(3):
+                x = x + 0.1 * tf.tanh(x)
+            return model(x)
+
+        @tf.function
+        def train(epochs: int) -> Any:
+            for epoch in tf.range(epochs):
+                for number in tf.range(4):
+                    x, y = next(iterator)
+                    with tf.GradientTape() as tape:
+                        logits = forward(x)
+                        rows = tf.keras.losses.sparse_categorical_crossentropy(y, logits, from_logits=True)
+                        loss = tf.reduce_mean(rows) * tf.cast(epoch + 1, tf.float32)
+                    gradients = tape.gradient(loss, model.trainable_variables)
+                    optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+                    mean.update_state(loss)
+                    accuracy.update_state(y, logits)
+                    seen.assign_add(number)
+            return mean.result(), accuracy.result()
+
+        made = [one.numpy() for one in run(train, 3)]
+        return [*made, seen.numpy(), *model.get_weights()]
+
+    assert_close(*host_and_device(make))
+
+
+def test_a_condition_switches_between_training_and_validation(tf2: Any, host_and_device: Any) -> None:
+    tf = tf2
+
+    def make(run: Any) -> Any:
+        model, optimizer = network(tf), tf.keras.optimizers.SGD(0.1, 0.9)
+        optimizer.build(model.trainable_variables)
+
+        @tf.function
+        def loop(trains: Any, iterator: Any) -> Any:
+            total = 0.0
+            for number in tf.range(6):
+                x, y = next(iterator)
+
+                def validate() -> Any:
+                    logits = model(x, training=False)  # noqa: B023
+                    rows = tf.keras.losses.sparse_categorical_crossentropy(y, logits, from_logits=True)  # noqa: B023
+                    return tf.reduce_mean(rows)
+
+                loss = tf.cond(trains, lambda: step(tf, model, optimizer, x, y), validate)  # noqa: B023
+                if number % 2 == 0:
+                    total += loss
+            return total
+
+        iterator = iter(elements(tf))
+        losses = [run(loop, tf.constant(trains), iterator).numpy() for trains in (True, False, True, False)]
+        return [*losses, *model.get_weights()]
+
+    assert_close(*host_and_device(make), 3e-6)
+
+
+def test_loops_without_a_known_count_and_lists_of_tensors(tf2: Any, host_and_device: Any) -> None:
+    tf = tf2
+
+    def make(run: Any) -> Any:
+        counter = tf.Variable(0.0)
+
+        @tf.function
+        def halve(x: Any, limit: Any) -> Any:
+            steps = 0
+            while tf.reduce_max(x) > limit:
+                x, steps = x / 2, steps + 1
+                counter.assign_add(tf.reduce_sum(x))
+            return x, steps
+
+        @tf.function
+        def search(x: Any) -> Any:
+            place = -1
+            for number in tf.range(10):
+                if x[number] > 5.0:
+                    place = number
+                    break
+            return place
+
+        @tf.function
+        def squares(x: Any) -> Any:
+            made = tf.TensorArray(tf.float32, 4)
+            for number in tf.range(4):
+                made = made.write(number, x * tf.cast(number, tf.float32))
+            return made.stack()
+
+        line = tf.range(10, dtype=tf.float32)
+        values = [*run(halve, line, 0.1), *run(halve, line * 2, 0.1), run(search, line), run(search, line / 9)]
+        return [one.numpy() for one in (*values, run(squares, line), counter)]
+
+    assert_close(*host_and_device(make))
+
+
+def test_an_outfeed_of_a_loop_is_read_in_the_order_of_the_steps(tf2: Any, ipu: Any, strategy: Any) -> None:
+    tf, outfeed = tf2, ipu.ipu_outfeed_queue.IPUOutfeedQueue()
+
+    @tf.function
+    def loop(count: Any, start: Any) -> None:
+        for number in tf.range(count):
+            outfeed.enqueue({"number": number, "sum": tf.cast(number, tf.float32) + start})
+
+    with strategy.scope():
+        for count in (3, 2):
+            assert strategy.run(loop, (tf.constant(count), np.float32(0.5))) is None
+    rows = [(int(one["number"]), float(one["sum"])) for one in outfeed]
+    assert rows == [(0, 0.5), (1, 1.5), (2, 2.5), (0, 0.5), (1, 1.5)]
+
+
+def test_an_infeed_and_errors_of_loops(tf2: Any, ipu: Any, strategy: Any) -> None:
+    tf = tf2
+    iterator = ipu.ipu_infeed_queue.IPUIterator(dataset=tf.data.Dataset.range(10).map(lambda v: tf.cast(v, tf.int32)))
+
+    @tf.function
+    def total(count: Any) -> Any:
+        found = 0
+        for _ in tf.range(count):
+            found += next(iterator)
+        return found
+
+    @tf.function
+    def grows(x: Any) -> Any:
+        for _ in tf.range(3):
+            x = tf.concat([x, x], 0)
+        return x
+
+    with strategy.scope():
+        assert strategy.run(total, [tf.constant(4)]).numpy() == 6
+        assert strategy.run(total, [tf.constant(3)]).numpy() == 4 + 5 + 6
+        with pytest.raises(tf.errors.OutOfRangeError, match="no more elements"):
+            strategy.run(total, [tf.constant(4)])
+        with pytest.raises(TypeError, match="'x' is another type or shape after an iteration"):
+            strategy.run(grows, [tf.zeros(2)])
+        with pytest.raises(ValueError, match="does not support eager execution"):
+            strategy.run(lambda: None)
+        with pytest.raises(TypeError, match="float64 is not supported"):
+            strategy.run(grows, [tf.zeros(2, tf.float64)])
