@@ -15,8 +15,8 @@ from ipu_emu.tensorflow.keras.layer_calls import layer_calls
 from ipu_emu.tensorflow.keras.options import ModelOptions
 from ipu_emu.tensorflow.keras.pipeline_section import is_pipelined, pipeline_section, stages_of
 from ipu_emu.tensorflow.patches import translated
-from ipu_emu.tensorflow.program.host_variables import HostVariables
 from ipu_emu.tensorflow.program.element_source import ElementSource
+from ipu_emu.tensorflow.program.host_variables import HostVariables
 from ipu_emu.tensorflow.program.program import Program
 from ipu_emu.tensorflow.program.seeds import seed
 from ipu_emu.tensorflow.tracing.trace import Section, Trace

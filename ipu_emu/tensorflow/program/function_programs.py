@@ -16,8 +16,8 @@ from tensorflow.python.ops import array_ops
 from tensorflow.python.util import nest
 
 from ipu_emu.tensorflow.devices import on_ipu
-from ipu_emu.tensorflow.program.host_variables import HostVariables
 from ipu_emu.tensorflow.program.element_source import GivenIterator
+from ipu_emu.tensorflow.program.host_variables import HostVariables
 from ipu_emu.tensorflow.program.program import Program
 from ipu_emu.tensorflow.program.seeds import seed
 from ipu_emu.tensorflow.system import configured
