@@ -17,7 +17,8 @@ __all__ = ["Face", "face"]
 
 @dataclass
 class Face:
-    """``devices``, ``traces``, ``strategies`` and ``reducing`` have what open scopes set, the innermost one last.
+    """``devices``, ``traces``, ``strategies``, ``reducing`` and ``captures`` have what open scopes set, the innermost
+    one last.
 
     ``seed`` is the seed of random numbers, ``seeded`` how often it was set. ``programs`` has those of each graph, and
     ``error`` the error that the present run of one ended with. ``replaced`` is what patches replaced.
@@ -27,6 +28,7 @@ class Face:
     traces: list[Any] = field(default_factory=list)
     strategies: list[Any] = field(default_factory=list)
     reducing: list[bool] = field(default_factory=list)
+    captures: list[Any] = field(default_factory=list)
     system: Any = None
     seed: int = 0
     seeded: int = 0

@@ -42,6 +42,7 @@ _MOVED = {
         "cross_replica_ops",
         "embedding_ops",
         "functional_ops",
+        "grad_util_ops",
         "image_ops",
         "internal_ops",
         "math_ops",
@@ -52,10 +53,26 @@ _MOVED = {
         "reduce_scatter_op",
         "replication_ops",
         "rnn_ops",
+        "slicing_ops",
+        "summary_ops",
         "within_replica_ops",
     )
 }
-_MOVED |= {name: f"estimator.{name}" for name in ("ipu_estimator", "ipu_pipeline_estimator", "ipu_run_config")}
+_MOVED |= {
+    name: f"{folder}.{name}"
+    for folder, names in (
+        ("estimator", ("ipu_estimator", "ipu_pipeline_estimator", "ipu_run_config", "ipu_session_run_hooks")),
+        ("distributed", ("ipu_multi_worker_strategy", "popdist_strategy")),
+        (
+            "optimizers",
+            (
+                *("cross_replica_optimizer", "gradient_accumulation_optimizer", "ipu_optimizer"),
+                *("map_gradient_optimizer", "sharded_optimizer"),
+            ),
+        ),
+    )
+    for name in names
+}
 #: Modules of the reference that are refused, and what to do instead.
 _REFUSED = {
     "serving": "export the model with TensorFlow's own means",

@@ -168,6 +168,14 @@ def _estimators_of_the_first_version(made: Any) -> None:
         vars(first_version).pop("estimator", None)
 
 
+def _always_resources(before: Any) -> Any:
+    @functools.wraps(before)
+    def resource_variables_enabled() -> bool:
+        return True
+
+    return resource_variables_enabled
+
+
 PATCHES: tuple[Patch, ...] = (
     *(
         Patch(
@@ -203,6 +211,12 @@ PATCHES: tuple[Patch, ...] = (
         "the ops of a weight update are to be known, and their gradients dense: rows with indices that repeat "
         "need an op whose shape depends on data",
         _apply_gradients,
+    ),
+    Patch(
+        "tensorflow.python.ops.resource_variables_toggle:resource_variables_enabled",
+        "a program for the IPU uses variables of its graph, such as the global step, which must be resources, and "
+        "disable_v2_behavior makes others",
+        _always_resources,
     ),
     Patch(
         "tensorflow.python.client.session:BaseSession.run",

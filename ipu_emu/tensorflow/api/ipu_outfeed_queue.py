@@ -59,6 +59,11 @@ class IPUOutfeedQueue:
         return self._enqueued
 
     @property
+    def is_empty(self) -> bool:
+        """Whether no element is waiting."""
+        return not self._kept
+
+    @property
     def keeps_all(self) -> bool:
         """Whether all elements are kept."""
         return self._mode is IPUOutfeedMode.ALL or self.added > 1

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from tensorflow.python.framework import ops
 from tensorflow.python.ops import variable_scope
 
 from ipu_emu.tensorflow.devices import device_number, on_ipu
@@ -71,10 +72,17 @@ def partials_type(override: Any) -> Iterator[None]:
     yield
 
 
-def outside_compilation_scope(name: str = "outside") -> Any:
-    """Raise an error: no op of a compiled function runs on the host."""
-    if current_trace() is None:
+@contextmanager
+def outside_compilation_scope(name: str = "outside") -> Iterator[None]:
+    """Accept ops that would run on the host: they run on the emulated device, which computes the same."""
+    trace = current_trace()
+    if trace is None:
         raise ValueError("outside_compilation_scope is only allowed in compiled functions")
-    raise NotImplementedError(
-        "outside_compilation_scope is not supported; compute these ops before or after the compiled function"
-    )
+    if trace.outside:
+        raise ValueError("Illegal nesting of outside_compilation_scope")
+    trace.outside = True
+    try:
+        with ops.name_scope(name):
+            yield
+    finally:
+        trace.outside = False

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ipu_emu.compiler.gradients.gradient import Gradient
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Op, Phase, Place, Role, Tensor
-from ipu_emu.graph.dtype import dtype_of
+from ipu_emu.graph.dtype import BOOL, INT64, dtype_of
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops import TABLE, Value, append
 from ipu_emu.ops.random.counter_rng import STREAM_ID, key_in
@@ -197,6 +197,73 @@ class Importer:
             state.value = value
         return made
 
+    def loop(self, node: Node, condition: Any, body: Any, values: Sequence[Imported]) -> list[Imported]:
+        """The values after a loop whose number of iterations is computed on the device: one op with a body.
+
+        What the body passes on as it is stays outside of it.
+        """
+        carried = [number for number in range(len(values)) if not _passes_on(body, number)]
+        for number in carried:
+            if not isinstance(values[number], Known | Held):
+                raise node.refuse(
+                    "the number of its iterations is computed on the device, and it carries a list of tensors; give "
+                    "it a number that is known when the program is compiled"
+                )
+        for one in values:
+            if isinstance(one, Variable):
+                self.read(one)
+        starts = [node.of(values[number]) for number in carried]
+        first = node.of(self.call(condition, values)[0]).shaped(())
+        made = self._loop_body(node, condition, body, values, [one.tensor for one in starts], carried)
+        names = tuple(self.graph.unused(f"{self._label}:{number}") for number in range(len(carried)))
+        inputs = ("", first.tensor.id, *(one.tensor.id for one in starts))
+        where = self.position
+        op = Op("Loop", inputs, names, {"body": made}, "", 11, self._label, where.phase, where.place)
+        ends = [Held(self.value(tensor)) for tensor in append(self.graph, op)]
+        self.made |= dict.fromkeys(names, where)
+        found = list(values)
+        for number, end in zip(carried, ends, strict=True):
+            found[number] = end
+        return found
+
+    def _loop_body(
+        self,
+        node: Node,
+        condition: Any,
+        body: Any,
+        values: Sequence[Imported],
+        starts: list[Tensor],
+        carried: list[int],
+    ) -> Graph:
+        """A graph of (number, condition, states) -> (condition, states)."""
+        outer, caches = self.graph, (dict(self._turned), dict(self._constants))
+        before = {name: state.value.tensor.id for name, state in self.variables.items()}
+        self.graph = inner = Graph(parent=outer)
+        heads = [Tensor(f"{self._label}/number", INT64, ()), Tensor(f"{self._label}/going", BOOL, ())]
+        states = [replace(one, id=f"{self._label}/state/{number}") for number, one in enumerate(starts)]
+        states = [Tensor(one.id, one.dtype, one.shape) for one in states]
+        given = list(values)
+        for tensor in (*heads, *states):
+            inner.add(tensor)
+            inner.inputs.append(tensor.id)
+        for number, tensor in zip(carried, states, strict=True):
+            given[number] = Held(self.value(tensor))
+        try:
+            after = self.call(body, given)
+            after = [after[number] if number in carried else values[number] for number in range(len(values))]
+            going = node.of(self.call(condition, after)[0]).shaped(())
+            ends = [node.of(after[number]) for number in carried]
+            inner.outputs = [self.copied(one).tensor.id for one in ends]
+            inner.outputs.insert(0, going.op("And", going).tensor.id)
+        finally:
+            self.graph, (self._turned, self._constants) = outer, caches
+        computed = "a loop whose number of iterations is computed on the device"
+        if before != {name: state.value.tensor.id for name, state in self.variables.items()}:
+            raise node.refuse(f"{computed} cannot change variables")
+        if any(STREAM_ID in op.attributes for op in inner.ops):
+            raise node.refuse(f"{computed} cannot draw random numbers")
+        return inner
+
     # Ops of the emulator
 
     def value(self, tensor: Tensor) -> Value:
@@ -331,3 +398,11 @@ class Importer:
     def id_of(self, name: str) -> str:
         """The id of the tensor that holds a variable."""
         return f"variable/{name}"
+
+
+def _passes_on(body: Any, number: int) -> bool:
+    """Whether a loop hands a value on unchanged."""
+    tensor = body.outputs[number]
+    while tensor.op.type == "Identity":
+        tensor = tensor.op.inputs[0]
+    return tensor is body.inputs[number]

@@ -54,6 +54,9 @@ class Writer(Protocol):
     def branch(self, node: Node, functions: Sequence[Any]) -> list[Any]:
         """Import the branches of an op; return the outputs of the one that its first input selects."""
 
+    def loop(self, node: Node, condition: Any, body: Any, values: Sequence[Imported]) -> list[Imported]:
+        """Append a loop whose number of iterations is computed on the device; return the values after it."""
+
     def call(self, function: Any, inputs: Sequence[Imported]) -> list[Imported]:
         """Import the body of a function."""
 

@@ -144,6 +144,11 @@ class Program:
         profile(compiled.executable, share, f"program_{number}")
         return Loaded(imported, compiled, engine)
 
+    def listings(self) -> list[str]:
+        """The texts of the executables that have been made."""
+        with self._lock:
+            return [str(one.engine.executable) for sections in self._loaded.values() for one in sections]
+
     def _unload(self, counts: tuple[int, ...]) -> None:
         for one in self._loaded.pop(counts, ()):
             one.engine.close()

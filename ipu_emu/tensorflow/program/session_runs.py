@@ -29,6 +29,11 @@ class SessionRuns:
         return graph in face().programs
 
     @classmethod
+    def listings(cls, graph: Any) -> list[str]:
+        """The texts of the executables of ``graph`` that have been made."""
+        return [text for program in face().programs.get(graph, ()) for text in program.listings()]
+
+    @classmethod
     def failed(cls, error: BaseException) -> None:
         """Keep the error of a program, which TensorFlow would replace by one of its own."""
         if face().error is None:

@@ -130,6 +130,8 @@ class Trace:
         self.settled: set[str] = set()
         #: The infeeds that iterators of ``tf.data`` have become, by the id of the iterator.
         self.sources: dict[int, Any] = {}
+        #: Whether an ``outside_compilation_scope`` is open.
+        self.outside = False
 
     # Ops
 

@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 from tensorflow.python.util import nest
 
+import popdist_py
 from ipu_emu.tensorflow.api import ipu_compiler, loops, scopes
 from ipu_emu.tensorflow.api.config import IPUConfig
 from ipu_emu.tensorflow.api.estimator.ipu_run_config import RunConfig
@@ -23,6 +24,13 @@ from ipu_emu.tensorflow.api.ipu_infeed_queue import IPUInfeedQueue
 from ipu_emu.tensorflow.api.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
 
 __all__ = ["IPUEstimator", "IPUEstimatorSpec"]
+
+#: Where a spec has the hooks of a mode.
+_HOOKS = {
+    ModeKeys.TRAIN: "training_hooks",
+    ModeKeys.EVAL: "evaluation_hooks",
+    ModeKeys.PREDICT: "prediction_hooks",
+}
 
 
 class IPUEstimator:
@@ -41,6 +49,7 @@ class IPUEstimator:
         self._model_fn, self.config, self.params = model_fn, config or RunConfig(), dict(params or {})
         self.model_dir = model_dir or self.config.model_dir or tempfile.mkdtemp()
         self._warm_start = warm_start_from
+        self._own_hooks: list[Any] = []
 
     @property
     def _iterations(self) -> int:
@@ -67,13 +76,14 @@ class IPUEstimator:
                 counted = tf.assign_add(step, self._iterations)
             saver = tf.train.Saver()
             with self._session(hooks, queue, saver) as session:
-                target = self._target(session.run(step), steps, max_steps)
-                while target is None or session.run(step) < target:
+                plain = _plain(session)
+                target = self._target(plain.run(step), steps, max_steps)
+                while not session.should_stop() and (target is None or plain.run(step) < target):
                     try:
                         session.run(counted)
                     except tf.errors.OutOfRangeError:
                         break
-                saver.save(_plain(session), f"{self.model_dir}/model.ckpt", session.run(step))
+                saver.save(plain, f"{self.model_dir}/model.ckpt", plain.run(step))
         return self
 
     def _target(self, present: int, steps: int | None, most: int | None) -> int | None:
@@ -104,7 +114,7 @@ class IPUEstimator:
             taken, step = outfeed.dequeue(), tf.train.get_or_create_global_step()
             with self._session(hooks, queue, tf.train.Saver(), checkpoint_path) as session:
                 rows = list(_rows(session, made, taken, None if steps is None else steps // iterations))
-                number = int(session.run(step))
+                number = int(_plain(session).run(step))
         return {**self._metrics(rows), "global_step": number}
 
     def _metrics(self, rows: Sequence[Any]) -> dict[str, Any]:
@@ -149,10 +159,17 @@ class IPUEstimator:
             spec = self._called(features, labels, mode)
             if not isinstance(spec, EstimatorSpec):
                 raise ValueError(f"`model_fn` must return an EstimatorSpec, found {type(spec).__name__}")
+            self._keep_hooks(spec, mode)
             return self._outputs(spec, outfeed)
 
         with scopes.ipu_scope(f"/device:IPU:{self.config.ipu_run_config.ordinal}"):
             return ipu_compiler.compile(lambda: loops.repeat(iterations, body, infeed_queue=queue))
+
+    def _keep_hooks(self, spec: Any, mode: str) -> None:
+        """Keep the hooks that a model function gives for a mode; those of the chief are of the first instance."""
+        self._own_hooks = list(getattr(spec, _HOOKS[mode]))
+        if mode == ModeKeys.TRAIN and popdist_py.getInstanceIndex() == 0:
+            self._own_hooks += getattr(spec, "training_chief_hooks", ())
 
     def _outputs(self, spec: EstimatorSpec, outfeed: Any) -> list[Any]:
         if spec.mode == ModeKeys.PREDICT:
@@ -193,7 +210,7 @@ class IPUEstimator:
             summary_op=None,
         )
         creator = tf.train.ChiefSessionCreator(scaffold, config=self.config.session_config)
-        return tf.train.MonitoredSession(creator, hooks=list(hooks or ()))
+        return tf.train.MonitoredSession(creator, hooks=[*(hooks or ()), *self._own_hooks])
 
 
 class _Graph:

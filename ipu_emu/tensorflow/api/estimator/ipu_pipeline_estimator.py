@@ -20,6 +20,7 @@ class IPUPipelineEstimator(IPUEstimator):
     def _program(self, mode: str, queue: Any, structure: Any, outfeed: Any, iterations: int) -> Any:
         known = {"mode": mode, "params": self.params, "config": self.config}
         spec = self._spec(known)
+        self._keep_hooks(spec, mode)
         count = spec.gradient_accumulation_count or max(iterations, len(spec.computational_stages))
         iterations = iterations if mode != ModeKeys.PREDICT else count
         if "accumulate_outfeed" in spec.options:

@@ -88,7 +88,9 @@ class OptimizerFunctionOutput:
         if self.tape is not None and self.gradient_capture_context is not None:
             raise ValueError("OptimizerFunctionOutput.tape and gradient_capture_context may not be used together.")
         sources = (self.tape, self.gradient_capture_context)
-        if self.captured_gradient_outfeed is not None and all(one is None for one in sources):
+        if self.captured_gradient_outfeed is not None and not any(
+            hasattr(one, "captured_gradients") for one in sources
+        ):
             raise ValueError(
                 "OptimizerFunctionOutput.captured_gradient_outfeed needs a tape or a gradient_capture_context."
             )
@@ -353,7 +355,22 @@ class _Pipeline:
             else:
                 done = apply_gradients(asked.opt, marked)
         section.roots += [one for one in [done] if isinstance(one, ops.Operation)]
+        if asked.captured_gradient_outfeed is not None:
+            self.enqueue_captured(asked, call)
         return asked.loss
+
+    def enqueue_captured(self, asked: OptimizerFunctionOutput, call: PipelineCall) -> None:
+        """Enqueue the gradients that were captured: combined like those of weights, or those of each mini-batch."""
+        queue, source = asked.captured_gradient_outfeed, asked.tape or asked.gradient_capture_context
+        captured = dict(source.captured_gradients)
+        if not captured:
+            raise ValueError("No gradient was captured; use capture_upstream_gradients in a stage.")
+        count = call.gradient_accumulation_count
+        if call.gradient_accumulation_for_captured_grads and isinstance(count, int):
+            queue.added = count
+            if str(call.reduction_method) != "SUM":
+                captured = {tag: gradient / count for tag, gradient in captured.items()}
+        queue.enqueue(captured)
 
     def gradients(self, asked: OptimizerFunctionOutput) -> list[tuple[Any, Any]]:
         if asked.tape is not None:

@@ -38,10 +38,7 @@ def _while(node: Node) -> list[Imported]:
     for _ in range(_MOST_ITERATIONS + 1):
         (going,) = node.writer.call(condition, values)
         if not isinstance(going, Known):
-            raise node.refuse(
-                "the number of iterations of this loop is computed on the device; give it a number that is known "
-                "when the program is compiled"
-            )
+            return node.writer.loop(node, condition, body, values)
         if not going.array:
             return values
         values = list(node.writer.call(body, values))

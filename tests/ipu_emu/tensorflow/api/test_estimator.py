@@ -99,3 +99,27 @@ def test_a_pipeline_estimator_trains_its_stages(tf: Any, ipu: Any, tmp_path: Any
     assert losses[1]["global_step"] == 32
     with pytest.raises(ValueError, match=r"iterations_per_loop \(6\) must be a multiple"):
         estimator(6).train(data(tf, True), steps=6)
+
+
+def test_a_hook_logs_tensors_of_the_program(tf: Any, ipu: Any, tmp_path: Any) -> None:
+    logged: list[dict[str, Any]] = []
+
+    def keep(values: dict[str, Any]) -> str:
+        logged.append(values)
+        return "kept"
+
+    def model_fn(features: Any, labels: Any, mode: str) -> Any:
+        loss = cross_entropy(tf, layer(tf, features["x"], 2, "only"), labels)
+        hook = ipu.ipu_session_run_hooks.IPULoggingTensorHook(every_n_iter=2, formatter=keep)
+        with tf.control_dependencies([hook.log({"loss": loss})]):
+            train = tf.train.GradientDescentOptimizer(0.2).minimize(loss)
+        return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=train, training_hooks=[hook])
+
+    ipu.ipu_estimator.IPUEstimator(model_fn, str(tmp_path), configured(ipu, 2)).train(data(tf, True), steps=12)
+    losses = [values["loss"] for values in logged]
+    assert len(losses) == 3
+    assert losses == sorted(losses, reverse=True)
+    with pytest.raises(RuntimeError, match="nothing to log"):
+        ipu.ipu_session_run_hooks.IPULoggingTensorHook(every_n_iter=1).begin()
+    with pytest.raises(ValueError, match="every_n_iter"):
+        ipu.ipu_session_run_hooks.IPULoggingTensorHook()

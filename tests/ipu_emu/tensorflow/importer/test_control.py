@@ -55,12 +55,47 @@ def test_loops_and_lists_of_a_recurrent_network_with_gradients(tf: Any, ipu: Any
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
-def test_a_loop_whose_length_is_computed_is_refused_by_name(tf: Any, tensorflow: Any, run: Any) -> None:
-    def program(x: Any) -> Any:
-        return tf.while_loop(lambda v: v < 5.0, lambda v: v * 2.0, [x])
+def test_a_loop_may_have_a_length_that_is_computed(tf: Any, run: Any) -> None:
+    def program(x: Any, count: Any) -> Any:
+        scale = tf.get_variable("scale", initializer=np.float32(2), use_resource=True)
+        number, y = tf.while_loop(lambda i, v: i < count, lambda i, v: (i + 1, v * scale + x), [0, x])
+        return number, y, tf.while_loop(lambda v: tf.reduce_max(v) > 1.0, lambda v: v / 2.0, [y])
 
-    with pytest.raises(tensorflow.v2.errors.UnimplementedError, match=r"While at while.*number of iterations"):
-        run(program, np.array(1, np.float32))
+    x = np.array([1, 3], np.float32)
+    for count, expected in ((0, [1, 3]), (3, [15, 45])):
+        with tf.Graph().as_default():
+            number, y, z = run(program, x, np.array(count, np.int32))
+        assert number == count
+        np.testing.assert_array_equal(y, np.array(expected, np.float32))
+        assert 0.5 < z.max() <= 1.0
+
+
+def test_a_gradient_through_a_loop_whose_length_is_computed_is_refused_by_name(
+    tf: Any, tensorflow: Any, run: Any
+) -> None:
+    def program(x: Any) -> Any:
+        y = tf.while_loop(lambda v: tf.reduce_sum(v) < 5.0, lambda v: v * 2.0, [x])
+        return tf.gradients(y, x)
+
+    with pytest.raises(tensorflow.v2.errors.UnimplementedError, match="known when the program is compiled"):
+        run(program, np.ones(2, np.float32))
+
+
+@pytest.mark.parametrize("what", ["cannot change variables", "cannot draw random numbers"])
+def test_what_a_loop_of_computed_length_cannot_do_is_refused(tf: Any, tensorflow: Any, run: Any, what: str) -> None:
+    def program(x: Any) -> Any:
+        v = tf.get_variable("v", initializer=np.float32(0), use_resource=True)
+
+        def body(y: Any) -> Any:
+            if "random" in what:
+                return y * 2.0 + tf.random.uniform([2])
+            with tf.control_dependencies([v.assign_add(1.0)]):
+                return y * 2.0
+
+        return tf.while_loop(lambda y: tf.reduce_sum(y) < 5.0, body, [x])
+
+    with pytest.raises(tensorflow.v2.errors.UnimplementedError, match=what):
+        run(program, np.ones(2, np.float32))
 
 
 def test_an_op_without_a_rule_is_named_with_its_scope_and_line(tf: Any, tensorflow: Any, run: Any) -> None:

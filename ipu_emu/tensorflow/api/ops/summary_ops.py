@@ -1,0 +1,34 @@
+"""Summary ops: what the compiler made of the programs of a graph, as a summary."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tensorflow.core.framework import summary_pb2
+from tensorflow.python.framework import dtypes, ops, tensor_util
+from tensorflow.python.ops import script_ops
+from tensorflow.python.util import nest
+
+from ipu_emu.tensorflow.program.session_runs import SessionRuns
+
+__all__ = ["ipu_compile_summary"]
+
+
+def ipu_compile_summary(name: str, op_list: Any, collections: Any = None) -> Any:
+    """Return a summary with the text of the programs of the graph, after the ops in ``op_list`` have run."""
+    graph = ops.get_default_graph()
+
+    def summary() -> bytes:
+        value = summary_pb2.Summary.Value(tag=name)
+        value.metadata.plugin_data.plugin_name = "text"
+        value.tensor.CopyFrom(tensor_util.make_tensor_proto("\n\n".join(SessionRuns.listings(graph))))
+        found: bytes = summary_pb2.Summary(value=[value]).SerializeToString()
+        return found
+
+    after = [one for one in nest.flatten(op_list) if one is not None]
+    with ops.control_dependencies(after):
+        made = script_ops.numpy_function(summary, [], dtypes.string, name=name)
+    made.set_shape(())
+    for collection in [ops.GraphKeys.SUMMARIES] if collections is None else collections:
+        ops.add_to_collection(collection, made)
+    return made
