@@ -30,7 +30,7 @@ class StepFunction:
         """Run ``steps_per_execution`` steps; return the logs of the last one, or all predictions."""
         model = self._model
         replicas = replicas_of(model, self._extension)
-        steps = int(model._steps_per_execution.numpy())
+        steps = 1 if model._steps_per_execution is None else int(model._steps_per_execution.numpy())
         accumulation = accumulation_of(model, self._extension, steps) if self._kind == "train" else 1
         made = [self._run(run, accumulation) for run in runs_of(iterator, steps, replicas)]
         if self._kind == "predict":

@@ -6,6 +6,7 @@ from math import prod
 from typing import Any
 
 import numpy as np
+from tensorflow.python.framework import tensor_util
 
 from ipu_emu.ops import Value
 from ipu_emu.tensorflow.importer.node import Node, Rule
@@ -135,6 +136,40 @@ def _one_hot(node: Node) -> Value:
     return wide.op("Equal", node.constant(classes, np.int32)).op("Where", node.value(2), node.value(3))
 
 
+def _bounded(size: Any) -> int | None:
+    """The value of ``min(max(x, n), n)``, which is n whatever is counted."""
+    while size.op.type in ("Cast", "Identity"):
+        size = size.op.inputs[0]
+    if size.op.type != "Minimum":
+        return None
+    most, inner = _split(size.op)
+    least, _ = _split(inner.op) if inner is not None and inner.op.type == "Maximum" else (None, None)
+    return most if most is not None and most == least else None
+
+
+def _split(op: Any) -> tuple[int | None, Any]:
+    """The constant operand of an op with two operands, and the other operand."""
+    for own, other in (op.inputs, reversed(op.inputs)):
+        value = tensor_util.constant_value(own)
+        if value is not None:
+            return int(value), other
+    return None, None
+
+
+def _count(node: Node) -> Value:
+    """(numbers [N] or [rows, N], size, weights): how often each number below ``size`` occurs, or what they weigh."""
+    bounded = _bounded(node.op.inputs[1])
+    size = node.integer(1) if bounded is None else bounded
+    numbers, kind = cast_to(node.x, np.int32), node.numpy_of("T")
+    shape = numbers.tensor.shape
+    found = numbers.shaped((*shape, 1)).op("Equal", node.constant(np.arange(size), np.int32))
+    one = node.constant(1, kind)
+    weights = one if 0 in node.shape(2) else node.value(2).shaped((*shape, 1))
+    if any(entry.name == "binary_output" for entry in node.op.op_def.attr) and node.attr("binary_output"):
+        return found.op("Where", one, one.like(0)).op("ReduceMax", axes=[len(shape) - 1], keepdims=0)
+    return found.op("Where", weights, one.like(0)).op("ReduceSum", axes=[len(shape) - 1], keepdims=0)
+
+
 def _top_k(node: Node) -> list[Value]:
     x = node.x
     values, places = x.ops(2, "TopK", node.constant([node.integer(1)], np.int32), axis=x.tensor.rank - 1)
@@ -154,6 +189,7 @@ def _in_top_k(node: Node) -> Value:
 
 
 RULES: dict[str, Rule] = {
+    "DenseBincount": _count,
     "Gather": _gather,
     "GatherNd": _gather_nd,
     "GatherV2": _gather_v2,

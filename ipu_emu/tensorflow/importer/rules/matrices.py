@@ -34,6 +34,12 @@ def _diagonal_part(node: Node) -> Value:
     return flat.op("Gather", node.constant(np.arange(size) * (columns + 1), np.int32), axis=x.tensor.rank - 2)
 
 
+def _diagonal_of_matrix(node: Node) -> Value:
+    if len(node.shape(0)) != 2:
+        raise node.refuse("it takes a matrix; use tf.linalg.diag_part")
+    return _diagonal_part(node)
+
+
 def _main_diagonal(node: Node, index: int) -> None:
     """Raise where an op names another diagonal than the main one."""
     if node.integers(index) not in ([0], [0, 0]):
@@ -71,6 +77,7 @@ def _set_diagonal(node: Node) -> Value:
 
 RULES: dict[str, Rule] = {
     "Diag": _diagonal,
+    "DiagPart": _diagonal_of_matrix,
     "MatrixBandPart": _band,
     "MatrixDiag": _diagonal,
     "MatrixDiagPart": _diagonal_part,

@@ -27,10 +27,19 @@ def _is_last(node: Node) -> bool:
 
 
 def _image(node: Node, index: int) -> Value:
+    """A batch of images as [N, C, H, W], or of volumes as [N, C, D H, W]."""
+    if len(node.shape(index)) == 5:
+        volume = image_of(node, index)
+        batch, channels, depth, height, width = volume.tensor.shape
+        return volume.shaped((batch, channels, depth * height, width))
     return node.first(index) if _is_last(node) else node.value(index)
 
 
-def _made(node: Node, value: Value) -> Held:
+def _made(node: Node, value: Value) -> Held | Value:
+    """The result of an op whose first input is one of images or volumes."""
+    shape = node.shape(0)
+    if len(shape) == 5:
+        return image_result(node, value.shaped(tuple(first_shape(node, shape))))
     return Held(value, channels_first=_is_last(node))
 
 

@@ -189,13 +189,20 @@ def volume(name: str, random: Any) -> Any:
     return [g], lambda raw, c: raw.AvgPool3DGrad(orig_input_shape=shape, grad=c, **settings)
 
 
+def _image_or_volume(name: str, random: Any) -> tuple[Any, dict[str, Any]]:
+    """A batch of images; for the third version of an op of volumes at times."""
+    if name.endswith("V3") and random.integers(0, 2):
+        return numbers(random, shape_of(random, rank=5)), {"data_format": "NDHWC"}
+    return _image(random), {}
+
+
 def batch_norm(name: str, random: Any) -> Any:
-    x = _image(random)
-    channels = x.shape[3]
+    x, form = _image_or_volume(name, random)
+    channels = x.shape[-1]
     scale, offset, mean = (numbers(random, (channels,)) for _ in range(3))
     variance = numbers(random, (channels,), low=0.5, high=2.0)
     training = bool(random.integers(0, 2))
-    more: dict[str, Any] = {"epsilon": 0.01, "is_training": training}
+    more: dict[str, Any] = {"epsilon": 0.01, "is_training": training, **form}
     if name.endswith("V3") and training and random.integers(0, 2):
         more["exponential_avg_factor"] = 0.25
     if training and "exponential_avg_factor" not in more:
@@ -207,15 +214,15 @@ def batch_norm(name: str, random: Any) -> Any:
 
 def batch_norm_grad(name: str, random: Any) -> Any:
     """The gradient with the reserve that the forward op gives."""
-    x = _image(random)
-    g, (scale, offset) = numbers(random, x.shape), (numbers(random, (x.shape[3],)) for _ in range(2))
+    x, form = _image_or_volume(name, random)
+    g, (scale, offset) = numbers(random, x.shape), (numbers(random, (x.shape[-1],)) for _ in range(2))
     forward = name.replace("Grad", "")
     empty = np.zeros(0, np.float32)
 
     def both(raw: Any, a: Any, b: Any, c: Any, d: Any) -> list[Any]:
-        made = getattr(raw, forward)(x=a, scale=c, offset=d, mean=empty, variance=empty, epsilon=0.01)
+        made = getattr(raw, forward)(x=a, scale=c, offset=d, mean=empty, variance=empty, epsilon=0.01, **form)
         reserve = {f"reserve_space_{number}": made[number + 2] for number in range(1, len(made) - 2)}
-        return list(getattr(raw, name)(y_backprop=b, x=a, scale=c, epsilon=0.01, **reserve)[:3])
+        return list(getattr(raw, name)(y_backprop=b, x=a, scale=c, epsilon=0.01, **reserve, **form)[:3])
 
     return [x, g, scale, offset], both
 
@@ -374,6 +381,12 @@ def _in_top(random: Any) -> Any:
     return [scores, random.integers(0, classes, rows).astype(np.int32), np.int32(random.integers(1, 4))], {}
 
 
+def _bincount(random: Any) -> Any:
+    values = random.integers(0, 7, shape_of(random, rank=int(random.integers(1, 3)))).astype(np.int32)
+    weights = numbers(random, values.shape if random.integers(0, 2) else (0,))
+    return [values, np.int32(5), weights], {"binary_output": bool(random.integers(0, 2))}
+
+
 def _matrices(random: Any, *, batched: bool = False) -> tuple[Any, Any, bool, bool]:
     m, k, n = (int(one) for one in random.integers(1, 5, 3))
     left, right = bool(random.integers(0, 2)), bool(random.integers(0, 2))
@@ -505,7 +518,9 @@ CASES: dict[str, Case] = {
     "DepthwiseConv2dNative": convolution("forward", deep=True),
     "DepthwiseConv2dNativeBackpropFilter": convolution("filter", deep=True),
     "DepthwiseConv2dNativeBackpropInput": convolution("input", deep=True),
+    "DenseBincount": call(_bincount, 1),
     "Diag": call(lambda r: ([numbers(r, (4,))], {})),
+    "DiagPart": call(lambda r: ([numbers(r, (4, 4))], {})),
     "Einsum": listed(lambda r: ([numbers(r, (2, 3, 4)), numbers(r, (4, 5))], {"equation": "abc,cd->bad"}), "inputs"),
     "EnsureShape": call(lambda r: ([numbers(r, (2, 3))], {"shape": [2, 3]})),
     "ExpandDims": call(lambda r: ([_any(r), np.int32(r.integers(-2, 2))], {}), 1),

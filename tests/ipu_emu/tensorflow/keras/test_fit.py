@@ -176,6 +176,10 @@ def test_callbacks_data_sets_and_single_batches(tf2: Any, both: Any) -> None:
     assert_close(found, expected, 2e-6)
 
 
+def test_a_model_that_is_not_compiled_predicts(tf2: Any, both: Any) -> None:
+    assert_close(*both(lambda: functional(tf2.keras).predict(images()[0], 8, verbose=0)))
+
+
 def test_a_model_is_saved_and_continues_with_the_same_bits(tf2: Any, strategy: Any, tmp_path: Any) -> None:
     keras, (x, y) = tf2.keras, images()
     options = {"batch_size": 8, "shuffle": False, "verbose": 0}
