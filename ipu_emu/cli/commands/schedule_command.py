@@ -14,6 +14,7 @@ from ipu_emu.errors import EmulatorError
 from ipu_emu.program.schedules import SCHEDULES
 
 if TYPE_CHECKING:
+    from ipu_emu.cli.commands.traced_program import TracedPipeline
     from ipu_emu.program.schedules import Mapping
     from ipu_emu.program.schedules.schedule_timing import StageTimes
 from popdist_py.named_choice import NamedChoice
@@ -26,6 +27,9 @@ Number = TypeVar("Number", int, float)
 _MAX_STAGES, _MAX_TASKS = 256, 20_000
 
 _HELP = """Print the slots of a pipeline: which stage runs which micro-batch, on which IPU.
+
+The pipeline is that of PROGRAM, a Python program for TensorFlow, which runs until its first compiled function would
+run; or it is given by options.
 
 \b
 Kinds
@@ -44,6 +48,7 @@ Examples
   ipu-emu schedule --kind grouped --stages 2 --count 8 --io-tiles
   ipu-emu schedule --kind sequential --stages 2 --count 2 --batch-serialization 3
   ipu-emu schedule --kind popart --stages 4 --count 16 --format svg > pipeline.svg
+  ipu-emu schedule train.py
 
 \b
 How to read the drawing
@@ -59,9 +64,10 @@ IPUs and the weight update.
 
 
 @click.command(help=_HELP, short_help="Which stage of a pipeline runs when.")
+@click.argument("program", default="")
 @click.option("--kind", type=NamedChoice(list(SCHEDULES)), default="grouped", show_default=True, help="Schedule.")
-@click.option("--stages", type=click.IntRange(1, _MAX_STAGES), required=True, help="Number of forward stages.")
-@click.option("--count", type=int, required=True, help="Micro-batches per weight update (gradient accumulation).")
+@click.option("--stages", type=click.IntRange(1, _MAX_STAGES), help="Number of forward stages.")
+@click.option("--count", type=int, help="Micro-batches per weight update (gradient accumulation).")
 @click.option("--inference", is_flag=True, help="Forward stages only.")
 @click.option("--recompute", is_flag=True, help="Recompute activations instead of keeping them.")
 @click.option("--io-tiles", is_flag=True, help="Load and store on I/O tiles during compute (grouped only).")
@@ -90,10 +96,13 @@ IPUs and the weight update.
     help="Sync of all IPUs: once per slot; twice, after forward and after backward tasks; never.",
 )
 @click.option("--format", "form", type=NamedChoice(["text", "json", "svg"]), default="text", show_default=True)
+@click.pass_context
 def schedule(
+    context: click.Context,
+    program: str,
     kind: str,
-    stages: int,
-    count: int,
+    stages: int | None,
+    count: int | None,
     inference: bool,
     recompute: bool,
     io_tiles: bool,
@@ -110,6 +119,13 @@ def schedule(
     from ipu_emu.hardware import SelectionOrder
     from ipu_emu.program.schedules.schedule_timing import Barrier
 
+    ipus = None if mapping is None else _mapping(mapping)
+    if program:
+        found = _of_program(program, context)
+        kind, stages, count, ipus = found.kind, found.stages, found.count, found.mapping
+        inference, recompute, batch_serialization = not found.training, found.recompute, found.iterations
+    if stages is None or count is None:
+        raise click.UsageError("Missing pipeline; give a program, or --stages and --count")
     if count * stages * batch_serialization > _MAX_TASKS:
         raise EmulatorError(
             f"--stages {stages} --count {count}: too many tasks to draw; "
@@ -117,7 +133,6 @@ def schedule(
         )
     if inference and recompute:
         raise EmulatorError("--inference --recompute: inference keeps no activations to recompute; drop one")
-    ipus = None if mapping is None else _mapping(mapping)
     times = _stage_times(forward, backward, stages)
     pipeline = PipelineSummary.of(
         kind,
@@ -140,6 +155,20 @@ def schedule(
         from ipu_emu.cli.output.schedule_text import text
 
         console().print(text(pipeline, times, Barrier(barrier), console().width))
+
+
+def _of_program(program: str, context: click.Context) -> TracedPipeline:
+    """The pipeline that a program builds; raise EmulatorError for options that say it again."""
+    from ipu_emu.cli.commands.traced_program import TracedProgram
+
+    names = ("kind", "stages", "count", "inference", "recompute", "io_tiles", "batch_serialization", "mapping")
+    given = [one for one in names if context.get_parameter_source(one) is click.core.ParameterSource.COMMANDLINE]
+    if given:
+        options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+        raise EmulatorError(
+            f"{options}: the program {program} says what its pipeline is; drop the option, or the program"
+        )
+    return TracedProgram.of(program).pipeline()
 
 
 def _mapping(text: str) -> Mapping:

@@ -11,17 +11,18 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from ipu_emu.cli.commands.compile_model import CompileRequest
+from ipu_emu.compiler.gradients.activation_checkpointing import Recomputation
 from ipu_emu.compiler.pipeline import CompileState, run_passes
 from ipu_emu.compiler.traced_training import TRACE_FOLDER, from_bytes
 from ipu_emu.errors import EmulatorError
-from ipu_emu.graph import Role
+from ipu_emu.graph import Phase, Role
 
 if TYPE_CHECKING:
     from ipu_emu.hardware import System
     from ipu_emu.predict.calibration.profile import Profile
     from ipu_emu.predict.prediction import Prediction
 
-__all__ = ["TracedProgram", "is_program"]
+__all__ = ["TracedPipeline", "TracedProgram", "is_program"]
 
 #: Lines of the program's own messages that are repeated where it fails.
 _LINES = 5
@@ -30,6 +31,19 @@ _LINES = 5
 def is_program(model: str) -> bool:
     """Whether a command was given a Python program."""
     return model.endswith(".py")
+
+
+@dataclass(frozen=True)
+class TracedPipeline:
+    """The pipeline of a traced program; ``mapping`` has the IPU, or the IPUs, of each stage."""
+
+    kind: str
+    stages: int
+    count: int
+    training: bool
+    mapping: list[int | list[int]]
+    recompute: bool
+    iterations: int
 
 
 @dataclass(frozen=True)
@@ -76,6 +90,29 @@ class TracedProgram(CompileRequest):
         parts += [f"{self.replicas} replicas"] if self.replicas > 1 else []
         parts += [f"{self.ipus} IPUs per replica"] if self.ipus > 1 else []
         return ", ".join([*parts, *([f"{self.schedule} pipeline"] if self.schedule else [])])
+
+    def pipeline(self) -> TracedPipeline:
+        """The pipeline that the program builds; raise EmulatorError if it builds none."""
+        assert self.state is not None
+        options = self.state.options
+        if options.pipeline is None:
+            raise EmulatorError(
+                f"{self.model} builds no pipeline; name a program that does, or give --stages and --count"
+            )
+        places = {op.place for op in self.state.graph.ops if op.phase is Phase.FORWARD}
+        stages = 1 + max(place.stage for place in places)
+        ipus = [sorted({place.ipu for place in places if place.stage == stage}) for stage in range(stages)]
+        iterations = options.pipeline.iterations
+        count = options.step.accumulation if self.training else options.step.batches
+        return TracedPipeline(
+            self.schedule,
+            stages,
+            count // iterations,
+            self.training,
+            [one[0] if len(one) == 1 else one for one in ipus],
+            options.recomputation is Recomputation.PIPELINE,
+            iterations,
+        )
 
     @property
     def micro_batch(self) -> int:

@@ -108,6 +108,11 @@ def test_commands_compile_a_program_without_running_it(tensorflow: Any, monkeypa
     assert "training, 8 accumulated, 4 IPUs per replica, grouped pipeline" in listing
     assert "IPU 3  stage 3" in listing
     assert "copies between IPUs" in said("clock")
+    slots = json.loads(said("schedule", "--format", "json"))
+    tasks = {(task["what"], task["stage"]) for slot in slots for task in slot}
+    assert (len(slots), max(stage for _, stage in tasks)) == (8 + 2 * 4 - 1, 2 * 4 - 1)
+    done = CliRunner().invoke(main, ["schedule", str(EXAMPLES / "training_tf1.py"), "--stages", "2"])
+    assert "--stages: the program" in done.stderr
 
 
 def test_a_program_that_compiles_nothing_is_named(tensorflow: Any, tmp_path: Path) -> None:
