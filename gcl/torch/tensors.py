@@ -13,38 +13,42 @@ from gcl.errors import ArgumentError
 
 __all__ = ["REDUCED", "Flat", "array_of", "bytes_of", "check_dense"]
 
-#: What gcl reduces: PyTorch's dtype -> one of the same size that numpy shares memory with, and gcl's dtype.
-REDUCED: dict[torch.dtype, tuple[torch.dtype, np.dtype[Any]]] = {
-    torch.float32: (torch.float32, np.dtype(np.float32)),
-    torch.float64: (torch.float64, np.dtype(np.float64)),
-    torch.float16: (torch.float16, np.dtype(np.float16)),
-    torch.bfloat16: (torch.int16, np.dtype(ml_dtypes.bfloat16)),
-    torch.int32: (torch.int32, np.dtype(np.int32)),
-    torch.uint32: (torch.uint32, np.dtype(np.uint32)),
-    torch.int64: (torch.int64, np.dtype(np.int64)),
-    torch.int8: (torch.int8, np.dtype(np.int8)),
-    torch.uint8: (torch.uint8, np.dtype(np.uint8)),
-    torch.bool: (torch.bool, np.dtype(np.bool_)),
+#: What gcl reduces: PyTorch's dtype -> gcl's.
+REDUCED: dict[torch.dtype, np.dtype[Any]] = {
+    torch.float32: np.dtype(np.float32),
+    torch.float64: np.dtype(np.float64),
+    torch.float16: np.dtype(np.float16),
+    torch.bfloat16: np.dtype(ml_dtypes.bfloat16),
+    torch.int32: np.dtype(np.int32),
+    torch.uint32: np.dtype(np.uint32),
+    torch.int64: np.dtype(np.int64),
+    torch.int8: np.dtype(np.int8),
+    torch.uint8: np.dtype(np.uint8),
+    torch.bool: np.dtype(np.bool_),
 }
 
 
 def array_of(tensor: torch.Tensor) -> np.ndarray:
     """The elements of a contiguous ``tensor`` that gcl reduces, as [1, n] over the same memory."""
-    seen, dtype = REDUCED[tensor.dtype]
-    flat = _flat(tensor)
-    array: np.ndarray = (flat if seen is tensor.dtype else flat.view(seen)).numpy()
-    return (array if array.dtype == dtype else array.view(dtype))[None]
+    return bytes_of(tensor).view(REDUCED[tensor.dtype])[None]
 
 
 def bytes_of(tensor: torch.Tensor) -> np.ndarray:
     """The bytes of a contiguous ``tensor`` of any dtype, over the same memory."""
-    found: np.ndarray = _flat(tensor).view(torch.uint8).numpy()
-    return found
+    nbytes = tensor.numel() * tensor.element_size()
+    return np.asarray(_Memory(tensor, nbytes)) if nbytes else np.empty(0, np.uint8)
 
 
-def _flat(tensor: torch.Tensor) -> torch.Tensor:
-    """A contiguous ``tensor`` as [n]; one of a single element may have any stride."""
-    return tensor.detach().as_strided((tensor.numel(),), (1,))
+class _Memory:
+    """The memory of ``tensor`` as numpy asks for it, which keeps the tensor.
+
+    ``tensor.numpy()`` would forbid to resize its storage, as FSDP does with its parameters.
+    """
+
+    def __init__(self, tensor: torch.Tensor, nbytes: int) -> None:
+        self._tensor = tensor
+        place = tensor.data_ptr(), False
+        self.__array_interface__ = {"data": place, "shape": (nbytes,), "typestr": "|u1", "version": 3}
 
 
 class Flat:

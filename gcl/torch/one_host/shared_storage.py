@@ -59,7 +59,7 @@ class SharedStorages:
             return array_of(tensor)
         if place.array.nbytes != nbytes:
             start = place.regions[self._path.rank][0] + tensor.storage_offset() * tensor.dtype.itemsize
-            place = place._replace(array=array_at(start, (1, tensor.numel()), REDUCED[tensor.dtype][1]))
+            place = place._replace(array=array_at(start, (1, tensor.numel()), REDUCED[tensor.dtype]))
             self._places[number] = place
         return place.array
 

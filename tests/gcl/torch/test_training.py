@@ -22,17 +22,19 @@ def network():
     return nn.Sequential(nn.Linear(30, 300), nn.Tanh(), nn.Linear(300, 300), nn.Tanh(), nn.Linear(300, 4))
 
 
-def train(model, samples, ranks, rank, steps=STEPS, accumulate=1):
-    """``steps`` updates with the same samples, divided over ranks and micro-batches."""
-    optimiser = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+def momentum(parameters):
+    return torch.optim.SGD(parameters, 0.1, momentum=0.9)
+
+
+def train(model, samples, ranks, rank, steps=STEPS, optimiser=None):
+    """``steps`` updates with the same samples, divided over the ranks."""
+    optimiser = (optimiser or momentum)(model.parameters())
     generator = torch.Generator().manual_seed(2)
     for _ in range(steps):
         x, y = torch.randn(samples, 30, generator=generator), torch.randint(0, 4, (samples,), generator=generator)
         optimiser.zero_grad()
-        parts = list(zip(x.chunk(ranks * accumulate), y.chunk(ranks * accumulate), strict=True))
-        for place, (some, labels) in enumerate(parts[rank * accumulate : (rank + 1) * accumulate]):
-            (nn.functional.cross_entropy(model(some), labels) / accumulate).backward()
-            del place
+        mine = x.chunk(ranks)[rank], y.chunk(ranks)[rank]
+        nn.functional.cross_entropy(model(mine[0]), mine[1]).backward()
         optimiser.step()
     return torch.cat([parameter.detach().reshape(-1) for parameter in model.parameters()])
 
