@@ -26,7 +26,7 @@ from gcl.torch.several_hosts.two_levels import SeveralHosts
 from gcl.torch.tensors import check_dense
 from gcl.torch.work import GclWork, as_dist_error
 
-__all__ = ["Calls", "Tensors"]
+__all__ = ["Calls", "Tensors", "wait_at_end_of_backward"]
 
 Tensors = Sequence[torch.Tensor]
 
@@ -135,6 +135,11 @@ class Calls(ProcessGroup):
                 f"{name}: the {which} has {whole.numel()} elements of {whole.dtype}; it needs {self.size()} x "
                 f"{part.numel()} of {part.dtype}"
             )
+
+
+def wait_at_end_of_backward(work: GclWork) -> None:
+    """Wait for what DDP has begun before DDP itself does: it would turn the error into one of another class."""
+    torch.autograd.Variable._execution_engine.queue_callback(lambda: work.wait() and None)
 
 
 def _spanned(name: str, collective: Callable[[], None], inputs: Tensors) -> Callable[[], None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,7 +20,7 @@ from torch.distributed.distributed_c10d import (
     ScatterOptions,
 )
 
-from gcl.torch.calls import Calls, Tensors
+from gcl.torch.calls import Calls, Tensors, wait_at_end_of_backward
 from gcl.torch.work import GclWork
 
 __all__ = ["CollectiveCalls"]
@@ -36,7 +37,10 @@ class CollectiveCalls(Calls):
         self._check("all_reduce", tensors, opts.reduceOp)
         work, op = self._collectives, opts.reduceOp
         if len(tensors) == 1:
-            return self._begin("all_reduce", lambda: work.all_reduce(tensors[0], op), list(tensors), tensors, opts)
+            begun = self._begin("all_reduce", lambda: work.all_reduce(tensors[0], op), list(tensors), tensors, opts)
+            if opts.asyncOp and _calls_from_backward():
+                wait_at_end_of_backward(begun)
+            return begun
         return self._begin("all_reduce", lambda: work.all_reduce_list(tensors, op), list(tensors), tensors, opts)
 
     def allreduce_coalesced(self, tensors: Tensors, opts: AllreduceOptions | None = None) -> Any:
@@ -265,4 +269,12 @@ class CollectiveCalls(Calls):
             else:
                 work.average_as(dtype, buffer)
 
-        return self._begin("all_reduce", run, buffer, [buffer], AllreduceOptions())
+        begun = self._begin("all_reduce", run, buffer, [buffer], AllreduceOptions())
+        wait_at_end_of_backward(begun)
+        return begun
+
+
+def _calls_from_backward() -> bool:
+    """Whether the caller's caller is PyTorch's backward pass, with nothing of Python between: the reducer of DDP."""
+    frame = sys._getframe(1).f_back
+    return frame is not None and frame.f_code is torch.autograd.graph._engine_run_backward.__code__

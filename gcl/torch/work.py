@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from threading import Lock, Thread
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch.distributed import DistBackendError, Work
@@ -24,6 +24,26 @@ def as_dist_error(error: BaseException) -> BaseException:
         found.__cause__ = error
         return found
     return error
+
+
+class Failure:
+    """The value of a future that failed with ``error``, which whoever takes it for tensors raises.
+
+    ``Future.set_exception`` raises the error where Python waits. DDP takes the value in C++: it pickles it to find
+    tensors, or writes it to say that it is none.
+    """
+
+    def __init__(self, error: BaseException) -> None:
+        self._error = error
+
+    def raised(self, _: object = None) -> NoReturn:
+        """Raise the error."""
+        raise self._error
+
+    __str__ = raised
+
+    def __reduce_ex__(self, _: object) -> NoReturn:
+        raise self._error
 
 
 class GclWork(Work):
@@ -118,10 +138,10 @@ class GclWork(Work):
     def _fulfil(self, future: Future[Any]) -> None:
         if self._error is None:
             future.set_result(self._tensors)
-        elif isinstance(self._error, Exception):
-            future.set_exception(self._error)
         else:
-            future.set_exception(RuntimeError(str(self._error)))
+            failure = Failure(self._error)
+            future._set_unwrap_func(failure.raised)
+            future.set_result(failure)
 
     def result(self) -> Sequence[torch.Tensor]:
         """The result tensors."""

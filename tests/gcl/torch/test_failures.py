@@ -6,13 +6,16 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed; scripts/test --with-torch adds it")
 
 import torch.distributed as dist  # noqa: E402
+from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 
+import gcl.torch  # noqa: E402
 from tests.gcl.helpers.torch_ranks import run_ranks  # noqa: E402
 from tests.helpers.mpi_jobs import PROGRAMS, ROOT  # noqa: E402
 from tests.helpers.warm_processes import warm_python  # noqa: E402
@@ -121,11 +124,36 @@ def test_abort_ends_a_call_that_waits():
     assert "aborted" in run_ranks(2, aborted)[0]
 
 
-def test_torchrun_ends_a_job_whose_rank_is_killed_and_leaves_nothing():
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python"]
+def training(hook):
+    """What rank 0 hears in DDP's backward pass when rank 1 dies."""
+    model = DistributedDataParallel(torch.nn.Linear(300, 300), bucket_cap_mb=0.1)
+    if hook:
+        model.register_comm_hook(None, hook)
+    for step in range(3):
+        if step == 2 and dist.get_rank() == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        try:
+            model(torch.ones(2, 300)).sum().backward()
+        except dist.DistBackendError as error:
+            return str(error)
+    return "no error"
+
+
+@pytest.mark.parametrize("hook", [None, gcl.torch.ddp_hook, gcl.torch.fp16_hook], ids=["none", "ddp", "fp16"])
+def test_a_backward_pass_raises_what_happened_to_another_rank(hook):
+    assert "waits for rank 1, whose process has died" in run_ranks(2, training, hook, dead=(1,))[0]
+
+
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python"]
+POPRUN_PY = [str(Path(sys.executable).parent / "poprun-py"), "--num-instances", "2", "--num-replicas", "2"]
+LAUNCHERS = {"torchrun": TORCHRUN, "poprun-py": POPRUN_PY}
+
+
+@pytest.mark.parametrize(("launcher", "hook"), [("torchrun", "none"), ("poprun-py", "ddp_hook")])
+def test_a_job_whose_rank_is_killed_ends_soon_and_leaves_nothing(launcher, hook):
     program = PROGRAMS / "gcl" / "torch_killed_rank.py"
     ended = subprocess.run(
-        [*command, *warm_python("torch.distributed", "gcl.torch"), str(program)],
+        [*LAUNCHERS[launcher], *warm_python("torch.distributed", "gcl.torch", "mpi4py"), str(program), hook],
         capture_output=True,
         text=True,
         timeout=120,
@@ -133,9 +161,11 @@ def test_torchrun_ends_a_job_whose_rank_is_killed_and_leaves_nothing():
         check=False,
     )
     assert ended.returncode != 0
-    line = next(line for line in ended.stdout.splitlines() if line.startswith("rank 0 heard after"))
-    assert float(line.split()[4]) < SOON, line
-    assert "rank 1, whose process has died" in line
+    line = re.search(r"rank 0 heard after (\S+) s: (.*)", ended.stdout)
+    assert line, ended.stdout + ended.stderr
+    assert float(line[1]) < SOON, line[0]
+    assert line[2].startswith("DistBackendError")
+    assert "rank 1, whose process has died" in line[2]
     processes = re.findall(r"process (\d+)", ended.stdout)
     assert len(processes) == 2
     named = re.compile("|".join(rf"(?<![0-9a-f]){process}(?![0-9a-f])" for process in processes))

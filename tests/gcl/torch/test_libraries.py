@@ -7,8 +7,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed; scripts/test --with-torch adds it")
 
 import torch.distributed as dist  # noqa: E402
-import torch.multiprocessing  # noqa: E402
-from torch import nn  # noqa: E402
+from torch import multiprocessing, nn  # noqa: E402
 from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 
 from tests.gcl.helpers.torch_ranks import run_ranks  # noqa: E402
@@ -165,4 +164,4 @@ def test_ranks_that_torch_multiprocessing_starts_meet():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    torch.multiprocessing.start_processes(spawned, args=(port,), nprocs=2, start_method="spawn")
+    multiprocessing.start_processes(spawned, args=(port,), nprocs=2, start_method="spawn")

@@ -1,5 +1,7 @@
 """DistributedDataParallel and FSDP over gcl: the same weights as with gloo, on every rank, with every hook."""
 
+from contextlib import nullcontext
+
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed; scripts/test --with-torch adds it")
@@ -22,6 +24,10 @@ def network():
     return nn.Sequential(nn.Linear(30, 300), nn.Tanh(), nn.Linear(300, 300), nn.Tanh(), nn.Linear(300, 4))
 
 
+def flat(model):
+    return torch.cat([parameter.detach().reshape(-1) for parameter in model.parameters()])
+
+
 def momentum(parameters):
     return torch.optim.SGD(parameters, 0.1, momentum=0.9)
 
@@ -36,7 +42,7 @@ def train(model, samples, ranks, rank, steps=STEPS, optimiser=None):
         mine = x.chunk(ranks)[rank], y.chunk(ranks)[rank]
         nn.functional.cross_entropy(model(mine[0]), mine[1]).backward()
         optimiser.step()
-    return torch.cat([parameter.detach().reshape(-1) for parameter in model.parameters()])
+    return flat(model)
 
 
 def weights(hook, as_view):
@@ -124,3 +130,42 @@ def shared_memory():
 
 def test_shared_and_private_tensors_meet_in_one_call():
     assert run_ranks(2, shared_memory) == [(3.0, [3, 5], "torch.bfloat16", True)] * 2
+
+
+def accumulated():
+    """The weights after 20 steps of four micro-batches, which the ranks share, and each adds up in pairs as they do.
+
+    All divisors are powers of two, so that it does not matter where the gradients are divided.
+    """
+    rank, ranks, found = dist.get_rank(), dist.get_world_size(), []
+    each = 4 // ranks
+    for hook in ("none", "ddp"):
+        model = DistributedDataParallel(network(), bucket_cap_mb=0.2, gradient_as_bucket_view=True)
+        if HOOKS[hook]:
+            model.register_comm_hook(None, HOOKS[hook])
+        optimiser, generator = momentum(model.parameters()), torch.Generator().manual_seed(2)
+        for _ in range(STEPS):
+            x, y = torch.randn(4, 6, 30, generator=generator), torch.randint(0, 4, (4, 6), generator=generator)
+            optimiser.zero_grad()
+            first_pair = []
+            for place in range(each):
+                if place == 2:
+                    first_pair = [parameter.grad.clone() for parameter in model.parameters()]
+                    optimiser.zero_grad()
+                one = rank * each + place
+                with nullcontext() if place == each - 1 else model.no_sync():
+                    (nn.functional.cross_entropy(model(x[one]), y[one]) / each).backward()
+            for parameter, gradient in zip(model.parameters(), first_pair, strict=False):
+                parameter.grad += gradient
+            optimiser.step()
+        found.append(
+            torch.cat([parameter.detach().reshape(-1) for parameter in model.parameters()]).numpy().tobytes()
+        )
+    return found
+
+
+def test_weights_have_the_same_bits_however_micro_batches_are_spread_over_ranks():
+    found = [weights for ranks in (1, 2, 4) for weights in run_ranks(ranks, accumulated)]
+    assert len(found) == 7
+    assert all(weights == found[0] for weights in found)
+    assert found[0][0] == found[0][1]  # with the hook, and without

@@ -1,7 +1,8 @@
-"""Under torchrun: rank 1 is killed in the middle of training, and rank 0 says what it hears."""
+"""Under torchrun or poprun-py: rank 1 is killed in the middle of training, and rank 0 says what it hears."""
 
 import os
 import signal
+import sys
 import time
 
 import torch
@@ -11,11 +12,15 @@ from torch.nn.parallel import DistributedDataParallel
 
 import gcl.torch
 
-dist.init_process_group("gcl")
+if "RANK" in os.environ:
+    dist.init_process_group("gcl")
+else:
+    gcl.torch.init_process_group()
 os.write(1, f"process {os.getpid()}\n".encode())  # at once: lines of two ranks must not mix
 model = DistributedDataParallel(nn.Linear(1000, 1000), gradient_as_bucket_view=True)
-model.register_comm_hook(None, gcl.torch.ddp_hook)
-signal.signal(signal.SIGTERM, signal.SIG_IGN)  # torchrun ends the others when one dies
+if sys.argv[1] == "ddp_hook":
+    model.register_comm_hook(None, gcl.torch.ddp_hook)
+signal.signal(signal.SIGTERM, signal.SIG_IGN)  # launchers end the others when one dies
 since = 0.0
 try:
     for step in range(10):
@@ -25,5 +30,5 @@ try:
                 os.kill(os.getpid(), signal.SIGKILL)
         model(torch.ones(4, 1000)).sum().backward()
 except RuntimeError as error:
-    print(f"rank 0 heard after {time.monotonic() - since:.2f} s: {error}", flush=True)
+    print(f"rank 0 heard after {time.monotonic() - since:.2f} s: {type(error).__name__}: {error}", flush=True)
     raise SystemExit(1) from None
