@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import cycle
-from time import perf_counter, sleep
+from time import sleep
 from typing import Any
 
 import numpy as np
 import psutil
-from support.rounds import Row, rounds_of, row
+from support.rounds import Row, median_ms, rounds_of, row
 
 from ipu_emu import models, popart
 from ipu_emu.hostio import Feed
@@ -45,23 +44,14 @@ def work(sample: Any, times: int) -> Any:
     return image, label
 
 
-def milliseconds(call: Callable[[], object], seconds: float) -> float:
-    samples, end = [], perf_counter() + seconds
-    while perf_counter() < end or len(samples) < 3:
-        begin = perf_counter()
-        call()
-        samples.append(1e3 * (perf_counter() - begin))
-    return statistics.median(samples)
-
-
 def overlap(*, rounds: int, seconds: float) -> list[Row]:
     (real, model), (synthetic, _) = session(False), session(True)
     random = np.random.default_rng(0)
     data = (random.standard_normal((1024, 3, 32, 32), np.float32), random.integers(0, 10, 1024).astype(np.int32))
     anchors = real.initAnchorArrays()
     nothing = popart.PyStepIO({}, synthetic.initAnchorArrays())
-    step = milliseconds(lambda: synthetic.run(nothing), seconds)
-    one = milliseconds(lambda: work((data[0][0], 0), 100), seconds / 4) / 100
+    step = median_ms(lambda: synthetic.run(nothing), seconds)
+    one = median_ms(lambda: work((data[0][0], 0), 100), seconds / 4) / 100
     times = round(0.6 * step / BATCH / one)
     feed = Feed(
         data, micro_batch=BATCH, prepare=lambda sample: work(sample, times), shuffle=True, epochs=None, workers=1
@@ -120,7 +110,7 @@ def callbacks(made: Any, waits: tuple[float, ...], rounds: int, seconds: float) 
     chunk = np.random.default_rng(1).standard_normal((64, 512)).astype(np.float32)
     session, x, anchors = made["just in time"]
     whole = np.tile(chunk, (8, 1, 1))
-    step = milliseconds(lambda: session.run(popart.PyStepIO({x: whole}, anchors)), seconds) / 8
+    step = median_ms(lambda: session.run(popart.PyStepIO({x: whole}, anchors)), seconds) / 8
 
     def runs(name: str) -> Iterator[Any]:
         session, _, anchors = made[name]

@@ -22,6 +22,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from ending import clean_up_when_told, terminate
+from support.rounds import in_turns
 
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
@@ -60,10 +61,8 @@ class Case:
 
     def run(self) -> Row:
         times: dict[str, list[float]] = {name: [] for name in self.commands}
-        for number in range(self.rounds + 1):
-            turns = list(self.commands.items())
-            for name, command in turns if number % 2 else reversed(turns):
-                times[name].append(measure(command, first_line=self.first_line))
+        for name in in_turns(list(self.commands), self.rounds + 1):
+            times[name].append(measure(self.commands[name], first_line=self.first_line))
         medians = {name: round(statistics.median(values[1:]), 1) for name, values in times.items()}
         ours, *peers = medians
         return Row(self.name, medians[ours], {name: medians[name] for name in peers}, instances=self.instances)

@@ -18,14 +18,12 @@ import argparse
 import io
 import json
 import os
-import re
 import statistics
-import sys
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from time import perf_counter, process_time
+from time import process_time
 from typing import Any
 
 from support.extras import need
@@ -34,7 +32,9 @@ need("torch", extra="bench")
 
 import numpy as np
 import torch
-from ending import clean_up_when_told, finished
+from ending import clean_up_when_told
+from support.rounds import in_turns, median_ms
+from support.two_processes import MINE, PEER, TwoProcesses, print_median
 from torch_networks import language, vision
 
 import ipu_emu.popart as popart
@@ -44,7 +44,6 @@ import popdist_py.popart
 HERE = Path(__file__).resolve()
 RATE, MOMENTUM = 1e-3, 0.9
 PEERS = ["eager", "compile", "onnxruntime", "ddp"]
-MINE, DDP = "poprun-py", "torchrun + DDP + gloo"
 OPSET = 17
 #: Those of --quick, and the one that --quick runs in two processes.
 QUICK, QUICK_TOGETHER = ["mlp", "mobilenet_v3", "lstm"], "mlp"
@@ -258,17 +257,6 @@ def row_of(case: str, times: dict[str, list[float]], mine: str, failed: dict[str
     return Row(case, "ms", medians[mine], peers, ratio, failed, os.getloadavg()[0])
 
 
-def step_ms(step: Step, seconds: float) -> float:
-    """Median milliseconds of processor time of a step, over about ``seconds``, at least 3 steps."""
-    samples: list[float] = []
-    end = perf_counter() + seconds
-    while perf_counter() < end or len(samples) < 3:
-        start = process_time()
-        step()
-        samples.append(1e3 * (process_time() - start))
-    return statistics.median(samples)
-
-
 def first_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"[:200]
 
@@ -296,34 +284,24 @@ def alone(
                 f"models.py: {case}, {kind}: results differ from PyTorch's by {worst:.2g} of the largest"
             )
     times: dict[str, list[float]] = {name: [] for name in steps}
-    for number in range(rounds):
-        for name in list(steps) if number % 2 else list(reversed(steps)):
-            steps[name]()
-            times[name].append(step_ms(steps[name], seconds))
+    for name in in_turns(list(steps), rounds):
+        steps[name]()
+        times[name].append(median_ms(steps[name], seconds, process_time))
     return row_of(f"{case}, {kind}, 1 process", times, "ours", failed)
 
 
 def together(case: str, *, peer: bool, rounds: int, seconds: float) -> Row:
     """Two processes, started in turns; the slower process counts."""
-    launcher = str(Path(sys.executable).with_name("poprun-py"))
-    program = [str(HERE), "--seconds", str(seconds), "--cases", case, "--worker"]
-    torchrun = ["torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29534"]
-    commands = {MINE: [launcher, "--num-instances", "2", "--num-replicas", "2", sys.executable, *program, "ours"]}
-    if peer:
-        commands[DDP] = [sys.executable, "-m", *torchrun, *program, "pytorch"]
-    times: dict[str, list[float]] = {name: [] for name in commands}
+    pair = TwoProcesses([str(HERE), "--seconds", str(seconds), "--cases", case, "--worker"], port=29534)
+    times: dict[str, list[float]] = {name: [] for name in ([MINE, PEER] if peer else [MINE])}
     failed: dict[str, str] = {}
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-    for number in range(rounds):
-        for name in list(commands) if number % 2 else list(reversed(commands)):
-            if name in failed:
-                continue
-            done = finished(commands[name], timeout=240, env=environment)
-            found = [float(value) for value in re.findall(r"STEP_MS ([\d.]+)", done.stdout)]
-            if done.returncode == 0 and len(found) == 2:
-                times[name].append(max(found))
-            elif name == MINE:
-                raise SystemExit(f"models.py: {' '.join(commands[name])} failed:\n{done.stdout}{done.stderr}")
+    for name in in_turns(list(times), rounds):
+        if name == MINE:
+            times[name].append(pair.slower_ms(name, timeout=240))
+        elif name not in failed:
+            done, slower = pair.ended(name, timeout=240)
+            if slower is not None:
+                times[name].append(slower)
             else:
                 failed[name] = f"exit code {done.returncode}: {(done.stderr.strip().splitlines() or [''])[-1]}"[:200]
                 del times[name]
@@ -331,14 +309,9 @@ def together(case: str, *, peer: bool, rounds: int, seconds: float) -> Row:
 
 
 def worker(case: str, kind: str, seconds: float) -> None:
-    """One of two processes: prints its median step. Both make the same number of steps."""
+    """One of two processes: prints its median step."""
     step = our_training(case, parallel=True) if kind == "ours" else torch_training(case, parallel=True)
-    samples: list[float] = []
-    for _ in range(max(6, int(seconds / 0.1))):
-        start = perf_counter()
-        step()
-        samples.append(1e3 * (perf_counter() - start))
-    print(f"STEP_MS {statistics.median(samples[3:]):.6f}", flush=True)
+    print_median(step, max(3, int(seconds / 0.1) - 3), warm_up=3)
 
 
 def measured(case: str, kinds: Sequence[str], peers: Sequence[str], *, rounds: int, seconds: float) -> list[Row]:

@@ -14,19 +14,19 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import statistics
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from time import perf_counter, process_time
+from time import process_time
 from typing import Any
 
 import numpy as np
 from ending import clean_up_when_told, finished
-from support.rounds import Row
+from support.rounds import Row, in_turns, median_ms, row_of_times
+from support.two_processes import medians_of, print_median
 
 import ipu_emu.popart as popart
 import popdist_py
@@ -82,30 +82,12 @@ def on_two_ipus(pattern: popart.SyncPattern = popart.SyncPattern.Full, **values:
     return transformer(opts, device, MICRO_BATCHES)[1]
 
 
-def median_ms(step: Callable[[], object], seconds: float, clock: Callable[[], float] = perf_counter) -> float:
-    """Median milliseconds of a step by ``clock``, over about ``seconds``, at least 3 steps."""
-    samples: list[float] = []
-    end = perf_counter() + seconds
-    while perf_counter() < end or len(samples) < 3:
-        start = clock()
-        step()
-        samples.append(1e3 * (clock() - start))
-    return statistics.median(samples)
-
-
-def in_turns(contenders: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:
-    times: dict[str, list[float]] = {name: [] for name in contenders}
-    for number in range(rounds):
-        for name in list(contenders) if number % 2 else list(reversed(contenders)):
-            times[name].append(contenders[name]())
-    return times
-
-
-def row(case: str, unit: str, times: dict[str, list[float]]) -> Row:
+def row(case: str, unit: str, contenders: Mapping[str, Callable[[], float]], rounds: int) -> Row:
     """The first contender is ours, the second its peer."""
-    (_, ours), (peer, theirs) = times.items()
-    ratio = statistics.median(b / a for a, b in zip(ours, theirs, strict=True))
-    return Row(case, unit, statistics.median(ours), {peer: statistics.median(theirs)}, ratio)
+    times: dict[str, list[float]] = {name: [] for name in contenders}
+    for name in in_turns(list(contenders), rounds):
+        times[name].append(contenders[name]())
+    return replace(row_of_times(case, times, *contenders), unit=unit)
 
 
 def against_sharding(rounds: int, seconds: float, pattern: popart.SyncPattern) -> Row:
@@ -116,7 +98,7 @@ def against_sharding(rounds: int, seconds: float, pattern: popart.SyncPattern) -
         if not np.array_equal(*losses):
             raise SystemExit(f"pipelining.py: losses differ: {losses}")
     contenders = {name: lambda step=step: median_ms(step, seconds) for name, step in steps.items()}
-    return row(f"2 stages, {pattern.name}, against sharding", "ms", in_turns(contenders, rounds))
+    return row(f"2 stages, {pattern.name}, against sharding", "ms", contenders, rounds)
 
 
 def against_instances(rounds: int, seconds: float) -> Row:
@@ -130,7 +112,7 @@ def against_instances(rounds: int, seconds: float) -> Row:
         if kind == "pipelined":
             command += ["--ipus-per-replica", "2"]
         done = finished([*command, *program], timeout=120)
-        found = [float(value) for value in re.findall(r"STEP_MS ([\d.]+)", done.stdout)]
+        found = medians_of(done.stdout)
         if done.returncode or len(found) != instances:
             raise SystemExit(f"pipelining.py: {kind} failed:\n{done.stdout}{done.stderr}")
         return max(found)
@@ -139,7 +121,7 @@ def against_instances(rounds: int, seconds: float) -> Row:
         "pipelined": lambda: launched("pipelined", 1),
         "2 instances, data-parallel": lambda: launched("parallel", 2),
     }
-    return row("2 stages, 1 instance, against 2 instances", "ms", in_turns(contenders, rounds))
+    return row("2 stages, 1 instance, against 2 instances", "ms", contenders, rounds)
 
 
 def worker(kind: str, seconds: float) -> None:
@@ -157,15 +139,7 @@ def worker(kind: str, seconds: float) -> None:
         setattr(opts, name, value)
     popdist_py.popart.configureSessionOptions(opts)
     _, step = transformer(opts, device, micro_batches, popdist_py.getInstanceIndex() * micro_batches)
-    # All instances have to make the same number of steps.
-    for _ in range(3):
-        step()
-    samples = []
-    for _ in range(max(3, int(seconds / 0.3))):
-        start = perf_counter()
-        step()
-        samples.append(1e3 * (perf_counter() - start))
-    print(f"STEP_MS {statistics.median(samples):.6f}", flush=True)
+    print_median(step, max(3, int(seconds / 0.3)), warm_up=3)
 
 
 def overhead(rounds: int, seconds: float) -> Row:

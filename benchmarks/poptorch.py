@@ -14,15 +14,12 @@ import argparse
 import copy
 import json
 import math
-import os
-import re
 import statistics
 import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 from support.extras import need
@@ -30,8 +27,9 @@ from support.extras import need
 need("torch", extra="bench")
 
 import torch
-from ending import clean_up_when_told, finished
-from support.rounds import Row
+from ending import clean_up_when_told
+from support.rounds import Row, in_turns, median_ms, row_of_times
+from support.two_processes import MINE, PEER, Step, TwoProcesses, check_losses, print_median
 from torch import nn
 from torch.nn import functional
 
@@ -39,7 +37,6 @@ import ipu_emu.poptorch as poptorch
 import popdist_py
 
 HERE = Path(__file__).resolve()
-Step = Callable[[], float]
 
 
 class Classifier(nn.Module):
@@ -163,79 +160,35 @@ def eager(case: str, *, compiled: bool = False, parallel: bool = False) -> Step:
     return step
 
 
-def check(case: str, one: Step, other: Step) -> None:
-    """Raise SystemExit unless both compute the same losses for a few updates."""
-    for update in range(5):
-        a, b = one(), other()
-        if abs(a - b) > 2e-5 * max(abs(b), 1):
-            raise SystemExit(f"poptorch.py: {case}: losses differ in update {update}: {a} and {b}")
-
-
-def median_ms(step: Step, seconds: float) -> float:
-    """Median milliseconds of a step, over about ``seconds``, at least 3 steps."""
-    samples: list[float] = []
-    end = perf_counter() + seconds
-    while perf_counter() < end or len(samples) < 3:
-        start = perf_counter()
-        step()
-        samples.append(1e3 * (perf_counter() - start))
-    return statistics.median(samples)
-
-
 def alone(case: str, *, rounds: int, seconds: float, compiles: bool) -> list[Row]:
     """One process: ours, eager PyTorch, and torch.compile where a compiler is installed."""
     steps = {"ours": ours(case), "eager": eager(case)}
-    check(case, steps["ours"], steps["eager"])
+    check_losses(case, steps["ours"], steps["eager"], 2e-5, least=1.0)
     if compiles:
         steps["torch.compile"] = eager(case, compiled=True)
     for step in steps.values():
         median_ms(step, seconds / 2)
     times: dict[str, list[float]] = {name: [] for name in steps}
-    for number in range(rounds):
-        for name in list(steps) if number % 2 else list(reversed(steps)):
-            times[name].append(median_ms(steps[name], seconds))
-    return [row(f"{case}, 1 process, against {peer}", times, "ours", peer) for peer in steps if peer != "ours"]
+    for name in in_turns(list(steps), rounds):
+        times[name].append(median_ms(steps[name], seconds))
+    return [
+        row_of_times(f"{case}, 1 process, against {peer}", times, "ours", peer) for peer in steps if peer != "ours"
+    ]
 
 
 def together(case: str, *, rounds: int, seconds: float) -> list[Row]:
     """Two processes, started in turns; the slower process counts."""
-    mine, peer = "poprun-py", "torchrun + DDP + gloo"
-    launcher = str(Path(sys.executable).with_name("poprun-py"))
-    program = [str(HERE), "--seconds", str(seconds), "--cases", case, "--worker"]
-    torchrun = ["torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29541"]
-    commands = {
-        mine: [launcher, "--num-instances", "2", "--num-replicas", "2", sys.executable, *program, "ours"],
-        peer: [sys.executable, "-m", *torchrun, *program, "pytorch"],
-    }
-    times: dict[str, list[float]] = {name: [] for name in commands}
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-    for number in range(rounds):
-        for name in list(commands) if number % 2 else list(reversed(commands)):
-            done = finished(commands[name], timeout=120, env=environment)
-            found = [float(value) for value in re.findall(r"STEP_MS ([\d.]+)", done.stdout)]
-            if done.returncode or len(found) != 2:
-                raise SystemExit(f"poptorch.py: {' '.join(commands[name])} failed:\n{done.stdout}{done.stderr}")
-            times[name].append(max(found))
-    return [row(f"{case}, 2 processes, against DDP + gloo", times, mine, peer)]
+    pair = TwoProcesses([str(HERE), "--seconds", str(seconds), "--cases", case, "--worker"], port=29541)
+    times: dict[str, list[float]] = {MINE: [], PEER: []}
+    for name in in_turns(list(times), rounds):
+        times[name].append(pair.slower_ms(name))
+    return [row_of_times(f"{case}, 2 processes, against DDP + gloo", times, MINE, PEER)]
 
 
 def worker(case: str, kind: str, seconds: float) -> None:
     """One of two processes: prints its median step."""
     step = ours(case, parallel=True) if kind == "ours" else eager(case, parallel=True)
-    for _ in range(5):
-        step()
-    samples = []
-    for _ in range(max(5, int(seconds / CASES[case][2]))):  # as many steps in all processes
-        start = perf_counter()
-        step()
-        samples.append(1e3 * (perf_counter() - start))
-    print(f"STEP_MS {statistics.median(samples):.6f}", flush=True)
-
-
-def row(case: str, times: dict[str, list[float]], mine: str, peer: str) -> Row:
-    ratios = [b / a for a, b in zip(times[mine], times[peer], strict=True)]
-    medians = {name: statistics.median(values) for name, values in times.items()}
-    return Row(case, "ms", medians[mine], {peer: medians[peer]}, statistics.median(ratios))
+    print_median(step, max(5, int(seconds / CASES[case][2])), warm_up=5)
 
 
 def can_compile() -> bool:

@@ -26,7 +26,7 @@ from support.extras import need
 need("torch", extra="bench")
 
 import numpy as np
-from support.rounds import Row
+from support.rounds import Row, in_turns
 
 HERE = Path(__file__).resolve()
 IMAGES = 30
@@ -150,12 +150,11 @@ def main() -> None:
         worker(args.worker, seconds)
         return
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in CONTENDERS}
-    for number in range(3 if args.quick else 9):
-        for name in CONTENDERS if number % 2 else reversed(CONTENDERS):
-            try:
-                found[name].append(run(name, seconds))
-            except subprocess.CalledProcessError as error:
-                print(f"{name} failed: {error.stderr.strip().splitlines()[-1:]}", file=sys.stderr)
+    for name in in_turns(CONTENDERS, 3 if args.quick else 9):
+        try:
+            found[name].append(run(name, seconds))
+        except subprocess.CalledProcessError as error:
+            print(f"{name} failed: {error.stderr.strip().splitlines()[-1:]}", file=sys.stderr)
     rows = table(found)
     for line in rows:
         print(line, flush=True)

@@ -14,13 +14,9 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
-import statistics
-import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 from support.extras import need
@@ -28,8 +24,9 @@ from support.extras import need
 need("torch", extra="bench")
 
 import numpy as np
-from ending import clean_up_when_told, finished
-from support.rounds import Row
+from ending import clean_up_when_told
+from support.rounds import Row, in_turns, median_ms, row_of_times
+from support.two_processes import MINE, PEER, Step, TwoProcesses, check_losses, print_median
 
 import ipu_emu.popart as popart
 import popdist_py
@@ -38,9 +35,6 @@ from ipu_emu import models
 
 RATE, MOMENTUM = 1e-3, 0.9
 HERE = Path(__file__).resolve()
-
-#: Makes one update and returns its loss.
-Step = Callable[[], float]
 
 
 def network(case: str, dtype: Any) -> models.Model:
@@ -102,85 +96,35 @@ def pytorch(case: str, *, parallel: bool = False) -> Step:
     return step
 
 
-def check(case: str, one: Step, other: Step, tolerance: float) -> None:
-    """Raise SystemExit unless both compute the same losses for a few updates."""
-    for update in range(5):
-        a, b = one(), other()
-        if abs(a - b) > tolerance * abs(b):
-            raise SystemExit(f"training.py: {case}: losses differ in update {update}: {a} and {b}")
-
-
-def median_ms(step: Step, seconds: float) -> float:
-    """Median milliseconds of a step, over about ``seconds``, at least 3 steps."""
-    samples: list[float] = []
-    end = perf_counter() + seconds
-    while perf_counter() < end or len(samples) < 3:
-        start = perf_counter()
-        step()
-        samples.append(1e3 * (perf_counter() - start))
-    return statistics.median(samples)
-
-
 def alone(case: str, *, rounds: int, seconds: float) -> list[Row]:
     """One process: ours in both types, and PyTorch."""
     steps = {"float32": ours(case, np.float32), "float16": ours(case, np.float16), "PyTorch": pytorch(case)}
-    check(case, steps["float32"], steps["PyTorch"], 2e-5)
+    check_losses(case, steps["float32"], steps["PyTorch"], 2e-5)
     for step in steps.values():
         median_ms(step, seconds / 2)
     times: dict[str, list[float]] = {name: [] for name in steps}
-    for number in range(rounds):
-        for name in list(steps) if number % 2 else list(reversed(steps)):
-            times[name].append(median_ms(steps[name], seconds))
+    for name in in_turns(list(steps), rounds):
+        times[name].append(median_ms(steps[name], seconds))
     return [
-        row(f"{case}, 1 process, float32", times, "float32", "PyTorch"),
-        row(f"{case}, 1 process, float16 against float32", times, "float16", "float32"),
+        row_of_times(f"{case}, 1 process, float32", times, "float32", "PyTorch"),
+        row_of_times(f"{case}, 1 process, float16 against float32", times, "float16", "float32"),
     ]
 
 
 def together(case: str, *, rounds: int, seconds: float) -> list[Row]:
     """Two processes, started in turns; the slower process counts."""
-    mine, peer = "poprun-py", "torchrun + DDP + gloo"
-    launcher = str(Path(sys.executable).with_name("poprun-py"))
-    program = [str(HERE), "--seconds", str(seconds), "--cases", case, "--worker"]
-    torchrun = ["torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29533"]
-    commands = {
-        mine: [launcher, "--num-instances", "2", "--num-replicas", "2", sys.executable, *program],
-        peer: [sys.executable, "-m", *torchrun, *program],
-    }
-    commands[mine].append("ours")
-    commands[peer].append("pytorch")
-    times: dict[str, list[float]] = {name: [] for name in commands}
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-    for number in range(rounds):
-        for name in list(commands) if number % 2 else list(reversed(commands)):
-            done = finished(commands[name], timeout=120, env=environment)
-            found = [float(value) for value in re.findall(r"STEP_MS ([\d.]+)", done.stdout)]
-            if done.returncode or len(found) != 2:
-                raise SystemExit(f"training.py: {' '.join(commands[name])} failed:\n{done.stdout}{done.stderr}")
-            times[name].append(max(found))
-    return [row(f"{case}, 2 processes, float32", times, mine, peer)]
+    pair = TwoProcesses([str(HERE), "--seconds", str(seconds), "--cases", case, "--worker"], port=29533)
+    times: dict[str, list[float]] = {MINE: [], PEER: []}
+    for name in in_turns(list(times), rounds):
+        times[name].append(pair.slower_ms(name))
+    return [row_of_times(f"{case}, 2 processes, float32", times, MINE, PEER)]
 
 
 def worker(case: str, kind: str, seconds: float) -> None:
     """One of two processes: prints its median step."""
     step = ours(case, np.float32, parallel=True) if kind == "ours" else pytorch(case, parallel=True)
-    # All processes have to make the same number of steps.
-    start = perf_counter()
-    for _ in range(5):
-        step()
     steps = max(5, int(seconds / {"mlp": 0.003, "cnn": 0.06, "transformer": 0.2}[case]))
-    samples = []
-    for _ in range(steps):
-        start = perf_counter()
-        step()
-        samples.append(1e3 * (perf_counter() - start))
-    print(f"STEP_MS {statistics.median(samples):.6f}", flush=True)
-
-
-def row(case: str, times: dict[str, list[float]], mine: str, peer: str) -> Row:
-    ratios = [b / a for a, b in zip(times[mine], times[peer], strict=True)]
-    medians = {name: statistics.median(values) for name, values in times.items()}
-    return Row(case, "ms", medians[mine], {peer: medians[peer]}, statistics.median(ratios))
+    print_median(step, steps, warm_up=5)
 
 
 def main() -> None:

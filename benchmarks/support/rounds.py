@@ -1,4 +1,4 @@
-"""Rounds: contenders that take turns, and the resulting row.
+"""Rounds: contenders that take turns, what is measured of each, and the resulting row.
 
 A number is the median over rounds, the ratio the median of the ratios of the rounds: above 1 we are faster.
 """
@@ -6,13 +6,13 @@ A number is the median over rounds, the ratio the median of the ratios of the ro
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from time import perf_counter
 from typing import Any
 
-__all__ = ["Make", "Row", "rounds_of", "row"]
+__all__ = ["Make", "Row", "in_turns", "median_ms", "rounds_of", "row", "row_of_times"]
 
 #: Makes an endless iterator over batches.
 Make = Callable[[], Iterator[Any]]
@@ -33,6 +33,23 @@ class Row:
         return f"{self.case:58} ours {self.ours:9.4g} {self.unit:10} {peers:46} ratio {self.ratio:.2f}"
 
 
+def in_turns(contenders: Sequence[str], rounds: int) -> Iterator[str]:
+    """The contenders in each round; every other round begins with the last one."""
+    for number in range(rounds):
+        yield from contenders if number % 2 else reversed(contenders)
+
+
+def median_ms(step: Callable[[], object], seconds: float, clock: Callable[[], float] = perf_counter) -> float:
+    """Median milliseconds of a step by ``clock``, over about ``seconds``, at least 3 steps."""
+    samples: list[float] = []
+    end = perf_counter() + seconds
+    while perf_counter() < end or len(samples) < 3:
+        start = clock()
+        step()
+        samples.append(1e3 * (clock() - start))
+    return statistics.median(samples)
+
+
 def rate(batches: Iterator[Any], seconds: float) -> float:
     """Batches per second, after a few to warm up."""
     for _ in islice(batches, 8):
@@ -47,9 +64,8 @@ def rate(batches: Iterator[Any], seconds: float) -> float:
 def rounds_of(contenders: dict[str, Make], *, rounds: int, seconds: float) -> dict[str, list[float]]:
     """Batches per second of each contender in each round."""
     rates: dict[str, list[float]] = {name: [] for name in contenders}
-    for number in range(rounds):
-        for name in list(contenders) if number % 2 else list(reversed(contenders)):
-            rates[name].append(rate(contenders[name](), seconds))
+    for name in in_turns(list(contenders), rounds):
+        rates[name].append(rate(contenders[name](), seconds))
     return rates
 
 
@@ -59,3 +75,10 @@ def row(case: str, unit: str, rates: dict[str, list[float]], mine: str, scale: f
     best = max(peers, key=lambda name: peers[name])
     ratio = statistics.median(a / b for a, b in zip(rates[mine], rates[best], strict=True))
     return Row(case, unit, medians[mine], peers, ratio)
+
+
+def row_of_times(case: str, times: dict[str, list[float]], mine: str, peer: str) -> Row:
+    """The row of the milliseconds of each contender in each round."""
+    ratios = [b / a for a, b in zip(times[mine], times[peer], strict=True)]
+    medians = {name: statistics.median(values) for name, values in times.items()}
+    return Row(case, "ms", medians[mine], {peer: medians[peer]}, statistics.median(ratios))
