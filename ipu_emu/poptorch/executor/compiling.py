@@ -28,6 +28,7 @@ from ipu_emu.poptorch.options.strategies import BalancedPipeline
 from ipu_emu.poptorch.tracing.trace import Trace
 from ipu_emu.program.anchors import Anchor, Return, StepShape
 from ipu_emu.program.executable import Executable
+from popdist_py.trace import Category, span
 
 __all__ = ["Compiled", "compile_trace", "output_mode"]
 
@@ -148,6 +149,7 @@ def output_mode(options: Options, *, training: bool) -> OutputMode:
     return OutputMode.Final if training else OutputMode.All
 
 
+@span("compile", Category.COMPILATION)
 def compile_trace(trace: Trace, options: Options, rule: UpdateRule | None) -> Compiled:
     """Compile, or load the executable from the cache; raise poptorch.Error for what cannot be compiled."""
     try:

@@ -23,6 +23,7 @@ from ipu_emu.poptorch.executor.compiling import Compiled
 from ipu_emu.poptorch.executor.outputs import anchor_array
 from ipu_emu.poptorch.options.options import Options
 from ipu_emu.poptorch.tracing.trace import Trace
+from popdist_py.trace import Category, span
 
 __all__ = ["DeviceProgram"]
 
@@ -45,9 +46,11 @@ class DeviceProgram:
         local, processes = int(o.replication_factor), o.Distributed.numProcesses
         replicas = Replicas(local=local, offset=o.Distributed.processId * local, total=local * processes)
         watch = bool(o.Precision.floating_point_exceptions)
-        self.engine = Engine(self.compiled.executable, replicas, watch=watch)
+        with span("load the engine", Category.INITIALISATION):
+            self.engine = Engine(self.compiled.executable, replicas, watch=watch)
         self.engine.seed, self.engine.steps = self._random
-        self.weights.load(self.engine, fresh=True)
+        with span("weights to the device", Category.WEIGHTS):
+            self.weights.load(self.engine, fresh=True)
         if self.rule is not None:
             self.set_scalars(self.rule)
 
@@ -78,6 +81,7 @@ class DeviceProgram:
             if name in self.weights.values:
                 self.weights.values[name] = as_numpy(tensor)
 
+    @span("weights to the host", Category.WEIGHTS)
     def give(self, tensors: Mapping[str, torch.Tensor]) -> None:
         """Copy the device's values to the host's tensors."""
         if self.engine is not None:
@@ -88,6 +92,7 @@ class DeviceProgram:
                 if value is not None:
                     tensor.detach().copy_(torch.from_numpy(np.array(value)).reshape(tensor.shape))
 
+    @span("weights to the device", Category.WEIGHTS)
     def upload(self) -> None:
         """Copy the host's values to the device."""
         if self.engine is not None:
@@ -159,6 +164,7 @@ class DeviceProgram:
 
     # Running
 
+    @span("step", Category.COMPUTE)
     def run(self, inputs: Sequence[torch.Tensor]) -> dict[str, NDArray[Any]]:
         """Run one step; return the anchors by id."""
         assert self.engine is not None

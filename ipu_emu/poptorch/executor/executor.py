@@ -18,6 +18,7 @@ from ipu_emu.poptorch.executor.arguments import Arguments, cleaned
 from ipu_emu.poptorch.executor.checks import check_buffers, check_inference
 from ipu_emu.poptorch.executor.collection import without_collection
 from ipu_emu.poptorch.executor.compiling import compile_trace, output_mode
+from ipu_emu.poptorch.executor.cycles import profile
 from ipu_emu.poptorch.executor.device_program import DeviceProgram
 from ipu_emu.poptorch.executor.hooks import compilation
 from ipu_emu.poptorch.executor.micro_batch import first_micro_batch
@@ -151,6 +152,7 @@ class PoplarExecutor(Questions):
                 raise Error(f"No output mode for {long}")
         compiled = compile_trace(trace, self._options, rule)
         self._program = DeviceProgram(trace, compiled, self._options, rule)
+        profile(self._program, "training" if self._training else "inference")
         if isinstance(self._optimizer, Optimizer):
             self._optimizer._state_source = None if self._offline else self._optimizer_values
         if other := (executor_of(self._user_model) if not self._training else None):

@@ -21,6 +21,7 @@ from ipu_emu.poptorch.tracing.current import CURRENT
 from ipu_emu.poptorch.tracing.functions import Functions
 from ipu_emu.poptorch.tracing.recorder import Recorder
 from ipu_emu.poptorch.tracing.storages import Storages
+from popdist_py.trace import Category, span
 
 __all__ = ["Trace", "trace_module"]
 
@@ -346,6 +347,7 @@ def _described(out: Any, leaves: list[Any]) -> Any:
     return len(leaves) - 1
 
 
+@span("trace the module", Category.COMPILATION)
 def trace_module(
     module: torch.nn.Module,
     inputs: Sequence[torch.Tensor],

@@ -39,6 +39,7 @@ from ipu_emu.tensorflow.program.section_import import ImportedSection, import_se
 from ipu_emu.tensorflow.program.section_plan import SectionPlan, plan_sections
 from ipu_emu.tensorflow.system import DeviceShare, share_of
 from ipu_emu.tensorflow.tracing.trace import Trace
+from popdist_py.trace import Category, span
 
 __all__ = ["Loaded", "Program"]
 
@@ -138,9 +139,10 @@ class Program:
             write_report(compiled.executable, options.get("autoReport.directory", "."), f"program_{number}")
         _warn_of_drift(imported, share)
         replicas = Replicas(local=share.local, offset=share.offset, total=share.total)
-        engine = Engine(
-            compiled.executable, replicas, folder=options.get("streamingMemory.folder"), watch=_watches(share)
-        )
+        with span("load the engine", Category.INITIALISATION):
+            engine = Engine(
+                compiled.executable, replicas, folder=options.get("streamingMemory.folder"), watch=_watches(share)
+            )
         profile(compiled.executable, share, f"program_{number}")
         return Loaded(imported, compiled, engine)
 
@@ -227,22 +229,24 @@ class Program:
     ) -> dict[str, NDArray[Any]]:
         imported, engine = one.imported, one.engine
         tensors = engine.executable.graph.tensors
-        for id, tensor in imported.inputs.items():
-            if id in tensors:
-                engine.write(id, on_device(np.asarray(values[tensor.name])))
-        for name, initial in imported.carried:
-            write_variable(engine, name, np.asarray(values[initial.name]))
-        for name in imported.variables:
-            if name in variables:
-                write_variable(engine, name, variables[name])
+        with span("weights to the device", Category.WEIGHTS):
+            for id, tensor in imported.inputs.items():
+                if id in tensors:
+                    engine.write(id, on_device(np.asarray(values[tensor.name])))
+            for name, initial in imported.carried:
+                write_variable(engine, name, np.asarray(values[initial.name]))
+            for name in imported.variables:
+                if name in variables:
+                    write_variable(engine, name, variables[name])
         self._steps(one, values)
-        for number, carried in enumerate(imported.section.carried):
-            values[carried.end.name] = read_variable(engine, f"carried/{number}")
-        return {
-            name: read_variable(engine, name)
-            for name in imported.assigned
-            if not name.startswith("carried/") and id_of(name) in tensors
-        }
+        with span("weights to the host", Category.WEIGHTS):
+            for number, carried in enumerate(imported.section.carried):
+                values[carried.end.name] = read_variable(engine, f"carried/{number}")
+            return {
+                name: read_variable(engine, name)
+                for name in imported.assigned
+                if not name.startswith("carried/") and id_of(name) in tensors
+            }
 
     def _steps(self, one: Loaded, values: dict[str, NDArray[Any]]) -> None:
         """Run the executable as often as its section says."""
@@ -256,7 +260,8 @@ class Program:
         data = RunData(pulls, rows, self.stop.is_set, self._teller(one, rows))
         try:
             for _ in range(runs):
-                engine.run(data)
+                with span("step", Category.COMPUTE):
+                    engine.run(data)
         except StopRequested:
             raise KeyboardInterrupt from None
         self._deliver(one, rows, values, imported.section.batches * imported.section.accumulation)
@@ -302,7 +307,8 @@ class Program:
         going, count = bool(values[first.name]), 0
         while going and (most is None or count < most):
             rows = self._rows(one, 1)
-            engine.run(RunData(pulls, rows, self.stop.is_set))
+            with span("step", Category.COMPUTE):
+                engine.run(RunData(pulls, rows, self.stop.is_set))
             self._deliver(one, rows, values, 1)
             going, count = bool(values[section.condition.name]), count + 1
 

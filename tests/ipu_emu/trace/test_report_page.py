@@ -20,8 +20,9 @@ from ipu_emu.trace import read_run
 from ipu_emu.trace.findings import analyse
 from ipu_emu.trace.lanes import packed_lanes
 from ipu_emu.trace.report_data import report_data
+from ipu_emu.trace.time_use import IMPORTS, OTHER
 from popdist_py.trace import PROFILE_SUFFIX, Category, Kind, Recorder
-from popdist_py.trace.records import key_of
+from popdist_py.trace.records import CATEGORIES, key_of
 
 SPANS, OPS = 300, ("Conv", "Relu")
 
@@ -118,11 +119,37 @@ def test_the_numbers_of_the_page_are_those_of_the_json(browser: Any, data: dict[
     assert "<b>" not in browser.title.replace("</script><b>", "")
 
 
+def test_every_category_has_a_colour_of_its_own(browser: Any) -> None:
+    known, colours = browser.execute_script("return [CATEGORIES, CATEGORIES.map(categoryColour)]")
+    assert sorted(known) == sorted([*CATEGORIES, OTHER, IMPORTS])
+    assert len(set(colours)) == len(known)
+
+
 def test_each_tab_shows_its_section(browser: Any) -> None:
     for button in browser.find_elements("css selector", "nav button"):
         button.click()
         shown = [one.get_attribute("id") for one in browser.find_elements("css selector", "section:not([hidden])")]
         assert shown == [button.get_attribute("data-tab")]
+
+
+@pytest.mark.parametrize("width", [1400, 800])
+def test_no_tab_is_wider_than_the_window(browser: Any, width: int) -> None:
+    """Wide tables scroll by themselves; names are in bars only where there is room for them."""
+    browser.set_window_size(width, 900)
+    try:
+        for button in browser.find_elements("css selector", "nav button"):
+            button.click()
+            page, window = browser.execute_script(
+                "const page = document.documentElement; return [page.scrollWidth, page.clientWidth]"
+            )
+            assert page <= window, button.text
+            cut = browser.execute_script(
+                "return [...document.querySelectorAll('section:not([hidden]) .bar div')]"
+                ".filter(part => part.scrollWidth > part.clientWidth + 1).map(part => part.title)"
+            )
+            assert not cut
+    finally:
+        browser.set_window_size(1400, 900)
 
 
 def test_zoom_search_and_selection(browser: Any) -> None:

@@ -49,8 +49,9 @@ function memoryOf(program, memory, id) {
         ["to", row => row.last]], `${id}-alive`));
   };
   return [el("h3", {}, `IPU ${memory.ipu}: ${bytes(memory.bytes)} of ${bytes(limit)} (${percent(memory.bytes / limit)})`),
-    el("div", { className: "bar" }, ...uses.map(use => el("div", { title: `${use}: ${bytes(memory.bytes_by_use[use])}`,
-      style: `width:${100 * memory.bytes_by_use[use] / widest}%;background:${useColour(use)}` }, use))),
+    el("div", { className: "bar" }, ...uses.map(use =>
+      part(use, memory.bytes_by_use[use] / widest, useColour(use), `${use}: ${bytes(memory.bytes_by_use[use])}`))),
+    legend(uses.map(use => [use, useColour(use)])),
     table(uses.map(use => ({ use })), [["use", row => row.use], ["size", row => memory.bytes_by_use[row.use], bytes]], `${id}-uses`),
     el("h4", {}, "Not always live, by instruction; click for what lives there"), livenessCurve(memory, choose), instant,
     el("h4", {}, "Always live"), table(memory.always_live.slice(0, 100), [["tensor", row => row.tensor], ["role", row => row.role],

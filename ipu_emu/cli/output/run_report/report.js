@@ -31,14 +31,23 @@ function table(rows, columns, id) {
   const head = columns.map(([title, value], i) => el("th", { className: "sortable" + (rows.length && typeof value(rows[0]) === "string" ? " text" : ""),
     title: "sort", onclick: () => { down = by === i ? !down : true; by = i; fill(); } }, title));
   fill();
-  return el("table", { id }, el("thead", {}, el("tr", {}, ...head)), body);
+  return el("div", { className: "scroll" }, el("table", { id }, el("thead", {}, el("tr", {}, ...head)), body));
+}
+
+/** A part of a bar, in per cent of its width; its name is left out where there is no room for it. */
+function part(name, share, colour, title) {
+  const fits = share * 500 > name.length * 6.5;  // on the narrowest page
+  return el("div", { style: `width:${100 * share}%;background:${colour}`, title }, fits ? name : "");
+}
+
+function legend(entries) {
+  return el("div", { className: "legend" }, ...entries.map(([name, colour]) => el("span", {}, el("i", { style: `background:${colour}` }), name)));
 }
 
 function bars(instances, key, colours) {
   const longest = Math.max(...instances.map(one => Object.values(one[key]).reduce((a, b) => a + b, 0)), 1e-9);
-  return instances.map(one => el("div", { className: "row" }, el("label", {}, one.label), el("div", { className: "bar" },
-    ...Object.entries(one[key]).sort((a, b) => b[1] - a[1]).map(([name, value]) => el("div", {
-      style: `width:${100 * value / longest}%;background:${colours[name]}`, title: `${name}: ${seconds(value)}` }, name)))));
+  return instances.map(one => el("div", { className: "row" }, el("label", { title: one.label }, one.label), el("div", { className: "bar" },
+    ...Object.entries(one[key]).sort((a, b) => b[1] - a[1]).map(([name, value]) => part(name, value / longest, colours[name], `${name}: ${seconds(value)}`)))));
 }
 
 function summary(data, colours) {
@@ -51,6 +60,7 @@ function summary(data, colours) {
     el("p", {}, `${seconds(data.wall_seconds)} of wall time, measured; instances: ${data.instances.length}.`),
     el("h3", {}, "While steps run"), ...bars(data.instances, "stepping_seconds_by_category", colours),
     el("h3", {}, "From start to end"), ...bars(data.instances, "seconds_by_category", colours),
+    legend(Object.entries(colours)),
   ];
 }
 
@@ -137,13 +147,13 @@ function selection(found) {
 async function main() {
   const data = JSON.parse(document.getElementById("data").textContent), spans = JSON.parse(document.getElementById("spans").textContent);
   const names = [...new Set(data.instances.flatMap(one => Object.keys(one.seconds_by_category)))].sort();
-  const colours = Object.fromEntries(names.map((name, i) => [name, COLOURS[i % COLOURS.length]]));
+  const colours = Object.fromEntries(names.map(name => [name, categoryColour(name)]));
   const fill = (id, children) => document.getElementById(id).replaceChildren(...children.filter(child => child));
   fill("summary", summary(data, colours)); fill("times", times(data)); fill("collective", collectives(data));
   fill("op", ops(data)); fill("memory", memories(data)); fill("program", programs(data)); fill("pipeline", pipeline(data)); fill("settings", settings(data));
   const canvas = document.getElementById("timeline");
   const timeline = new Timeline(canvas, await lanesOf(spans), spans.names, found => document.getElementById("selection").replaceChildren(...selection(found).filter(Boolean)), spans.flows);
-  fill("legend", timeline.categories.map(([name, colour]) => el("span", {}, el("i", { style: `background:${colour}` }), name)));
+  fill("legend", [legend(timeline.categories)]);
   const search = document.getElementById("search"), hits = document.getElementById("hits");
   let next = 0;
   search.addEventListener("input", () => { next = 0; const { count } = timeline.search(search.value, 1); hits.textContent = search.value ? `${count} spans` : ""; });

@@ -6,7 +6,12 @@
 
 const ROW = 16, GAP = 6, LABELS = 190, AXIS = 24;
 const COLOURS = ["#4e79a7", "#f28e2b", "#59a14f", "#e15759", "#76b7b2", "#edc948", "#b07aa1", "#ff9da7", "#9c755f",
-  "#2f6f4f", "#7b5ea7", "#c0504d", "#8c8c8c"];
+  "#2f6f4f", "#7b5ea7", "#c0504d", "#8c8c8c", "#a0cbe8", "#5f6b7a"];
+const CATEGORIES = ["compilation", "compute", "copies between IPUs", "data preparation", "gradient communication", "host I/O", "initialisation",
+  "launch", "the program itself", "weight loading", "weight update", "checkpoint", "user", "Streaming Memory", "start of Python and imports"];
+
+/** The colour of a category: the same in all tabs and runs. */
+const categoryColour = category => COLOURS[Math.max(CATEGORIES.indexOf(category), 0)];
 
 /** The largest i with values[i] <= wanted, or -1. */
 function lastAtMost(values, wanted) {
@@ -37,8 +42,8 @@ class Timeline {
     this.end = Math.max(1, ...lanes.map(lane => lane.end));
     this.from = 0; this.to = this.end; this.top = 0; this.selected = null; this.range = null; this.wanted = null;
     const categories = [...new Set(names.map(name => name.category))].sort();
-    this.colour = names.map(name => COLOURS[categories.indexOf(name.category) % COLOURS.length]);
-    this.categories = categories.map((category, i) => [category, COLOURS[i % COLOURS.length]]);
+    this.colour = names.map(name => categoryColour(name.category));
+    this.categories = categories.map(category => [category, categoryColour(category)]);
     let y = 0;
     for (const lane of lanes) { lane.y = y; y += lane.rows * ROW + GAP; }
     this.height = y;
