@@ -4,6 +4,7 @@
     tensorflow.python.ipu.ops.x    ipu_emu.tensorflow.api.ops.x
     tensorflow.python.ipu.keras    ipu_emu.tensorflow.keras, also as keras.ipu and tensorflow.keras.ipu
     keras                          tf_keras: Keras 2
+    ipu_tensorflow_addons          ipu_emu.tensorflow.addons
 
 A program gets them by ``python -m ipu_emu.compat program.py``, or by ``import ipu_emu.tensorflow.install``.
 """
@@ -32,6 +33,7 @@ _PACKAGES = {
     "tf_keras.ipu": _KERAS,
     "keras.ipu": _KERAS,
     "keras": "tf_keras",
+    "ipu_tensorflow_addons": "ipu_emu.tensorflow.addons",
     _IPU: _API,
 }
 #: Modules that exist under a second name.

@@ -1,0 +1,5 @@
+"""Keras addons: layers and optimizers of ``ipu_tensorflow_addons.keras``."""
+
+from ipu_emu.tensorflow.addons.keras import layers, optimizers
+
+__all__ = ["layers", "optimizers"]
