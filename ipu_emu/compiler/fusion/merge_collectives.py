@@ -38,8 +38,8 @@ def merge_collectives(
     """Sort the ops of ``graph`` so that those which become one collective are neighbours; return these.
 
     Ops of the update phase come last, and are merged among themselves. A collective has at most ``limit`` bytes; with
-    None, at most as many as its largest member, so that none needs more memory than that member alone. ``remote``
-    names the sums of gradients that are loaded from Streaming Memory to be reduced.
+    None, at most as many as the largest of its IPU alone, so that no IPU needs more memory. ``remote`` names the sums
+    of gradients that are loaded from Streaming Memory to be reduced.
     """
     phases = [[op for op in graph.ops if (op.phase is Phase.UPDATE) == updates] for updates in (False, True)]
     groups = [group for ops in phases for group in _groups(graph, ops, stage_of, limit, remote)]
@@ -61,6 +61,9 @@ def _groups(
     sizes = [_size(graph, op, remote) for op in ops]
     if not any(sizes):
         return [(op,) for op in ops]
+    largest: dict[int, int] = {}
+    for op, size in zip(ops, sizes, strict=True):
+        largest[op.place.ipu] = max(size, largest.get(op.place.ipu, 0))
     groups: list[list[int]] = []
     last: dict[Hashable, list[int]] = {}
     for index, op in enumerate(ops):
@@ -69,7 +72,8 @@ def _groups(
             continue
         key = (op.phase, op.place, stage_of(op), op.type, op.attributes.get(OPERATOR), *_kind(graph, op))
         group = last.get(key, [])
-        if not group or sum(sizes[i] for i in group) + sizes[index] > (max(sizes) if limit is None else limit):
+        most = largest[op.place.ipu] if limit is None else limit
+        if not group or sum(sizes[i] for i in group) + sizes[index] > most:
             group = last[key] = []
             groups.append(group)
         group.append(index)

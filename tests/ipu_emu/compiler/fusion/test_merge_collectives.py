@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from ipu_emu import popart
+from ipu_emu.program.instructions import ShardCollectives, leaves
 from tests.ipu_emu.helpers.sessions import device, infer, options, train
 from tests.ipu_emu.helpers.threaded_instances import Instance, on_instances, session_on
 
@@ -187,3 +188,31 @@ def test_the_limit_is_a_number() -> None:
     )
     with pytest.raises(popart.popart_exception, match="maximum_reduce_many_buffer_size=much: give a number of bytes"):
         session.prepareDevice()
+
+
+def test_an_ipu_reduces_no_more_at_once_than_its_own_largest_gradient() -> None:
+    """However large the gradients of another IPU are; its own small ones become one collective."""
+    builder = popart.Builder()
+    y = builder.addInputTensor("FLOAT", [2, 64])
+    for ipu, widths in enumerate(((64, 64), (8, 8, 8))):
+        with builder.virtualGraph(ipu):
+            for width in widths:
+                rows = builder.getTensorShape(y)[1]
+                w = builder.addInitializedInputTensor(np.ones((rows, width), np.float32))
+                y = builder.aiOnnx.gemm([y, w, builder.addInitializedInputTensor(np.zeros(width, np.float32))])
+    with builder.virtualGraph(1):
+        loss = builder.aiGraphcore.l1loss([y], 1.0)
+    shared = popart.TensorLocation(popart.TensorStorage.OnChip, popart.ReplicatedTensorSharding.On)
+    opts = options(R=2, virtualGraphMode=popart.VirtualGraphMode.Manual)
+    opts.optimizerStateTensorLocationSettings = popart.TensorLocationSettings(shared, 0, 0)
+    device = popart.DeviceManager().createIpuModelDevice({"numIPUs": 4, "tilesPerIPU": 1472})
+    optimizer = popart.SGD({"defaultLearningRate": (0.1, True), "defaultMomentum": (0.9, True)})
+    flow = popart.DataFlow(1, [loss])
+    session = popart.TrainingSession(builder.getModelProto(), flow, loss, optimizer, device, userOptions=opts)
+    session.prepareDevice()
+    merged = [leaf.members for leaf in leaves(session.executable.program) if isinstance(leaf, ShardCollectives)]
+    on_second = [ops for ops in merged if ops[0].place.ipu == 1 and ops[0].type == "ReduceScatterGradient"]
+    graph = session.executable.graph
+    sizes = [sum(graph.tensor(op.inputs[0]).nbytes for op in ops) for ops in on_second]
+    assert max(sizes) == 64 * 8 * 4
+    assert len(sizes) < 6
