@@ -88,6 +88,16 @@ class CompileOptions:
     fuse_elementwise: bool = True
 
     @property
+    def sums_tied_tables_apart(self) -> bool:
+        """Whether look-ups and products of a table have sums over micro-batches of their own.
+
+        Loss scaling counts elements of gradients of single micro-batches, which are whole then. Stochastic rounding
+        draws a number for every addition to a total.
+        """
+        scales = self.training is not None and self.training.loss_scaler is not None
+        return self.step.accumulation > 1 and not scales and not self.stochastic_rounding
+
+    @property
     def remaining_divisor(self) -> int:
         """The divisor of reduced gradients in weight updates: A x R if the mean is taken at the end, else 1."""
         return self.step.accumulation * self.replicas if self.reduction is GradientReduction.MEAN_POST else 1

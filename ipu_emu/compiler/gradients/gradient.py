@@ -22,7 +22,8 @@ class Gradient:
 
     Totals are reduced in buckets, one for each element type. A ``scattered`` one is in no bucket: an op of the update
     reduces it and gives each replica a shard, or it is not reduced at all. A ``rounded`` one is rounded
-    stochastically. The total of a ``remote`` one is in Streaming Memory, and reduced after it has been loaded.
+    stochastically. The total of a ``remote`` one is in Streaming Memory, and reduced after it has been loaded. A
+    total that ``joins`` another is added to it after the last micro-batch.
     """
 
     weight: str
@@ -31,3 +32,4 @@ class Gradient:
     scattered: bool = False
     rounded: bool = False
     remote: bool = False
+    joins: str = ""

@@ -6,6 +6,11 @@ A sum in Streaming Memory visits its IPU for every micro-batch.
     RemoteLoad    near = RemoteLoad(Accum___w)    off chip
     AccumulateGradient near += Gradient___w
     RemoteStore   RemoteUpdate(Accum___w, near)   off chip
+
+After the last micro-batch a total that joins another is added to it.
+
+    IpuCopy       Accum___w/tied/ipu0 = IpuCopy(Accum___w/tied)     from another IPU
+    Compute       Accum___w = AddInto(Accum___w, Accum___w/tied/ipu0)
 """
 
 from __future__ import annotations
@@ -17,11 +22,20 @@ import numpy as np
 
 from ipu_emu.compiler.gradients.gradient import Gradient
 from ipu_emu.compiler.lowering.pipelining import Stages
-from ipu_emu.graph import Graph, Op, Place, Role, Tensor, id_on_ipu, original_of
+from ipu_emu.compiler.placement.ipu_copies import COPY
+from ipu_emu.graph import Graph, Op, Phase, Place, Role, Tensor, id_on_ipu, original_of
 from ipu_emu.graph.dtype import FLOAT
 from ipu_emu.ops.communication.memory_copy_ops import REMOTE_LOAD, REMOTE_UPDATE
 from ipu_emu.ops.random.counter_rng import RNG_KEY, STREAM_ID, stream_id_of
-from ipu_emu.program.instructions import AccumulateGradient, CountMicroBatch, Leaf, RemoteLoad, RemoteStore
+from ipu_emu.program.instructions import (
+    AccumulateGradient,
+    Compute,
+    CountMicroBatch,
+    IpuCopy,
+    Leaf,
+    RemoteLoad,
+    RemoteStore,
+)
 
 __all__ = ["AccumulationWriter"]
 
@@ -37,10 +51,16 @@ class AccumulationWriter:
         self.graph, self.tensor_places, self.stages, self.running = graph, tensor_places, stages, running
         self.counters: dict[int, CountMicroBatch] = {}
 
-    def of(self, gradients: Sequence[Gradient]) -> list[Leaf]:
-        """Return the instructions at the end of each micro-batch."""
-        made = [leaf for gradient in gradients for leaf in self.one(gradient)]
-        return [*self.counters.values(), *made]
+    def among(self, leaves: Sequence[Leaf], gradients: Sequence[Gradient]) -> list[Leaf]:
+        """Return ``leaves`` of a micro-batch with the instructions that sum each gradient as soon as it is made."""
+        made = {id: number for number, leaf in enumerate(leaves) for id in leaf.writes}
+        after: dict[int, list[Leaf]] = {}
+        for gradient in gradients:
+            after.setdefault(made.get(gradient.part, len(leaves) - 1), []).extend(self.one(gradient))
+        found: list[Leaf] = [*self.counters.values()]
+        for number, leaf in enumerate(leaves):
+            found += [leaf, *after.get(number, ())]
+        return found
 
     def one(self, gradient: Gradient) -> list[Leaf]:
         total, place = self.near(gradient), self.tensor_places[gradient.part]
@@ -54,7 +74,22 @@ class AccumulationWriter:
         if key is not None:
             attributes = {STREAM_ID: stream_id_of(replace(others, outputs=(gradient.total,)))}
             others = replace(others, type=_ROUNDED[others.type], inputs=(*others.inputs, key), attributes=attributes)
-        return self.visiting(gradient.total, total, AccumulateGradient(first, others))
+        return self.visiting(gradient.total, total, AccumulateGradient(first, others), place)
+
+    def join(self, gradient: Gradient, others: Mapping[str, Gradient]) -> list[Leaf]:
+        """Return the instructions that add the total of ``gradient`` to the one of ``others`` that it joins."""
+        there, home = (self.tensor_places[each.part] for each in (gradient, others[gradient.joins]))
+        found: list[Leaf] = []
+        summand, total = self.near(gradient), self.near(others[gradient.joins])
+        if summand != gradient.total:
+            load = Op(REMOTE_LOAD, (gradient.total,), (summand,), phase=Phase.UPDATE, place=there)
+            found.append(RemoteLoad(load))
+        if there.ipu != home.ipu:
+            copy = self.new(id_on_ipu(summand, home.ipu), self.graph.tensor(summand), gradient.part, off_chip=False)
+            found.append(IpuCopy(Op(COPY, (summand,), (copy,), phase=Phase.UPDATE, place=home)))
+            summand = copy
+        add = Compute(Op("AddInto", (total, summand), (total,), phase=Phase.UPDATE, place=home))
+        return [*found, *self.visiting(gradient.joins, total, add, home)]
 
     def near(self, gradient: Gradient) -> str:
         """Return the id of the tensor on the IPU in which micro-batches are summed."""
@@ -63,14 +98,14 @@ class AccumulationWriter:
             return total.id
         return self.new(f"Loaded___{total.id}/sum", total, gradient.part, off_chip=False)
 
-    def visiting(self, total: str, near: str, accumulate: AccumulateGradient) -> list[Leaf]:
-        """Return ``accumulate``, between a load and a store of ``total`` if that is in Streaming Memory."""
+    def visiting(self, total: str, near: str, change: Leaf, place: Place) -> list[Leaf]:
+        """Return ``change``, between a load and a store of ``total`` if that is in Streaming Memory."""
         if near == total:
-            return [accumulate]
-        place = accumulate.first.place
+            return [change]
         stored = self.new(f"Stored___{total}/sum", self.graph.tensor(total), near, off_chip=True)
-        load = RemoteLoad(Op(REMOTE_LOAD, (total,), (near,), place=place))
-        return [load, accumulate, RemoteStore(Op(REMOTE_UPDATE, (total, near), (stored,), place=place))]
+        load = RemoteLoad(Op(REMOTE_LOAD, (total,), (near,), phase=change.ops[0].phase, place=place))
+        store = Op(REMOTE_UPDATE, (total, near), (stored,), phase=change.ops[0].phase, place=place)
+        return [load, change, RemoteStore(store)]
 
     def new(self, base: str, like: Tensor, beside: str, *, off_chip: bool) -> str:
         """Add a tensor to the stage of the tensor ``beside``; return its id."""

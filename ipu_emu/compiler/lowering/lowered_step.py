@@ -2,8 +2,8 @@
 
 repeat bps batches
   repeat A micro-batches
-    loads | forward | backward | accumulation | stores
-  all-reduce of the buckets | weight updates | stores of variables
+    loads | forward | backward with accumulation | stores
+  totals that join others | all-reduce of the buckets | weight updates | stores of variables
 stores of sums and of final variables
 
 With a schedule the inner loop is a pipeline. Without accumulation, a training pipeline contains the outer loop and
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from ipu_emu.compiler.fusion.merge_collectives import Merged, as_groups, is_remote_load
 from ipu_emu.compiler.gradients.gradient import Gradient, GradientReduction
@@ -152,8 +153,9 @@ class _Lowering:
         forward += [_host_load(tensor, self.options.streams) for tensor in inputs]
         passes = [op for op in self.graph.ops if op.phase is not Phase.UPDATE]
         forward += map(_instruction, as_groups(passes, self.merged))
-        forward += self.accumulation()
-        updates: list[Leaf] = [*self.reduce(), *self.keys(SHARED_RNG_KEY, Phase.UPDATE)]
+        if self.step.accumulation > 1:
+            forward = self.accumulation_writer.among(forward, self.gradients)
+        updates: list[Leaf] = [*self.joins(), *self.reduce(), *self.keys(SHARED_RNG_KEY, Phase.UPDATE)]
         ops = [op for op in self.graph.ops if op.phase is Phase.UPDATE]
         updates += [leaf for group in as_groups(ops, self.merged) for leaf in self.update(group)]
         early, late, end = self.stores()
@@ -196,12 +198,17 @@ class _Lowering:
         found = [id for id in self.graph.tensors if original_of(id) == key and (not phases or id in read)]
         return [DrawKey(id, key == SHARED_RNG_KEY) for id in found]
 
-    def accumulation(self) -> list[Leaf]:
-        """Return the instructions that sum the gradients of micro-batches, or keep their running mean."""
-        if self.step.accumulation == 1:
-            return []
+    @cached_property
+    def accumulation_writer(self) -> AccumulationWriter:
+        """What sums the gradients of micro-batches, or keeps their running mean."""
         running = self.options.reduction is GradientReduction.MEAN_RUNNING
-        return AccumulationWriter(self.graph, self.tensor_places, self.stages, running=running).of(self.gradients)
+        return AccumulationWriter(self.graph, self.tensor_places, self.stages, running=running)
+
+    def joins(self) -> list[Leaf]:
+        """Return the instructions that add totals to those that they join."""
+        totals = {gradient.total: gradient for gradient in self.gradients}
+        joining = (gradient for gradient in self.gradients if gradient.joins)
+        return [leaf for gradient in joining for leaf in self.accumulation_writer.join(gradient, totals)]
 
     def reduce(self) -> list[Leaf]:
         """Return one collective for each bucket."""

@@ -66,7 +66,7 @@ def offload_accumulators(
 
 def _offloaded(graph: Graph, gradient: Gradient, off_chip: Callable[[Tensor], bool], replicas: int) -> Gradient:
     total = graph.tensor(gradient.total)
-    if gradient.total == gradient.part or not off_chip(total):
+    if gradient.total == gradient.part or not off_chip(graph.tensor(gradient.joins or gradient.total)):
         return gradient
     together = replicas if total.group is None else total.group[1]
     remote = not gradient.scattered and together > 1

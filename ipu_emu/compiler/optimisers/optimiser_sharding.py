@@ -49,7 +49,8 @@ def shard_variables(
     """Shard the variables that ``divide`` selects; return the gradients, some of which are now reduced as shards."""
     producers, made = graph.producers(), []
     for gradient in gradients:
-        update = _Update.of(graph, gradient.weight, producers) if gradient.weight else None
+        updates = gradient.weight and not gradient.joins
+        update = _Update.of(graph, gradient.weight, producers) if updates else None
         domain = _domain(update, divide) if update else None
         if update and domain:
             gradient = _sharded(graph, gradient, update, domain, divide, replicas, reduction)

@@ -32,8 +32,9 @@ def check_anchors_pass(state: CompileState) -> CompileState:
 
 
 def prune_pass(state: CompileState) -> CompileState:
-    anchors, gradients = state.anchors, state.gradients
-    prune(state.graph, [*(anchor.tensor for anchor in anchors), *(gradient.part for gradient in gradients)])
+    wanted = [anchor.tensor for anchor in state.anchors]
+    wanted += [id for gradient in state.gradients for id in (gradient.part, gradient.total)]
+    prune(state.graph, wanted)
     return state
 
 

@@ -125,8 +125,9 @@ class _Conversion:
         self.graph.ops += ops
         for gradient in self.state.gradients:
             if gradient.part in op.outputs and gradient.total != gradient.part and gradient.weight:
-                total = gradient.total.removeprefix("Combined")
-                if total != gradient.total:
+                own = gradient.joins or gradient.total
+                total = own.removeprefix("Combined")
+                if total != own:
                     total = "Accl___" + gradient.weight
                 self.graph.tensors.setdefault(total, replace(self.graph.tensors[gradient.total], id=total))
                 updated = self.graph.made(f"Updated___{total}", self.graph.tensors[total])

@@ -115,3 +115,19 @@ def test_mean_strategies_agree_up_to_rounding() -> None:
     results = [Perceptron(np.float32, reduction(MEAN, s, R=8, A=2)).weights(0, 8) for s in (POST, RUNNING)]
     for one, other in zip(*results, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("strategy", [POST, RUNNING])
+def test_a_gradient_is_summed_as_soon_as_it_is_made(strategy: Any) -> None:
+    """So that a micro-batch holds one gradient at a time, not those of all weights."""
+    builder = popart.Builder()
+    y = builder.addInputTensor("FLOAT", [2, 8])
+    weights = [builder.addInitializedInputTensor(np.ones((8, 8), np.float32)) for _ in range(4)]
+    for w in weights:
+        y = builder.aiOnnx.tanh([builder.aiOnnx.matmul([y, w])])
+    loss = builder.aiGraphcore.l1loss([y], 1.0)
+    session = train(builder, popart.DataFlow(1, [loss]), loss, popart.ConstSGD(0.1), reduction(MEAN, strategy, A=2))
+    lines = [line.strip() for line in str(session.executable).splitlines()]
+    for w in weights:
+        made = next(at for at, line in enumerate(lines) if line.startswith(f"Compute Gradient___{w} = "))
+        assert lines[made + 1] == f"AccumulateGradient Accum___{w} += Gradient___{w}"

@@ -1,0 +1,57 @@
+"""Tied tables: a weight that is looked up in and multiplied with has two sums over micro-batches, joined at the end.
+
+    Gradient___w = Add(MatMulT:0, GatherGrad:0)           Accum___w/tied += MatMulT:0
+    Accum___w += Gradient___w                        ->   Accum___w      += GatherGrad:0
+                                                          after the last micro-batch: Accum___w += Accum___w/tied
+
+In a pipeline the backward pass of the product comes many micro-batches before that of the look-up, and a gradient as
+large as the table would be kept for each of them. Sums of their own need none of the others. Their order of additions
+follows from the graph alone, so that results are bitwise the same with every schedule and placement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+
+from ipu_emu.compiler.gradients.gradient import Gradient
+from ipu_emu.compiler.placement.tensor_places import tensor_places
+from ipu_emu.graph import Graph, Op, Phase
+
+__all__ = ["with_sums_of_their_own"]
+
+#: The ops whose results are the gradients of look-ups.
+_LOOK_UPS = ("GatherGrad", "GroupedGatherGrad")
+
+
+def with_sums_of_their_own(graph: Graph, gradients: Sequence[Gradient], whole: Collection[str]) -> list[Gradient]:
+    """Return ``gradients`` with two in place of that of each tied table, unless its total is in ``whole``."""
+    producers, places = graph.producers(), tensor_places(graph)
+    made = []
+    for gradient in gradients:
+        parts = _parts(producers, gradient) if gradient.total not in whole else None
+        if parts is None:
+            made.append(gradient)
+            continue
+        home = places[gradient.weight].ipu
+        looked_up, other = sorted(parts, key=lambda id: places[id].ipu != home)  # stable: of equals the look-up
+        total = graph.tensor(gradient.total)
+        tied = graph.add(replace(total, id=graph.unused(f"{total.id}/tied"))).id
+        made.append(replace(gradient, part=looked_up))
+        made.append(replace(gradient, part=other, total=tied, scattered=True, joins=gradient.total))
+    return made
+
+
+def _parts(producers: Mapping[str, Op], gradient: Gradient) -> tuple[str, str] | None:
+    """The gradient of the look-up, and the other summand; None if there is no such sum."""
+    op = producers[gradient.part]
+    if op.type != "Add" or len(op.inputs) != 2:
+        return None
+    made = [producers.get(id) for id in op.inputs]
+    if any(each is None or each.phase is not Phase.BACKWARD or each.guard != op.guard for each in made) or op.guard:
+        return None
+    looks_up = [each is not None and each.type in _LOOK_UPS for each in made]
+    if looks_up[0] == looks_up[1]:
+        return None
+    first, second = op.inputs
+    return (first, second) if looks_up[0] else (second, first)
