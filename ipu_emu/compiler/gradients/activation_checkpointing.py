@@ -2,7 +2,8 @@
 
 STANDARD cuts the forward pass where few bytes are live, such that the checkpoints (the tensors that cross a cut) and
 the largest segment between two cuts take the least memory in total. With equal segments that is about 2 sqrt(n) for n
-ops (T. Chen et al., Training deep nets with sublinear memory cost, 2016).
+ops (T. Chen et al., Training deep nets with sublinear memory cost, 2016). A stage of a pipeline keeps the checkpoints
+of several micro-batches, but recomputes a segment of one at a time: there, fewer checkpoints take less.
 
     forward   a  b  c | d  e  f | g  h  i        kept: c, f, and the last part, which the backward pass needs at once
     backward  i' h' g'  (d e)  f' e' d'  (a b)  c' b' a'
@@ -13,7 +14,7 @@ and results that depend on a value which has changed since.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import accumulate, pairwise
@@ -43,14 +44,19 @@ class Recomputation(Enum):
     PIPELINE = "Pipeline"
 
 
-def recomputed_tensors(graph: Graph, kind: Recomputation, wanted: Iterable[str]) -> set[str]:
-    """Return the ids of the tensors that the backward pass recomputes; ``wanted`` tensors are always kept."""
-    return _Choice(graph, set(wanted)).of(kind)
+def recomputed_tensors(
+    graph: Graph, kind: Recomputation, wanted: Iterable[str], copies: Callable[[int, int], int]
+) -> set[str]:
+    """Return the ids of the tensors that the backward pass recomputes; ``wanted`` tensors are always kept.
+
+    ``copies(n, s)`` is for how many micro-batches stage s of n keeps its checkpoints.
+    """
+    return _Choice(graph, set(wanted), copies).of(kind)
 
 
 class _Choice:
-    def __init__(self, graph: Graph, wanted: set[str]) -> None:
-        self.graph = graph
+    def __init__(self, graph: Graph, wanted: set[str], copies: Callable[[int, int], int]) -> None:
+        self.graph, self.copies = graph, copies
         self.forward = [op for op in graph.ops if op.phase is Phase.FORWARD]
         self.kept = wanted | set(_read_elsewhere(graph))
         changed = _changed(self.forward)
@@ -89,7 +95,8 @@ class _Choice:
     def standard(self) -> Iterator[Op]:
         for place in sorted({op.place for op in self.repeatable}):
             ops = [op for op in self.repeatable if op.place == place]
-            yield from _Parts.of(self.graph, ops, self.kept).again(at_once=place == self.last)
+            copies = self.copies(self.last.stage + 1, place.stage)
+            yield from _Parts.of(self.graph, ops, self.kept, copies).again(at_once=place == self.last)
 
 
 def _read_elsewhere(graph: Graph) -> Iterator[str]:
@@ -115,6 +122,7 @@ class _Parts:
     """The ops of one place, in order.
 
     ``sizes`` has the bytes of the outputs of each op, ``crossing`` the bytes that are live before each op.
+    Checkpoints are kept for ``copies`` micro-batches.
     """
 
     ops: Sequence[Op]
@@ -123,9 +131,10 @@ class _Parts:
     ends: Mapping[str, int]  # last reader of each output, views included
     starts: Mapping[str, int]
     nbytes: Mapping[str, int]
+    copies: int
 
     @classmethod
-    def of(cls, graph: Graph, ops: Sequence[Op], kept: set[str]) -> _Parts:
+    def of(cls, graph: Graph, ops: Sequence[Op], kept: set[str], copies: int) -> _Parts:
         """Measure the ops; tensors that are ``kept`` in any case cost nothing."""
         roots: dict[str, str] = {}
         starts: dict[str, int] = {}
@@ -145,7 +154,7 @@ class _Parts:
             sizes[start] += nbytes[id]
             change[start + 1] += nbytes[id]
             change[min(ends.get(id, start) + 1, len(ops))] -= nbytes[id]
-        return cls(ops, sizes, list(accumulate(change)), ends, starts, nbytes)
+        return cls(ops, sizes, list(accumulate(change)), ends, starts, nbytes, copies)
 
     def again(self, *, at_once: bool) -> Iterator[Op]:
         """The ops between checkpoints; with ``at_once`` the backward pass directly follows the last segment."""
@@ -181,4 +190,5 @@ class _Parts:
             sizes[self.starts[id]] -= self.nbytes[id]
         bounds = [0, *cuts, len(self.ops)]
         parts = [sum(sizes[a:b]) for a, b in pairwise(bounds)]
-        return sum(self.nbytes[id] for id in crossing) + (max(parts) if cuts or not at_once else parts[0])
+        held = self.copies * sum(self.nbytes[id] for id in crossing)
+        return held + (max(parts) if cuts or not at_once else parts[0])

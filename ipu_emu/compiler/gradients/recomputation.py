@@ -14,7 +14,7 @@ its own slot, as in PopART.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from ipu_emu.compiler.gradients.activation_checkpointing import Recomputation, recomputed_tensors
@@ -27,9 +27,18 @@ __all__ = ["RECOMPUTED", "recompute"]
 RECOMPUTED = "Recomputed___"
 
 
-def recompute(graph: Graph, kind: Recomputation, wanted: Iterable[str]) -> None:
-    """Repeat ops in the backward pass as ``kind`` and annotations say; ``wanted`` tensors are kept."""
-    chosen = recomputed_tensors(graph, kind, wanted)
+def _one(stages: int, stage: int) -> int:
+    return 1
+
+
+def recompute(
+    graph: Graph, kind: Recomputation, wanted: Iterable[str], copies: Callable[[int, int], int] = _one
+) -> None:
+    """Repeat ops in the backward pass as ``kind`` and annotations say; ``wanted`` tensors are kept.
+
+    ``copies(n, s)`` is for how many micro-batches stage s of n keeps its checkpoints.
+    """
+    chosen = recomputed_tensors(graph, kind, wanted, copies)
     if chosen:
         _Recomputation(graph, chosen).run()
     if kind is Recomputation.PIPELINE:

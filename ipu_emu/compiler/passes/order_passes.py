@@ -16,6 +16,7 @@ from ipu_emu.compiler.passes.compile_state import CompileState
 from ipu_emu.compiler.placement.ipu_copies import insert_ipu_copies
 from ipu_emu.compiler.rewriting.forward_graph import forward_anchors, forward_graph
 from ipu_emu.graph import Phase
+from ipu_emu.program.schedules.schedule_table import depth
 
 __all__ = [
     "form_stages_pass",
@@ -49,8 +50,17 @@ def plan_loop_bodies_pass(state: CompileState) -> CompileState:
 
 
 def recompute_pass(state: CompileState) -> CompileState:
+    pipeline, step = state.options.pipeline, state.options.step
+
+    def copies(stages: int, stage: int) -> int:
+        if pipeline is None:
+            return 1
+        count = step.accumulation if step.accumulation > 1 else step.batches
+        return min(count, depth(pipeline.schedule, stages, stage, training=True))
+
     if state.gradients:
-        recompute(state.graph, state.options.recomputation, [anchor.tensor for anchor in state.anchors])
+        anchored = [anchor.tensor for anchor in state.anchors]
+        recompute(state.graph, state.options.recomputation, anchored, copies)
     return state
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from ipu_emu.compiler.fusion.softmax_nll import fuse_softmax_nll
 from ipu_emu.compiler.gradients.autodiff import differentiate
 from ipu_emu.compiler.gradients.gradient import Gradient
+from ipu_emu.compiler.gradients.tied_tables import with_sums_of_their_own
 from ipu_emu.compiler.memory.offloading import offload_accumulators, offload_variables
 from ipu_emu.compiler.optimisers.automatic_loss_scaling import STATISTICS, check_loss_scaling
 from ipu_emu.compiler.optimisers.gradient_clipping import clip_norms
@@ -60,8 +61,11 @@ def gradients_pass(state: CompileState) -> CompileState:
     trained = training_options(state).trained
     weights = [w for w in state.graph.with_role(Role.WEIGHT) if GRADIENT + w.id in state.graph.tensors]
     weights = [w for w in weights if trained is None or w.id in trained]
-    gradients = tuple(_gradient(state, weight) for weight in weights)
-    return replace(state, gradients=gradients, update_inputs={g.weight: g.total for g in gradients})
+    gradients = [_gradient(state, weight) for weight in weights]
+    inputs = {gradient.weight: gradient.total for gradient in gradients}
+    if state.options.sums_tied_tables_apart:
+        gradients = with_sums_of_their_own(state.graph, gradients, {anchor.tensor for anchor in state.anchors})
+    return replace(state, gradients=tuple(gradients), update_inputs=inputs)
 
 
 def _gradient(state: CompileState, weight: Tensor) -> Gradient:

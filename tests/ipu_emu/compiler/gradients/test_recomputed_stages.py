@@ -1,13 +1,15 @@
-"""Stages whose recomputation would read one stash in several places: refused, as PopART does."""
+"""Stages that recompute: fewer checkpoints for several micro-batches; a stash read in several places is refused."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
 
 from ipu_emu import popart
+from ipu_emu.graph import Phase
 from tests.ipu_emu.helpers.sessions import options
 
 KINDS = popart.RecomputationType
@@ -56,3 +58,30 @@ def test_other_ways_to_recompute_and_other_readers() -> None:
     compiled([], KINDS.Pipeline)
     compiled([1, 3], KINDS.Pipeline)  # each has a copy of its own
     compiled([2], KINDS.Pipeline, (0, 1, 0))  # the last stage is not made again
+
+
+def kept_by_the_first_stage(layers: int, **how: Any) -> set[str]:
+    """The results of a chain of equal layers that its backward pass reads and does not recompute."""
+    builder = popart.Builder()
+    y = builder.addInputTensor("FLOAT", [16, 16])
+    with builder.virtualGraph(0), builder.pipelineStage(0):
+        for _ in range(layers):
+            w = builder.addInitializedInputTensor(np.ones((16, 16), np.float32))
+            y = builder.aiOnnx.tanh([builder.aiOnnx.matmul([y, w])])
+    with builder.virtualGraph(1), builder.pipelineStage(1):
+        loss = builder.aiGraphcore.l1loss([y], 1.0)
+    opts = options(A=8, autoRecomputation=KINDS.Standard, virtualGraphMode=popart.VirtualGraphMode.Manual, **how)
+    device = popart.DeviceManager().createIpuModelDevice({"numIPUs": 2, "tilesPerIPU": 1472})
+    model, flow = builder.getModelProto(), popart.DataFlow(1, [loss])
+    session = popart.TrainingSession(model, flow, loss, popart.ConstSGD(0.1), device, userOptions=opts)
+    session.prepareDevice()
+    ops = session.executable.graph.ops
+    made = {id for op in ops if op.phase is Phase.FORWARD for id in op.outputs}
+    return made & {id for op in ops if op.phase is Phase.BACKWARD for id in op.inputs}
+
+
+def test_a_stage_keeps_fewer_checkpoints_for_several_micro_batches_than_for_one() -> None:
+    """Each is held three times in the pipeline, but one segment at a time is recomputed."""
+    alone, pipelined = (kept_by_the_first_stage(27, enablePipelining=each) for each in (False, True))
+    assert len(alone) >= 4
+    assert 1 <= len(pipelined) < len(alone)
