@@ -21,26 +21,29 @@ def bert(
     length: int = 128,
     context: int = 512,
     vocabulary: int = 30522,
+    masked: int | None = None,
     dtype: Any = np.float32,
     seed: int | None = 0,
 ) -> Model:
     """``others`` are the index of the text (0 or 1) of each token, and whether the second text follows.
 
-    The loss covers every position and every pair; the weights of the two classifiers are named ``heads/...``.
+    The loss covers every position and every pair; with ``masked`` so many positions of each text, whose rows in
+    [batch * length] a further input has. The weights of the two classifiers are named ``heads/...``.
     """
     net = TransformerLayers(batch, length, width, heads, dtype=dtype, seed=seed, causal=False)
     data = net.input((batch, length), "data", "INT32")
     texts = net.input((batch, length), "texts", "INT32")
-    labels = net.input((batch * length,), "labels", "INT32")
+    labels = net.input((batch * (masked or length),), "labels", "INT32")
+    rows = (net.input((batch * masked,), "rows", "INT32"),) if masked else ()
     follows = net.input((batch,), "follows", "INT32")
     y, table = _embedded(net, data, texts, vocabulary, context)
     for layer in range(layers):
         y = net.post_norm_block(y, f"layer{layer}")
     pooled = net.onnx("Tanh", net.linear(net.first_of_each(y), width, width, "pooler"))
-    words = _words(net, y, table, vocabulary)
+    words = _words(net, net.onnx("Gather", y, *rows) if rows else y, table, vocabulary)
     pair = net.linear(pooled, width, 2, "heads/pair")
     loss = net.add(net.loss(words, labels), net.loss(pair, follows))
-    return Model(net.graph, data, labels, words, loss, (texts, follows))
+    return Model(net.graph, data, labels, words, loss, (texts, follows, *rows))
 
 
 def _embedded(net: TransformerLayers, data: str, texts: str, vocabulary: int, context: int) -> tuple[str, str]:
@@ -51,6 +54,6 @@ def _embedded(net: TransformerLayers, data: str, texts: str, vocabulary: int, co
 
 
 def _words(net: TransformerLayers, x: str, table: str, vocabulary: int) -> str:
-    """A logit for each token of the vocabulary, at every position."""
+    """A logit for each token of the vocabulary, for every row of ``x``."""
     y = net.norm(net.activated(net.linear(x, net.width, net.width, "heads/words")), "heads/words/norm")
     return net.add(net.logits(y, table), net.full((vocabulary,), 0, "heads/words/vocabulary"))

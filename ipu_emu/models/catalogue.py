@@ -51,8 +51,11 @@ def suggested(name: str) -> str:
     return f"use {', '.join(CATALOGUE)}{did_you_mean(name, CATALOGUE)}"
 
 
-def named(name: str, *, batch: int = 1, dtype: Any = np.float16, seed: int | None = None) -> Model:
-    """Return a network by name; without a ``seed`` its weights are zeros, enough to count, price or plan it."""
+def named(name: str, *, batch: int = 1, dtype: Any = np.float16, seed: int | None = None, **sizes: int) -> Model:
+    """Return a network by name; without a ``seed`` its weights are zeros, enough to count, price or plan it.
+
+    ``sizes`` replace those of the literature, such as ``length`` of a transformer.
+    """
     if name not in CATALOGUE:
         raise EmulatorError(f"there is no model '{name}'; {suggested(name)}")
-    return CATALOGUE[name].build(batch=batch, dtype=dtype, seed=seed)
+    return CATALOGUE[name].build(batch=batch, dtype=dtype, seed=seed, **sizes)

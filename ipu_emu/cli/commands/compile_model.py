@@ -47,6 +47,7 @@ from ipu_emu.predict import of_model
 from ipu_emu.predict.calibration.rows import layer_counts
 from ipu_emu.predict.graph_placement import op_places, placed_blocks
 from ipu_emu.predict.job import Job, smallest_pod
+from ipu_emu.predict.networks import masked_positions, network
 from ipu_emu.program.anchors import Anchor, Return, StepShape
 from ipu_emu.program.executable import Executable
 
@@ -111,6 +112,8 @@ class CompileRequest:
     shared: tuple[str, ...] = ()
     prefetch: int = 1
     placement: str = ""
+    length: int | None = None
+    masked: int | None = None
 
     @property
     def title(self) -> str:
@@ -118,6 +121,8 @@ class CompileRequest:
         what = f"training with {self.optimiser}" if self.training else "inference"
         parts = [self.model, what, f"micro-batches of {self.micro_batch}"]
         summed = "accumulated" if self.training else "per step"
+        parts += [f"{self.length} tokens"] if self.length else []
+        parts += [f"{self.masked} of them masked"] if self.masked else []
         parts += [f"{self.accumulation} {summed}"] if self.accumulation > 1 else []
         parts += [f"{self.replicas} replicas"] if self.replicas > 1 else []
         parts += [f"{self.ipus} IPUs per replica"] if self.ipus > 1 else []
@@ -146,7 +151,7 @@ class CompileRequest:
         """Bytes of data per replica of a named model, estimated by formula; None for a file."""
         if self.model not in CATALOGUE:
             return None
-        variables = of_model(named(self.model, batch=self.batch, dtype=np.dtype(self.dtype)))
+        variables = of_model(self._named())
         itemsize = np.dtype(self.dtype).itemsize
         if not self.training:
             return variables.inference(itemsize)
@@ -166,7 +171,18 @@ class CompileRequest:
             graph, anchor = self._read(zeros)
         return run_passes(start(graph, self._options(graph, anchor)), stop_after=stop_after)
 
+    def _named(self) -> Model:
+        """The graph of a named model, with the same sizes as that of predictions."""
+        given = {name: getattr(self, name) for name in ("length", "masked") if getattr(self, name) is not None}
+        if given:
+            network(self.model, **given)  # refuses sizes that it has not
+        if self.model.startswith("bert"):
+            given["masked"] = self.masked or masked_positions(given.get("length", 128))
+        return named(self.model, batch=self.batch, dtype=np.dtype(self.dtype), **given)
+
     def _check_pipeline(self) -> None:
+        if self.model not in CATALOGUE and (self.length or self.masked):
+            raise EmulatorError(f"{self.model} has sizes of its own; leave out --length and --masked")
         if self.placement and self.model not in CATALOGUE:
             raise EmulatorError("--placement knows the layers of named models only; annotate the file instead")
         if self.placement and self.ipus == 1:
@@ -216,7 +232,7 @@ class CompileRequest:
     def _read(self, zeros: Any) -> tuple[Graph, str]:
         """The model and its anchors (in training, the loss); weights may be in the file ``zeros``."""
         if self.model in CATALOGUE:
-            model = named(self.model, batch=self.batch, dtype=np.dtype(self.dtype))
+            model = self._named()
             self._place(model)
             proto, large = load_light(_proto(model, zeros))
             return read_model(proto, large=large), model.loss if self.training else model.output
@@ -232,8 +248,7 @@ class CompileRequest:
         if not self.placement:
             return
         pod = smallest_pod(self.ipus * self.replicas, System.named("pod16"))
-        masked = 128 if self.model.startswith("bert") else None  # graphs of BERT make logits for all positions
-        places = op_places(model, placed_blocks(self._job(pod, masked)))
+        places = op_places(model, placed_blocks(self._job(pod)))
         ops = []
         for op in model.graph.ops:
             ipu, stage = places[op.outputs[0]]
@@ -254,7 +269,7 @@ class CompileRequest:
         except EmulatorError:
             return None
 
-    def _job(self, system: System, masked: int | None = None) -> Job:
+    def _job(self, system: System) -> Job:
         """The job as predictions describe it."""
         network, dtype = (None, self.dtype) if self.model in CATALOGUE else self._file.network()
         job = Job(
@@ -272,7 +287,8 @@ class CompileRequest:
             schedule=self.schedule or ("sequential" if self.ipus > 1 else "grouped"),
             off_chip=self.off_chip,
             shared=self.shared,
-            masked=masked,
+            length=self.length,
+            masked=self.masked,
             layers=() if self.placement in ("", "balanced") else layer_counts(self.placement),
             overlap_io=False,
         )

@@ -104,6 +104,12 @@ _OPTIONS = (
         metavar="3,7,7,7",
         help="Layers of a named model on each IPU, or balanced; tied logits stay with their table.",
     ),
+    click.option(
+        "--length", type=click.IntRange(1), help="Tokens per sequence of a named model.  [default: its own]"
+    ),
+    click.option(
+        "--masked", type=click.IntRange(1), help="Positions of a sequence of BERT that get logits.  [default: 15.6 %]"
+    ),
 )
 
 
@@ -162,6 +168,8 @@ def compile_request(**options: Any) -> CompileRequest:
         shared=options["shared"],
         prefetch=options["prefetch"],
         placement=options["placement"] or "",
+        length=options["length"],
+        masked=options["masked"],
     )
 
 

@@ -2,5 +2,6 @@
 
 from ipu_emu.predict.networks.block import Block, BlockKind, Network
 from ipu_emu.predict.networks.network_table import NETWORKS, NetworkEntry, network
+from ipu_emu.predict.networks.transformers import masked_positions
 
-__all__ = ["NETWORKS", "Block", "BlockKind", "Network", "NetworkEntry", "network"]
+__all__ = ["NETWORKS", "Block", "BlockKind", "Network", "NetworkEntry", "masked_positions", "network"]

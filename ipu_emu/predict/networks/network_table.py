@@ -81,11 +81,17 @@ def network(name: str, **options: Any) -> Network:
     return entry.build(**given).renamed(name)
 
 
+def _own(name: str, option: str) -> int | None:
+    """The size that the network has without options."""
+    found = inspect.signature(NETWORKS[name].build).parameters.get(option)
+    return found.default if found is not None and isinstance(found.default, int) else None
+
+
 def _check(name: str, given: dict[str, Any]) -> None:
     for option, value in given.items():
         if isinstance(value, int) and value < 1:
             raise EmulatorError(f"{name} with {option} {value} is not possible; use at least 1")
-    length, masked = given.get("length"), given.get("masked")
+    length, masked = given.get("length", _own(name, "length")), given.get("masked")
     if length and masked and masked > length:
         raise EmulatorError(f"{masked} masked positions of {length} are not possible; use at most {length}")
     if name.startswith("bert") and (length or 0) > 512:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from ipu_emu.predict.layer_parameters import dense, embedding, layer_norm
 from ipu_emu.predict.networks.block import Block, BlockKind, Network
 
-__all__ = ["bert", "causal", "dino", "gpt2", "llama", "swin", "t5", "vit"]
+__all__ = ["bert", "causal", "dino", "gpt2", "llama", "masked_positions", "swin", "t5", "vit"]
 
 _NORM, _SOFTMAX, _GELU, _SUMS = 8, 6, 10, 4
 #: Parts in which logits of a vocabulary are made, so that not all of them are live at once.
@@ -111,6 +111,11 @@ def _logits(name: str, positions: int, h: int, vocabulary: int, *, tied: bool, b
     )
 
 
+def masked_positions(length: int) -> int:
+    """The positions of a sequence whose words BERT predicts, if none are given: 15.6 %."""
+    return max(1, round(0.156 * length))
+
+
 def bert(
     *,
     layers: int = 12,
@@ -122,7 +127,7 @@ def bert(
     masked: int | None = None,
 ) -> Network:
     """BERT with its heads; only ``masked`` positions, by default 15.6 % of them, get logits."""
-    positions = max(1, round(0.156 * length)) if masked is None else masked
+    positions = masked_positions(length) if masked is None else masked
     table = _table("embedding", vocabulary, width, length, others=context + 2, norm=True)
     words = _logits("words", positions, width, vocabulary, tied=True, before=2 * positions * width * width)
     words = replace(words, parameters=dense(width, width).total + layer_norm(width).total + vocabulary, extra=True)

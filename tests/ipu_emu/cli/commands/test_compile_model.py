@@ -9,6 +9,7 @@ import pytest
 from ipu_emu import popart
 from ipu_emu.cli.commands.compile_model import OPTIMISERS, CompileRequest
 from ipu_emu.errors import EmulatorError
+from ipu_emu.hardware import System
 
 RATE = {"defaultLearningRate": (0.1, False)}
 
@@ -41,3 +42,45 @@ def test_a_pipeline_that_cannot_be_is_refused_in_words_of_the_command(asked: dic
     with pytest.raises(EmulatorError) as error:
         CompileRequest("mlp", **asked).compiled_until("prune")
     assert error.value.args[0] == text
+
+
+GROUPED = {"ipus": 4, "replicas": 4, "accumulation": 20, "schedule": "grouped", "recompute": "Standard"}
+#: Configurations that ran in life, on IPUs whose fullest was not much emptier than its limit.
+RAN: dict[str, dict[str, Any]] = {
+    "bert-base": {"batch": 32, "placement": "0,4,4,4", "optimiser": "lamb"},
+    "gpt2": {"batch": 1, "placement": "balanced", "optimiser": "adam"},
+}
+
+
+@pytest.mark.parametrize("model", RAN)
+def test_a_plan_of_what_ran_in_life_fits_and_so_it_is_predicted(model: str) -> None:
+    pod = System.named("pod16")
+    asked = CompileRequest(model, **GROUPED, **RAN[model])
+    assert asked.compiled(pod).need.fits
+    predicted = asked.predicted(pod)
+    assert predicted is not None
+    assert predicted.verdict == "fits"
+
+
+def test_bert_makes_logits_of_the_positions_of_which_predictions_count_them() -> None:
+    for sizes, rows in (({}, 20), ({"length": 64}, 10), ({"length": 512, "masked": 76}, 76)):
+        asked = CompileRequest("bert-base", batch=2, training=False, **sizes)
+        graph = asked.compiled_until("prune").graph
+        assert ("rows", (2 * rows,)) in [(tensor.id, tensor.shape) for tensor in graph.tensors.values()]
+        predicted = asked.predicted(System.named("pod16"))
+        assert predicted is not None
+        words = next(block for block in predicted.job.network.blocks if block.name == "words")
+        assert words.product == pytest.approx(2 * rows * 768 * (30522 + 768))
+
+
+def test_sizes_that_a_model_has_not_are_refused() -> None:
+    for model, sizes, text in (
+        ("resnet50", {"length": 64}, "resnet50 has no length to set"),
+        ("gpt2", {"masked": 4}, "gpt2 has no masked to set"),
+        ("bert-base", {"length": 64, "masked": 65}, "65 masked positions of 64 are not possible; use at most 64"),
+        ("bert-base", {"masked": 129}, "129 masked positions of 128 are not possible; use at most 128"),
+        ("model.onnx", {"length": 64}, "model.onnx has sizes of its own; leave out --length and --masked"),
+    ):
+        with pytest.raises(EmulatorError) as error:
+            CompileRequest(model, **sizes).compiled_until("prune")
+        assert error.value.args[0].startswith(text)
