@@ -53,10 +53,10 @@ class Calls(ProcessGroup):
         timeout = opts.timeout.total_seconds()
         if timeout > 0 and timeout != self._timeout:
             collective = self._within(timeout, collective)
+        if opts.asyncOp:
+            return self._later_in_span(name, collective, results)
         if _profiler_enabled():
             collective = _spanned(f"gcl:{name}", collective, inputs)
-        if opts.asyncOp:
-            return self._later(collective, results)
         with self._lock:
             self._background.drain()
             try:
@@ -66,6 +66,15 @@ class Calls(ProcessGroup):
                 found = as_dist_error(error)
                 raise found from found.__cause__
         return GclWork.done(results)
+
+    def _later_in_span(self, name: str, collective: Callable[[], None], results: Any) -> GclWork:
+        """``_later``, as a span of the profiler, which would not see one of another thread."""
+        if not _profiler_enabled():
+            return self._later(collective, results)
+        with record_function(f"gcl:{name}") as span:
+            work = self._later(collective, results)
+            span._call_end_callbacks_on_future(work.get_future())
+        return work
 
     def _later(self, collective: Callable[[], None], results: Any) -> GclWork:
         with self._lock:

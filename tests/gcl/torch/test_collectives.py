@@ -1,5 +1,7 @@
 """Every collective of PyTorch over gcl, in processes, against the same arithmetic in one process."""
 
+import time
+
 import numpy as np
 import pytest
 
@@ -204,3 +206,24 @@ def test_what_is_not_supported_is_refused_by_name_and_the_next_call_works():
         assert "meta" in device
         assert "3 outputs for 2 ranks" in number
         assert "[1, 2] for 4 rows" in splits
+
+
+def profiled():
+    """The spans of gcl that a profiler has seen, and for how many milliseconds that of a late call."""
+    from torch.profiler import profile
+
+    with profile() as profiler:
+        dist.all_reduce(torch.ones(3))
+        dist.barrier()
+        if dist.get_rank() == 1:
+            time.sleep(0.2)
+        work = dist.broadcast(torch.ones(3), 1, async_op=True)
+        work.wait()
+    spans = {event.key: event.cpu_time_total / 1e3 for event in profiler.key_averages() if "gcl:" in event.key}
+    return sorted(spans), spans.get("gcl:broadcast", 0)
+
+
+def test_a_profiler_sees_each_call_from_its_beginning_to_its_end():
+    (spans, waited), (others, _) = run_ranks(2, profiled)
+    assert spans == others == ["gcl:all_reduce", "gcl:barrier", "gcl:broadcast"]
+    assert waited > 150
