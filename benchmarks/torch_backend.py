@@ -18,7 +18,7 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import Any
 
 from support.extras import need
@@ -36,6 +36,9 @@ KIB, MIB = 1 << 10, 1 << 20
 SIZES = (KIB, 64 * KIB, MIB, 16 * MIB, 64 * MIB)
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 BACKENDS = ("gcl", "gloo")
+CASES = ("collectives", "ddp", "fsdp", "overlap")
+#: Seconds of a pause in a backward pass: more than an all-reduce of a layer takes.
+PAUSE = 0.02
 #: What a ratio must be at least: (up to bytes, float32, half types).
 WANTED = ((KIB, 2.0, 2.0), (64 * MIB, 3.0, 10.0))
 Call = Callable[[], object]
@@ -181,6 +184,57 @@ def fsdp_step(group: dist.ProcessGroup) -> Call:
     return step_of(model, x)
 
 
+class Pause(torch.autograd.Function):
+    """Nothing forwards; backwards a pause, as where gradients come from a device or another process."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        sleep(PAUSE)
+        return gradient
+
+
+class Pausing(nn.Module):
+    """Four layers of 16 MiB; after the gradients of each there is a pause."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(2048, 2048, bias=False) for _ in range(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = layer(Pause.apply(x))
+        return x
+
+
+def overlap_steps(groups: dict[str, dist.ProcessGroup]) -> dict[str, Call]:
+    """Steps of DDP on each back end, without all-reduces, and with all-reduces after the backward pass."""
+    x = torch.randn(4, 2048, requires_grad=True)
+    steps = {
+        backend: step_of(DistributedDataParallel(Pausing(), process_group=group, bucket_cap_mb=1), x)
+        for backend, group in groups.items()
+    }
+    alone, after = Pausing(), Pausing()
+    steps["one process"] = step_of(alone, x)
+    step = step_of(after, x)
+
+    def in_turn() -> None:
+        step()
+        for parameter in after.parameters():
+            dist.all_reduce(parameter.grad, group=groups["gcl"])
+
+    steps["gcl in turn"] = in_turn
+    return steps
+
+
+def hidden(timed: dict[str, Any]) -> float:
+    """The part of the time of all-reduces that a step with overlap saves."""
+    return (timed["gcl in turn"] - timed["gcl"]) / (timed["gcl in turn"] - timed["one process"])
+
+
 def measure(rank: int, ranks: int, store: str, options: argparse.Namespace, into: Any) -> None:
     torch.set_num_threads(1)
     warnings.filterwarnings("ignore")
@@ -211,6 +265,9 @@ def measure(rank: int, ranks: int, store: str, options: argparse.Namespace, into
     if "fsdp" in options.only:
         steps = {backend: fsdp_step(group) for backend, group in groups.items()}
         add({"case": "fsdp2 step, mlp_17m", **in_turns(steps, 4 * least, rounds)})
+    if "overlap" in options.only:
+        timed = in_turns(overlap_steps(groups), 4 * least, rounds)
+        add({"case": "overlap with a backward pass that pauses", **timed, "hidden": hidden(timed)})
     dist.barrier()
     if rank == 0:
         into.send(rows)
@@ -222,11 +279,12 @@ def told(row: dict[str, Any]) -> str:
     if "bytes" in row:
         what += f", {row['dtype']}, {row['bytes'] // KIB} KiB"
     times = ", ".join(f"{name} {1e3 * value:.3f} ms" for name, value in row.items() if _is_time(name))
-    return f"{what:50} {times}, ratio {row['ratio']:.2f}{missed(row)}"
+    said = f"{what:50} {times}, ratio {row['ratio']:.2f}{missed(row)}"
+    return f"{said}, {row['hidden']:.0%} of the all-reduces hidden" if "hidden" in row else said
 
 
 def _is_time(name: str) -> bool:
-    return name not in ("ranks", "case", "dtype", "bytes", "ratio", "ratio_hook")
+    return name not in ("ranks", "case", "dtype", "bytes", "ratio", "ratio_hook", "hidden")
 
 
 def missed(row: dict[str, Any]) -> str:
@@ -243,7 +301,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write the rows to this file")
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4, 8])
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="bytes")
-    parser.add_argument("--only", nargs="+", default=["collectives", "ddp", "fsdp"])
+    parser.add_argument("--only", nargs="+", default=CASES)
     options = parser.parse_args()
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     rows = []
