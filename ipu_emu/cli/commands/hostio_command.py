@@ -21,10 +21,10 @@ _HELP = """Run PROGRAM with three kinds of step data on 1, 2, 4 ... instances, a
   generated   random data, generated once and moved in every step: no preparation
   synthetic   nothing is prepared or moved for a step: the upper limit of the throughput
 
-PROGRAM takes its replicas from poprun-py. It reads its data from an ipu_emu.hostio.Feed or an InfeedQueue, or passes
-them to session.run as a PyStepIO or PyStepIOCallback; then its time between runs counts as preparation. Each run ends
-after --steps timed steps. Times are measured on this machine. In a poprun-py job the first instance measures, on up
-to as many instances as the job has.
+PROGRAM takes its replicas from poprun-py. It reads its data from an ipu_emu.hostio.Feed or an InfeedQueue, from an
+infeed of a TensorFlow program, or passes them to session.run as a PyStepIO or PyStepIOCallback; then its time between
+runs counts as preparation. Each run ends after --steps timed steps. Times are measured on this machine. In a
+poprun-py job the first instance measures, on up to as many instances as the job has.
 
 \b
   ipu-emu hostio train.py

@@ -72,7 +72,8 @@ def measure(program: MeasuredProgram, counts: list[int]) -> Iterator[ProgramRun]
 def _run(program: MeasuredProgram, instances: int, mode: DataMode, folder: Path) -> subprocess.CompletedProcess[str]:
     launcher = Path(sys.executable).with_name("poprun-py")
     replicas = instances * program.replicas_per_instance
-    command = [str(launcher), "--num-instances", str(instances), "--num-replicas", str(replicas), sys.executable]
+    command = [str(launcher), "--num-instances", str(instances), "--num-replicas", str(replicas)]
+    command += [sys.executable, "-m", "ipu_emu.compat"]
     environment = os.environ | {
         MODE_VARIABLE: mode.value,
         REPORTS_VARIABLE: str(folder),

@@ -35,6 +35,7 @@ from ipu_emu.tensorflow.program.device_variables import id_of, read_variable, wr
 from ipu_emu.tensorflow.program.environment import engine_options, flags, warn_of_unknown_flags
 from ipu_emu.tensorflow.program.feeding import RunData, StopRequested
 from ipu_emu.tensorflow.program.inspection import check_fits, cycles_of, profile, write_report
+from ipu_emu.tensorflow.program.measured_runs import MeasuredRuns, is_synthetic
 from ipu_emu.tensorflow.program.section_import import ImportedSection, import_section
 from ipu_emu.tensorflow.program.section_plan import SectionPlan, plan_sections
 from ipu_emu.tensorflow.system import DeviceShare, share_of
@@ -52,6 +53,9 @@ class Loaded:
 
     def __init__(self, imported: ImportedSection, compiled: Compiled, engine: Engine) -> None:
         self.imported, self.compiled, self.engine = imported, compiled, engine
+        step = compiled.executable.step
+        elements = step.batches * step.accumulation * step.replicas * runs_of(imported)
+        self.measured = MeasuredRuns(imported, elements)
 
 
 class Program:
@@ -130,9 +134,9 @@ class Program:
         raise SystemExit(0)
 
     def _loaded_section(self, imported: ImportedSection, number: int) -> Loaded:
-        share, chosen, options = self.share, flags(), engine_options()
+        share, options = self.share, engine_options()
         warn_of_unknown_flags()
-        synthetic = "use_synthetic_data" in chosen and bool(imported.infeeds)
+        synthetic = is_synthetic() and bool(imported.infeeds)
         compiled = compile_section(imported, share, synthetic=synthetic)
         check_fits(compiled.executable, share)
         if options.get("autoReport.all") == "true":
@@ -238,7 +242,7 @@ class Program:
             for name in imported.variables:
                 if name in variables:
                     write_variable(engine, name, variables[name])
-        self._steps(one, values)
+        one.measured.run(engine, lambda: self._steps(one, values))
         with span("weights to the host", Category.WEIGHTS):
             for number, carried in enumerate(imported.section.carried):
                 values[carried.end.name] = read_variable(engine, f"carried/{number}")
@@ -252,7 +256,7 @@ class Program:
         """Run the executable as often as its section says."""
         imported, engine = one.imported, one.engine
         runs = runs_of(imported)
-        pulls = [(queue.next_element, ids) for queue, ids in imported.infeeds]
+        pulls = one.measured.pulls(imported.infeeds)
         if imported.section.kind == "while":
             self._while(one, pulls, values)
             return
