@@ -54,10 +54,7 @@ def window_maxima(high: int, wide: int, lanes: int) -> str:
             def vector(n: Any, _: list[Any]) -> list[Any]:
                 last = b.sub(batch, const(lanes))
                 at = b.mul(b.select(b.icmp_signed("<", n, last), n, last), const(4))
-                best = kernel.load(taps[0], at, type)
-                for tap in taps[1:]:
-                    best = _larger(b, kernel.load(tap, at, type), best)
-                kernel.store(best, target, at)
+                kernel.store(_largest(b, [kernel.load(tap, at, type) for tap in taps]), target, at)
                 return []
 
             repeat(b, batch, [], vector, step=lanes)
@@ -70,9 +67,17 @@ def window_maxima(high: int, wide: int, lanes: int) -> str:
     return kernel.finish()
 
 
-def _larger(b: Any, value: Any, best: Any) -> Any:
-    take = b.or_(b.fcmp_ordered(">", value, best), b.fcmp_unordered("uno", value, value))
-    return b.select(take, value, best)
+def _largest(b: Any, values: list[Any]) -> Any:
+    """The first of the largest ``values``; NaN where any is NaN, of which two are found by one comparison."""
+    best, type = values[0], values[0].type
+    for value in values[1:]:
+        best = b.select(b.fcmp_ordered(">", value, best), value, best)
+    found = [b.fcmp_unordered("uno", *pair) for pair in zip(values[::2], [*values[1::2], values[-1]], strict=False)]
+    wrong = found[0]
+    for other in found[1:]:
+        wrong = b.or_(wrong, other)
+    nan = ir.Constant(type, [float("nan")] * type.count if isinstance(type, ir.VectorType) else float("nan"))
+    return b.select(wrong, nan, best)
 
 
 def window_maxima_call(
