@@ -44,7 +44,6 @@ class _State:
     present: bool = False
     end: InstanceEnd | None = None
     waiting: bool = False  # in MPI_Finalize
-    gone: bool = False
 
 
 class JobState:
@@ -75,6 +74,8 @@ class JobState:
         self._usage_interval = usage_interval
         self._starter = starter
         self._states = [_State(instance) for instance in plan.instances]
+        self._left = set(range(len(self._states)))  # those that are not gone
+        self._has_started = False
         self._ends: list[InstanceEnd] = []  # in the order in which they became known
         self._order: messages.Stop | None = None
         self.why = ""  # a failure of the whole job, rather than of one instance
@@ -98,6 +99,7 @@ class JobState:
 
     def started(self, rank: int, pid: int) -> None:
         self._states[rank].pid = pid
+        self._has_started = True
 
     def not_started(self, rank: int, reason: str) -> None:
         self._final = True
@@ -129,7 +131,7 @@ class JobState:
     def gone(self, rank: int) -> None:
         """Record that no process of an instance is left; if it never started, the process manager stopped it."""
         state = self._states[rank]
-        state.gone = True
+        self._left.discard(rank)
         if state.end is None and not self.is_stopping:
             self._add(rank, InstanceEnd(state.instance, 0, -signal.SIGTERM, MPI))
         if self.all_gone:
@@ -139,18 +141,17 @@ class JobState:
         """Record that the channel to a supervisor is closed: a failure unless the instance had ended."""
         state = self._states[rank]
         state.present = False
-        if state.gone:
+        if rank not in self._left:
             return
-        state.gone = True
+        self._left.discard(rank)
         if state.end is None:
             text = f"was lost: its supervisor (pid {state.supervisor}) {reason}"
             self._add(rank, InstanceEnd(state.instance, state.pid, -signal.SIGKILL, reason=text, lost=True))
 
     def mpirun_ended(self, pid: int, status: int) -> None:
         """Record the end of mpirun: supervisors that have not reported never will."""
-        early = not all(state.end or state.gone for state in self._states)
-        for state in self._states:
-            state.gone = state.gone or not state.present
+        early = not all(self._states[rank].end for rank in self._left)
+        self._left = {rank for rank in self._left if self._states[rank].present}
         # a code that mpirun passes on as its own came from a program
         self._mpirun_status = status
         self._ends = [self._own_if_passed_on(end) for end in self._ends]
@@ -243,7 +244,7 @@ class JobState:
     @property
     def has_started(self) -> bool:
         """Has any program been started?"""
-        return any(state.pid for state in self._states)
+        return self._has_started
 
     @property
     def is_stopping(self) -> bool:
@@ -256,11 +257,11 @@ class JobState:
 
     @property
     def all_gone(self) -> bool:
-        return all(state.gone for state in self._states)
+        return not self._left
 
     @property
     def _ended_by_mpi(self) -> bool:
-        return any(end.cause in (MPI, UNMANAGED) for end in self._ends)
+        return any(map(_is_by_mpi, self._ends))
 
     @property
     def failure(self) -> InstanceEnd | None:
@@ -307,7 +308,7 @@ class JobState:
         self._ends.append(end)
         if self._blames_mpirun and ended_badly(end):  # that is why mpirun has ended
             self._blames_mpirun, self.why, self.code = False, "", 0
-        if (ended_badly(end) or self._ended_by_mpi) and not self.is_stopping:
+        if (ended_badly(end) or _is_by_mpi(end)) and not self.is_stopping:
             self._stop(signal.SIGTERM, KILL_AFTER, settle=_PEER_SETTLE if end.stderr.follows else 0.0)
 
     def _stop(self, number: int, grace: float, *, settle: float = 0.0) -> None:
@@ -319,3 +320,7 @@ class JobState:
         for state in self._states:
             if state.present:
                 self._send(state.instance.index, message)
+
+
+def _is_by_mpi(end: InstanceEnd) -> bool:
+    return end.cause in (MPI, UNMANAGED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import os
 import signal
 import time
@@ -47,23 +48,26 @@ class Timers:
     """A few calls to be made later; ``until_next`` is how long the event loop may sleep."""
 
     def __init__(self) -> None:
-        self._pending: list[tuple[float, Callable[[], None]]] = []
+        self._pending: list[tuple[float, int, Callable[[], None]]] = []  # a heap, by time and then by number
+        self._number = 0
 
     def call_later(self, delay: float, call: Callable[[], None]) -> None:
         """Make ``call`` in the first ``run_due`` after ``delay`` seconds; immediately if ``delay`` is 0 or less."""
         if delay <= 0:
             call()
         else:
-            self._pending.append((time.monotonic() + delay, call))
+            self._number += 1
+            heapq.heappush(self._pending, (time.monotonic() + delay, self._number, call))
 
     def until_next(self) -> float | None:
         """Return the seconds until the next call is due; None if none is pending."""
-        return max(0.0, min(at for at, _ in self._pending) - time.monotonic()) if self._pending else None
+        return max(0.0, self._pending[0][0] - time.monotonic()) if self._pending else None
 
     def run_due(self) -> None:
         """Make every call that is due."""
         now = time.monotonic()
-        due = [call for at, call in self._pending if at <= now]
-        self._pending = [(at, call) for at, call in self._pending if at > now]
+        due = []
+        while self._pending and self._pending[0][0] <= now:
+            due.append(heapq.heappop(self._pending)[-1])
         for call in due:
             call()

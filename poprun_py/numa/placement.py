@@ -46,8 +46,7 @@ def place(topology: NumaTopology, strategy: str, *, index: int, count: int) -> P
 def _spread_over_nodes(topology: NumaTopology, index: int, count: int) -> Placement:
     nodes = topology.nodes
     first, last = _share(len(nodes), index, count)
-    sharers = sum(_share(len(nodes), other, count) == (first, last) for other in range(count))
-    return _on_nodes(topology, range(first, last), sharers)
+    return _on_nodes(topology, range(first, last), _sharers(len(nodes), index, count))
 
 
 def _round_robin(topology: NumaTopology, index: int, count: int) -> Placement:
@@ -59,10 +58,13 @@ def _round_robin(topology: NumaTopology, index: int, count: int) -> Placement:
 def _spread_over_cores(topology: NumaTopology, index: int, count: int) -> Placement:
     cores = [(node, core) for node in topology.nodes for core in node.cores]
     first, last = _share(len(cores), index, count)
-    sharers = sum(_share(len(cores), other, count) == (first, last) for other in range(count))
     mine = cores[first:last]
     cpus = tuple(sorted(cpu for _, core in mine for cpu in core))
-    return Placement(cpus, tuple(sorted({memory for node, _ in mine for memory in node.memory})), sharers)
+    return Placement(
+        cpus,
+        tuple(sorted({memory for node, _ in mine for memory in node.memory})),
+        _sharers(len(cores), index, count),
+    )
 
 
 def _nowhere(topology: NumaTopology, index: int, count: int) -> Placement:
@@ -82,6 +84,14 @@ def _share(things: int, index: int, count: int) -> tuple[int, int]:
     """Divide ``things`` into ``count`` contiguous parts; if there are fewer things, adjacent parts share one."""
     first = index * things // count
     return first, max(first + 1, (index + 1) * things // count)
+
+
+def _sharers(things: int, index: int, count: int) -> int:
+    """How many of ``count`` have the part of ``index``."""
+    if count <= things:
+        return 1
+    first = index * things // count
+    return -(-(first + 1) * count // things) - -(-first * count // things)
 
 
 def _on_nodes(topology: NumaTopology, mine: range, sharers: int) -> Placement:

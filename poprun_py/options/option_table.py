@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 from popdist_py.layout import Layout
 from poprun_py.options import values
@@ -309,6 +310,6 @@ class LaunchOptions:
         needed = -(-self.ipus // ILD_SIZE)
         return next((n for n in range(needed, self.num_replicas) if self.num_replicas % n == 0), self.num_replicas)
 
-    @property
+    @cached_property
     def layout(self) -> Layout:
         return Layout.uniform(num_replicas=self.num_replicas, num_instances=self.num_instances)

@@ -147,3 +147,11 @@ def test_instances_of_a_job_are_bound_and_use_their_cpus(launch):
 def test_nothing_is_bound_when_placement_is_disabled(launch):
     job = launch("--process-placement=disabled", "grep", "-E", "^Cpus_allowed_list", "/proc/self/status")
     assert job.finish()[1].decode().split()[-1] == format_cpu_list(os.sched_getaffinity(0))
+
+
+@pytest.mark.parametrize("strategy", ["spreadnuma", "spreadcore"])
+def test_instances_count_those_with_the_same_part(strategy):
+    for count in range(1, 23):
+        placed = [place(host(3, 2), strategy, index=index, count=count) for index in range(count)]
+        for one in placed:
+            assert one.sharers == sum(other.cpus == one.cpus for other in placed), f"{count} instances"
