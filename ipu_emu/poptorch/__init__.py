@@ -5,8 +5,8 @@ import importlib.util as _modules
 if _modules.find_spec("torch") is None:
     raise ImportError("ipu_emu.poptorch needs PyTorch, which is not installed; pip install 'poprun-py[torch]'")
 
-from ipu_emu.poptorch import enums, optim, profiling
-from ipu_emu.poptorch.blocks import BeginBlock, Block, BlockFunction, removeBlocks
+from ipu_emu.poptorch import enums, optim, poptorch_core, profiling
+from ipu_emu.poptorch.blocks import BeginBlock, Block, BlockFunction, module_repr, print, removeBlocks
 from ipu_emu.poptorch.data import AsynchronousDataAccessor, DataLoader
 from ipu_emu.poptorch.enums import (
     AutoStage,
@@ -120,8 +120,11 @@ __all__ = [
     "ipu_print_tensor",
     "isRunningOnIpu",
     "load",
+    "module_repr",
     "nop",
     "optim",
+    "poptorch_core",
+    "print",
     "profiling",
     "recomputationCheckpoint",
     "registerCustomArgParser",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -18,6 +19,8 @@ __all__ = [
     "BlockFunction",
     "BlockLog",
     "BlockUse",
+    "module_repr",
+    "print",
     "removeBlocks",
 ]
 
@@ -155,3 +158,21 @@ def removeBlocks(module: torch.nn.Module) -> None:
         hooks = one._forward_pre_hooks
         for key in [key for key, hook in hooks.items() if key == handle or isinstance(hook, _BeginHook)]:
             del hooks[key]
+
+
+def module_repr(module: torch.nn.Module) -> str:
+    """Describe a module as PyTorch does, and say at which of its parts a block begins."""
+    use: BlockUse | None = module.__dict__.get(_DESCRIPTION)
+    parts = [f"({name}): {module_repr(one)}" for name, one in module.named_children()]
+    inner = module.extra_repr()
+    if parts:
+        lines = [line for part in ([inner] if inner else []) + parts for line in part.splitlines()]
+        inner = "".join(f"\n  {line}" for line in lines) + "\n"
+    text = f"{module._get_name()}({inner})"
+    return text if use is None else f"BeginBlock(user_id={use.user_id!r}, ipu_id={use.ipu}) {text}"
+
+
+def print(module: Any) -> None:
+    """Write a module, or an executor, with its blocks."""
+    text = module_repr(module) if isinstance(module, torch.nn.Module) else repr(module)
+    sys.stdout.write(f"{text}\n")

@@ -69,6 +69,7 @@ def ipu_print_tensor(
         raise refusal(f"float_format '{float_format}' is not one of {', '.join(formats)}")
     attributes = {
         "title": title,
+        "gradient_title": f"{title}_gradient" if title else "",
         "print_gradient": int(print_gradient),
         "summariseThreshold": summarise_threshold,
         "edgeItems": edge_items,

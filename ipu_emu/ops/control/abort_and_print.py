@@ -64,7 +64,8 @@ def _grad(d: Adjoint) -> Value:
     if not d.attribute("print_gradient", 1):
         return d.g
     title = d.attribute("title", "") or d.node.op.inputs[0]
-    return d.g.op(_PRINTED, **{**d.node.op.attributes, "title": f"Gradient___{title}"})
+    own = d.attribute("gradient_title", "") or f"Gradient___{title}"
+    return d.g.op(_PRINTED, **{**d.node.op.attributes, "title": own})
 
 
 def _entry(type: str, domain: str = "") -> OpDef:

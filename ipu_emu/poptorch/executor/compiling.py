@@ -159,7 +159,7 @@ def compile_trace(trace: Trace, options: Options, rule: UpdateRule | None) -> Co
 
 
 def _compiled(trace: Trace, options: Options, rule: UpdateRule | None) -> Compiled:
-    _check_popart(options)
+    check_session_options(options._Popart.options)
     graph, ipus, stages = _placed(trace, options)
     _check_ipus(options, ipus)
     asked = _compile_options(trace, options, rule, ipus, stages)
@@ -326,8 +326,9 @@ def _anchors(trace: Trace, options: Options, *, training: bool) -> tuple[Anchor,
     return tuple(found.values())
 
 
-def _check_popart(options: Options) -> None:
-    for key, value in options._Popart.options.items():
+def check_session_options(options: Mapping[str, Any]) -> None:
+    """Raise poptorch.Error for a name that is no session option of PopART's."""
+    for key, value in options.items():
         name = str(key).split(".")[0]
         if name in _EFFECTLESS:
             continue

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from ipu_emu.errors import EmulatorError
+from ipu_emu.poptorch.blocks import module_repr
 from ipu_emu.poptorch.enums import ConnectionType, MeanReductionStrategy, OutputMode
 from ipu_emu.poptorch.errors import Error
 from ipu_emu.poptorch.executor.arguments import Arguments, cleaned
@@ -109,7 +110,7 @@ class PoplarExecutor(Questions):
         return self.model.eval()
 
     def __repr__(self) -> str:
-        return repr(self.model)
+        return module_repr(self.model)
 
     # Compiling
 

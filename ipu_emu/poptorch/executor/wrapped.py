@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from ipu_emu.poptorch.errors import refusal
+
 __all__ = ["executor_of", "unwrap", "wrap"]
 
 _LINK = "_poptorch_executor"
@@ -60,6 +62,13 @@ def _plain(tensor: Any) -> torch.Tensor:
 
 class PoptorchParameter(_LazyTensor, torch.nn.Parameter):
     """A parameter of a wrapped module."""
+
+    def replicaGrouping(self, *grouping: Any) -> None:
+        """Refuse: all replicas have the same value of a parameter."""
+        raise refusal(
+            "replicaGrouping is not supported: all replicas have the same value of a parameter. With PopART, "
+            "VariableSettings give groups of replicas values of their own"
+        )
 
 
 class PoptorchBuffer(_LazyTensor, torch.Tensor):
