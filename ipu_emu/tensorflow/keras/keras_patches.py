@@ -17,7 +17,7 @@ from ipu_emu.tensorflow.keras.layer_calls import called
 from ipu_emu.tensorflow.keras.model_config import KEY, add_options, restore_options
 from ipu_emu.tensorflow.keras.model_methods import METHODS
 from ipu_emu.tensorflow.keras.pipeline_stages import current_stage, set_stage
-from ipu_emu.tensorflow.keras.recurrence import gru_on_device, lstm_on_device
+from ipu_emu.tensorflow.keras.recurrence import gru_on_device, lstm_on_device, rnn_on_device
 from ipu_emu.tensorflow.keras.step_function import StepFunction, replicas_of
 from ipu_emu.tensorflow.patches import Make, Patch, dense
 from ipu_emu.tensorflow.tracing.collectives import cross_replica_mean
@@ -178,8 +178,8 @@ def _from_config(before: Any) -> Any:
     return classmethod(from_config)
 
 
-def _run_eagerly(before: Any) -> Any:
-    """Refuse a model that is to be executed op by op."""
+def _checked_compile(before: Any) -> Any:
+    """Refuse a model that is to be executed op by op, and an optimizer that the steps would pass by."""
 
     @functools.wraps(before)
     def compile(self: Any, *arguments: Any, **named: Any) -> Any:
@@ -188,9 +188,21 @@ def _run_eagerly(before: Any) -> Any:
                 "A model in the scope of an IPUStrategy is compiled for the IPU and cannot run eagerly; leave out "
                 "run_eagerly, or make the model outside of the scope"
             )
-        return before(self, *arguments, **named)
+        before(self, *arguments, **named)
+        if extension_of(self) is not None:
+            _check_minimize(self.optimizer)
 
     return compile
+
+
+def _check_minimize(optimizer: Any) -> None:
+    """Raise ValueError for an optimizer whose own ``minimize`` would not be called."""
+    makers = [kind for kind in type(optimizer).__mro__ if "minimize" in vars(kind)]
+    if makers and not makers[0].__module__.startswith(("tf_keras.", "keras.")):
+        raise ValueError(
+            f"{type(optimizer).__name__} must not override OptimizerV2.minimize when it is used with Keras in an "
+            "IPUStrategy; override apply_gradients instead"
+        )
 
 
 def _batch_begin(before: Any) -> Any:
@@ -263,7 +275,7 @@ KERAS_PATCHES: tuple[Patch, ...] = (
         )
         for kind in ("train", "test", "predict")
     ),
-    Patch(f"{_MODEL}.compile", "a program has no eager steps", _run_eagerly),
+    Patch(f"{_MODEL}.compile", "a program has no eager steps, and takes gradients itself", _checked_compile),
     *(
         Patch(f"tf_keras.src.engine.{place}.get_config", "a configuration keeps the options of a model", _get_config)
         for place in ("functional:Functional", "sequential:Sequential")
@@ -313,6 +325,11 @@ KERAS_PATCHES: tuple[Patch, ...] = (
         "tf_keras.src.layers.rnn.gru:gru_with_backend_selection",
         "a GRU runs by the device's recurrence instead of a loop",
         gru_on_device,
+    ),
+    Patch(
+        "tf_keras.src.backend:rnn",
+        "other recurrent layers run by the device's recurrence where it has their cell",
+        rnn_on_device,
     ),
     Patch("ipu_emu.tensorflow.api:keras", "the package of the API is below that of Keras", _face),
     Patch("tf_keras:__getattr__", "a program for Keras 3 gets a sentence that says so", _absent_name),

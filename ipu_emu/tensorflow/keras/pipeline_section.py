@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
 from tf_keras.src.engine import functional, sequential
+from tf_keras.src.layers.normalization.batch_normalization import BatchNormalizationBase
 
 from ipu_emu.hostio import OutfeedMode, OutfeedQueue
 from ipu_emu.tensorflow import PipelineCall, StageFunction
@@ -14,6 +16,8 @@ from ipu_emu.tensorflow.keras.layer_calls import LayerCall
 from ipu_emu.tensorflow.keras.options import ModelOptions
 from ipu_emu.tensorflow.keras.pipeline_stages import stage_of
 from ipu_emu.tensorflow.tracing.trace import PipelineSection, Section, Trace, is_resource, name_of
+
+_log = logging.getLogger(__name__)
 
 __all__ = ["is_pipelined", "mapping_of", "pipeline_section", "stages_of"]
 
@@ -68,6 +72,8 @@ def pipeline_section(
     """The pipeline that the ops of ``section`` are: ``calls`` say where the ops of the stages are."""
     count = max(stages.values()) + 1
     mapping = mapping_of(options, count)
+    if trains:
+        _warn_of_batch_norms(calls)
     ranges = [(call.start, call.end, stage, mapping[stage]) for call in calls for stage in [_stage(stages, call)]]
     functions = [
         StageFunction(f"stage {stage}", variables=_variables(trace, ranges, stage)) for stage in range(count)
@@ -86,6 +92,16 @@ def pipeline_section(
     section.offload = pipeline.offload_weight_update_variables
     section.shard_states = pipeline.replicated_optimizer_state_sharding
     return PipelineSection(pipeline, tuple(sorted(ranges, key=lambda one: (one[2], one[0]))), by_inputs=True)
+
+
+def _warn_of_batch_norms(calls: Sequence[LayerCall]) -> None:
+    names = [call.layer.name for call in calls if isinstance(call.layer, BatchNormalizationBase)]
+    if names:
+        _log.warning(
+            "%s: a batch normalisation in a pipeline takes the statistics of each mini-batch, not of the batch of a "
+            "weight update; a group or layer normalisation does not depend on either",
+            ", ".join(names),
+        )
 
 
 def _stage(stages: dict[tuple[int, int], int], call: LayerCall) -> int:

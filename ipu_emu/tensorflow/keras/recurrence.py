@@ -1,4 +1,4 @@
-"""Recurrence: LSTM and GRU layers of Keras by the emulator's own op, forward and backward, instead of a loop."""
+"""Recurrence: recurrent layers of Keras by the emulator's own op, forward and backward, instead of a loop."""
 
 from __future__ import annotations
 
@@ -8,10 +8,18 @@ from typing import Any
 
 from tensorflow.python.framework import tensor_spec
 from tensorflow.python.ops import array_ops, array_ops_stack, custom_gradient, math_ops
+from tensorflow.python.util import nest
+from tf_keras.src.engine import base_layer_utils
 
 from ipu_emu.tensorflow.tracing.trace import Trace, current_trace
 
-__all__ = ["gru_on_device", "lstm_on_device", "recurrence"]
+__all__ = ["gru_on_device", "lstm_on_device", "recurrence", "rnn_on_device"]
+
+#: The cells of Keras' general loop that the device has, and their activations.
+_CELLS = {
+    "SimpleRNNCell": ("RNN", {"activation": "tanh"}),
+    "GRUCell": ("GRU", {"activation": "tanh", "recurrent_activation": "sigmoid"}),
+}
 
 
 def recurrence(trace: Trace, cell: str, operands: Sequence[Any], **attributes: int) -> list[Any]:
@@ -20,7 +28,7 @@ def recurrence(trace: Trace, cell: str, operands: Sequence[Any], **attributes: i
     ``operands`` are the products of all inputs and weights [time, batch, gates units], the recurrent weights
     [gates units, units], their bias, and the first states.
     """
-    functions = {"LSTM": ["sigmoid", "tanh", "tanh"], "GRU": ["sigmoid", "tanh"]}[cell]
+    functions = {"LSTM": ["sigmoid", "tanh", "tanh"], "GRU": ["sigmoid", "tanh"], "RNN": ["tanh"]}[cell]
     given = {
         "cell": cell, "reverse": 0, "activations": functions, "activation_alpha": [], "activation_beta": [],
         **attributes,
@@ -80,6 +88,46 @@ def gru_on_device(before: Any) -> Any:
         return (h, _outputs(given, y, h), h, None)
 
     return gru
+
+
+def rnn_on_device(before: Any) -> Any:
+    """Keras' loop of recurrent layers; simple ones, and GRUs that reset before the product, by one op."""
+
+    @functools.wraps(before)
+    def rnn(step: Any, inputs: Any, initial_states: Any, *rest: Any, **given: Any) -> Any:
+        trace = current_trace()
+        cell: Any = getattr(base_layer_utils.call_context().layer, "cell", None)
+        plain = not rest and not any(given.get(name) for name in ("constants", "unroll", "zero_output_for_mask"))
+        if trace is None or not plain or given.get("mask") is not None or not _is_on_device(cell, inputs):
+            return before(step, inputs, initial_states, *rest, **given)
+        options = {"inputs": inputs, "time_major": given.get("time_major", False)}
+        options["go_backwards"] = given.get("go_backwards", False)
+        products = _products(_inputs(options), cell.kernel)
+        products = products if cell.bias is None else products + cell.bias
+        r = array_ops.transpose(cell.recurrent_kernel)
+        states = list(initial_states)
+        y, h = recurrence(
+            trace, _CELLS[type(cell).__name__][0], [products, r, array_ops.zeros_like(r[:, 0]), *states]
+        )
+        options["return_sequences"] = given.get("return_all_outputs", True)
+        return h, _outputs(options, y, h), [h]
+
+    return rnn
+
+
+def _is_on_device(cell: Any, inputs: Any) -> bool:
+    """Whether the device has the cell of a layer."""
+    kind = type(cell)
+    if not kind.__module__.startswith("tf_keras.") or kind.__name__ not in _CELLS or nest.is_nested(inputs):
+        return False
+    activations = _CELLS[kind.__name__][1]
+    return (
+        all(getattr(cell, name).__name__ == function for name, function in activations.items())
+        and not getattr(cell, "reset_after", False)
+        and not cell.dropout
+        and not cell.recurrent_dropout
+        and inputs.shape.is_fully_defined()
+    )
 
 
 def _inputs(given: Any) -> Any:

@@ -188,6 +188,44 @@ def test_mistakes(build: Any, ipu: Any, strategy: Any, configure: Any, case: str
 
 
 @pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        *((key, "This argument is automatically set by Keras.") for key in (
+            "computational_stages", "inputs", "infeed_queue", "outfeed_queue", "optimizer_function", "repeat_count",
+        )),
+        *((key, "This argument is not compatible with Keras.") for key in (
+            "batch_serialization_iterations", "outfeed_loss", "outfeed_mask",
+        )),
+        ("reduction_method", "Set the `gradient_accumulation_reduction_method` argument instead."),
+    ],
+)  # fmt: skip
+def test_arguments_of_a_pipeline_that_keras_sets(build: Any, key: str, text: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(f"Found `{key}` key in `pipelining_kwargs`. {text}")):
+        build().set_pipelining_options(2, **{key: None})
+
+
+def test_an_optimizer_with_its_own_minimize_is_refused(tf2: Any, build: Any, strategy: Any) -> None:
+    class Own(tf2.keras.optimizers.SGD):  # type: ignore[misc]
+        def minimize(self, *arguments: Any, **named: Any) -> None:
+            """Do something else."""
+
+    with strategy.scope(), pytest.raises(ValueError, match=r"Own must not override OptimizerV2\.minimize"):
+        build().compile(Own(), "mse")
+
+
+def test_a_batch_normalisation_in_a_pipeline_is_warned_of(
+    tf2: Any, strategy: Any, configure: Any, caplog: Any
+) -> None:
+    configure(2)
+    layers = tf2.keras.layers
+    with strategy.scope():
+        model = tf2.keras.Sequential([layers.BatchNormalization(name="norm", input_shape=(4,)), layers.Dense(4)])
+        model.set_pipeline_stage_assignment([0, 1])
+        run(_with(model, pipeline=4))
+    assert "norm: a batch normalisation in a pipeline takes the statistics of each mini-batch" in caplog.text
+
+
+@pytest.mark.parametrize(
     ("stages", "text"),
     [
         ([0], "(1) does not match the number of layers"),

@@ -38,12 +38,15 @@ def test_a_recurrent_layer_equals_plain_keras(tf2: Any, both: Any, name: str) ->
     assert_close(*both(fit), 3e-6)
 
 
-def test_a_layer_runs_by_one_op_each_way(tf2: Any, strategy: Any) -> None:
+@pytest.mark.parametrize("name", ["LSTM", "GRU", "GRU, reset before", "SimpleRNN"])
+def test_a_layer_runs_by_one_op_each_way(tf2: Any, strategy: Any, name: str) -> None:
     from ipu_emu.tensorflow.keras.step_program import StepProgram
 
     keras = tf2.keras
+    options = {"reset_after": False} if name.endswith("before") else {}
     with strategy.scope():
-        model = keras.Sequential([keras.layers.LSTM(5), keras.layers.Dense(2)])
+        layer = getattr(keras.layers, name.split(",")[0])(5, **options)
+        model = keras.Sequential([layer, keras.layers.Dense(2)])
         model.compile("sgd", "mse")
         spec = (tf2.TensorSpec((8, 200, 3)), tf2.TensorSpec((8, 2)))
         program = StepProgram(model, "train", spec, 1, 0, model.__dict__["_ipu_extension"].options)
