@@ -22,6 +22,7 @@ import re
 import shlex
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -56,6 +57,8 @@ class Experiment:
             raise EmulatorError("--run needs a program, such as --run train.py")
         if min((*self.instances, *self.accumulations, self.rounds, self.batch), default=0) < 1:
             raise EmulatorError("instances, accumulations, rounds and batch must be at least 1")
+        if not 0 < self.timeout <= threading.TIMEOUT_MAX:
+            raise EmulatorError(f"--timeout {self.timeout:g} is not possible; use a number of seconds above 0")
         if len(set(self.accumulations)) < 2:
             raise EmulatorError("--accumulations needs two numbers at least, or t and c cannot be told apart")
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import inf
 
 from gcl.drawing.units import counted
 from ipu_emu.errors import EmulatorError
 from ipu_emu.hardware import System
 from ipu_emu.predict.networks import Network, network
 from ipu_emu.predict.variable_memory import OPTIMISER_STATES
+from popdist_py.suggestion import did_you_mean
 
 __all__ = ["DTYPES", "RELEASES", "SCHEDULES", "Job", "smallest_pod"]
 
@@ -20,6 +22,8 @@ RELEASES = ("2.1", "2.3")
 #: Pipeline schedules; sequential: the IPUs of a replica take turns.
 SCHEDULES = ("grouped", "popart", "interleaved", "sequential")
 _SIZES = (1, 2, 4, 8, 16)
+#: The most of anything that is counted, and IPUs of the largest Pod.
+_MOST, _LARGEST = 10**9, 65_536
 _PLACES = ("weights", "states", "activations", "accumulators")
 
 
@@ -70,10 +74,13 @@ class Job:
             raise EmulatorError("; ".join(faults))
 
     def _faults(self) -> list[str]:
+        counts = ("replicas", "batch", "accumulation", "bn_span", "instances", "packing")
         faults = [
             f"{name} {getattr(self, name)} is not possible; use at least 1"
-            for name in ("replicas", "batch", "accumulation", "bn_span", "instances", "packing")
-            if not getattr(self, name) >= 1
+            if not getattr(self, name) > 1
+            else f"{name} {getattr(self, name):,} is not possible; use at most {_MOST:,}"
+            for name in counts
+            if not 1 <= getattr(self, name) <= _MOST
         ]
         if self.ipus not in _SIZES:
             faults.append(f"{self.ipus} IPUs per replica are not possible; use {', '.join(map(str, _SIZES))}")
@@ -92,19 +99,29 @@ class Job:
         }
         for name, (value, known) in tables.items():
             if value not in known:
-                faults.append(f"{name} '{value}' is unknown; use {', '.join(known)}")
+                faults.append(f"{name} '{value}' is unknown; use {', '.join(known)}{did_you_mean(value, known)}")
         for name, values, known in (("off chip", self.off_chip, _PLACES), ("shared", self.shared, _PLACES[:2])):
-            faults += [f"'{each}' cannot be {name}; use {', '.join(known)}" for each in values if each not in known]
-        if self.replicas % self.bn_span:
+            faults += [
+                f"'{each}' cannot be {name}; use {', '.join(known)}{did_you_mean(each, known)}"
+                for each in values
+                if each not in known
+            ]
+        if self.bn_span >= 1 and self.replicas % self.bn_span:
             faults.append(
                 f"--bn-span {self.bn_span} does not divide {counted(self.replicas, 'replica')}; use a divisor"
             )
         if not 0 <= self.embedding_ipu < self.ipus:
             faults.append(f"--embedding-ipu {self.embedding_ipu}: a replica has IPUs 0 to {self.ipus - 1}")
         if self.layers and len(self.layers) != self.ipus:
-            faults.append(f"--layers has {len(self.layers)} IPUs; a replica has {self.ipus}: give a number for each")
-        if self.hosts < 0 or self.host_rate < 0 or self.samples < 0 or self.epochs < 0:
-            faults.append("hosts, rates, samples and epochs cannot be negative")
+            faults.append(
+                f"layers are given for {counted(len(self.layers), 'IPU')}; a replica has {self.ipus}: give a number "
+                "for each"
+            )
+        numbers = (self.hosts, self.host_rate, self.samples, self.epochs)
+        if not all(0 <= each < inf for each in numbers):
+            faults.append("hosts, rates, samples and epochs cannot be negative or without end")
+        elif bool(self.samples) != bool(self.epochs):
+            faults.append("samples of an epoch and epochs belong together; give both for the time to train")
         return faults
 
     @cached_property
@@ -137,6 +154,8 @@ class Job:
 
     def for_global_batch(self, samples: float) -> Job:
         """The same job with the accumulation that makes a global batch of ``samples``."""
+        if not 0 < samples <= _MOST:
+            raise EmulatorError(f"a global batch of {samples:g} is not possible; use more than 0, at most {_MOST:,}")
         each = self.batch * self.replicas * self.packing
         count = round(samples / each)
         if count < 1 or abs(count * each - samples) > 1e-6 * samples:
@@ -163,5 +182,7 @@ class Job:
 
 
 def smallest_pod(ipus: int, like: System) -> System:
-    """The smallest Pod of the kind of ``like``, at least a Pod4, with ``ipus`` IPUs."""
+    """The smallest Pod of the kind of ``like``, at least a Pod4, with ``ipus`` IPUs; EmulatorError above 65,536."""
+    if ipus > _LARGEST:
+        raise EmulatorError(f"{ipus:,} IPUs requested; the largest Pod has {_LARGEST:,}; use fewer replicas")
     return System.pod(max(4, 1 << (ipus - 1).bit_length()), like.generation)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from math import inf
 from typing import Any
 
 from gcl import LINK_BANDWIDTH, LinkClass
@@ -71,8 +72,8 @@ def lines_of_times(
 ) -> Iterator[Line]:
     """A step from T_MB and T_AR."""
     step, samples = accumulation * micro_batch + reduction, batch * accumulation * replicas
-    if not step > 0 or min(micro_batch, reduction) < 0:
-        raise EmulatorError("times must not be negative, and T_MB or T_AR must be above 0")
+    if not 0 < step < inf or min(micro_batch, reduction) < 0:
+        raise EmulatorError("times must be at least 0 and have an end, and T_MB or T_AR must be above 0")
     yield Line("global_batch_samples", "global batch", samples, "MBS GA R")
     yield Line("step_seconds", "step", step, "T = GA T_MB + T_AR")
     yield Line("samples_per_second", "throughput", samples / step, "R GA MBS / T")
@@ -87,8 +88,8 @@ def lines_of_reduction(
     """T_AR of a tensor by the rule, by the exact ring, and between IPU-Link domains."""
     if replicas % domains:
         raise EmulatorError(f"{replicas} replicas in {domains} domains: use a number of domains that divides them")
-    if not (rate > 0 and gateway > 0 and nbytes >= 0):
-        raise EmulatorError("rates must be above 0, and a tensor has at least 0 bytes")
+    if not (rate > 0 and gateway > 0 and nbytes > 0):
+        raise EmulatorError("rates and the bytes of a tensor must be above 0")
     here = replicas // domains
     each = f"S = {nbytes:,.0f} B, B = {rate / 1e9:.3f} GB/s"
     rule, ring = 2 * nbytes / rate if replicas > 1 else 0.0, 2 * (here - 1) / here * nbytes / rate
@@ -106,6 +107,10 @@ def lines_of_reduction(
 def lines_of_points(points: Sequence[tuple[float, float]]) -> Iterator[Line]:
     """t and c of measured steps."""
     fit = fit_accumulation(points)
+    if not fit.micro_batch > 0:
+        raise EmulatorError(
+            "steps of more micro-batches take no longer than those of fewer, so there is no t above 0; check --point"
+        )
     free = f"{fit.freedom} degrees of freedom" + (": exact, nothing is tested" if fit.freedom == 0 else "")
     yield Line("micro_batch_seconds", "t per micro-batch", fit.micro_batch, f"step = GA t + c, {free}")
     yield Line("constant_seconds", "c per step", fit.constant, "step - GA t")

@@ -22,6 +22,7 @@ from ipu_emu.predict.job import Job
 from ipu_emu.predict.links import domains_of
 from ipu_emu.predict.memory import IpuMemory
 from ipu_emu.predict.model import CLASSES, TERMS, WHAT_IF, Shape, StepModel, placed
+from popdist_py.suggestion import did_you_mean
 
 __all__ = ["Prediction", "anchored", "predict", "what_if_factors"]
 
@@ -242,6 +243,7 @@ def what_if_factors(texts: Sequence[str]) -> dict[str, float]:
         if name not in WHAT_IF or not 0 < factor < 1e6:
             raise EmulatorError(
                 f"--what-if {text} is not valid; write one of {', '.join(WHAT_IF)} and a factor, as in gw-links=x2"
+                + ("" if name in WHAT_IF else did_you_mean(name, WHAT_IF))
             )
         found[name] = found.get(name, 1.0) * factor
     return found

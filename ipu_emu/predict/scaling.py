@@ -60,6 +60,8 @@ def sizes_of(text: str) -> list[int]:
 
 def at_sizes(job: Job, profile: Profile | None, sizes: Sequence[int], *, strong: bool) -> list[ScalePoint]:
     """``job`` on each of ``sizes`` IPUs; with ``strong`` its global batch is that of the smallest size."""
+    if len(sizes) < 2:
+        raise EmulatorError(f"--sizes {sizes[0]} is one size; give two at least, such as {sizes[0]}..{4 * sizes[0]}")
     wrong = [size for size in sizes if size % job.ipus or (size // job.ipus) % job.bn_span]
     if wrong:
         raise EmulatorError(

@@ -21,6 +21,7 @@ from ipu_emu.predict import memory
 from ipu_emu.predict.calibration.profile import Profile
 from ipu_emu.predict.job import Job, smallest_pod
 from ipu_emu.predict.model import Shape, StepModel, placed
+from popdist_py.suggestion import did_you_mean
 
 __all__ = ["COLUMNS", "Configurations", "search", "sweep", "sweep_values"]
 
@@ -30,7 +31,7 @@ COLUMNS = ("ipus", "replicas", "batch", "accumulation", "recompute", "shared", "
 _ARRAYS = COLUMNS[1:]
 _NINETY = 1.645
 _IPUS = (1, 2, 4, 8, 16)
-_MOST_BATCH, _MOST = 256, 5_000_000
+_MOST_BATCH, _MOST, _MOST_SAMPLES = 256, 5_000_000, 10**9
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,8 @@ class Configurations:
 
 def search(job: Job, profile: Profile | None, *, global_batch: float | None = None) -> Configurations:
     """All configurations of ``job`` on its system that may fit; raise EmulatorError if there is none."""
+    if global_batch is not None and not 0 < global_batch <= _MOST_SAMPLES:
+        raise EmulatorError(f"a global batch of {global_batch:g} is not possible; use 1 to {_MOST_SAMPLES:,}")
     found = [
         _evaluated(model, profile, grid)
         for ipus in _IPUS
@@ -108,7 +111,8 @@ def search(job: Job, profile: Profile | None, *, global_batch: float | None = No
     if not found:
         raise EmulatorError(
             f"no micro-batch and accumulation make a global batch of {global_batch:g} on {job.system.name}; "
-            f"use a multiple of {job.packing:g} times a power of two"
+            f"it is a product of whole numbers: micro-batch (at most {_MOST_BATCH}), accumulation, replicas"
+            + (f", and packing {job.packing:g}" if job.packing > 1 else "")
         )
     every = _joined(found)
     fits = every.only(every.low <= every.limit)
@@ -217,6 +221,7 @@ def sweep_values(text: str) -> tuple[str, list[int]]:
         raise EmulatorError(
             f"--sweep {text} is not valid; write one of {', '.join(COLUMNS)} and numbers: batch=1..8, "
             "replicas=1,2,4, replicas=16..256x2 (each twice the one before), recompute=0,1"
+            + ("" if name in COLUMNS else did_you_mean(name, COLUMNS))
         ) from None
     return name, list(dict.fromkeys(values))
 

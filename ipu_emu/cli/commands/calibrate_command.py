@@ -63,6 +63,8 @@ def calibrate(rows: Path | None, output: Path | None, leave_one_out: bool, print
         _calibrate_program(programs, name, output, form)
         return
     found = profile_of(read_rows(text, name), name)
+    if leave_one_out and not found.leave_one_out:
+        raise EmulatorError(f"--leave-one-out: all rows of {name} are of one configuration; add rows of another")
     if output is not None:
         write(output, (json.dumps(found.dump(), indent=1) + "\n").encode())
     if form == "json":

@@ -173,6 +173,8 @@ def _layers(own: dict[str, Any], options: dict[str, Any]) -> Any:
     dtype = options["dtype"] or "float16"
     if dtype not in ("float16", "float"):
         raise EmulatorError(f"dtype '{options['dtype']}' is unknown; use float16, float")
+    if options["batch"] < 1:
+        raise EmulatorError(f"--batch {options['batch']} is not possible; use at least 1")
     return lines_of_layers(
         own["layers_"],
         DTYPES[dtype],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from os.path import isfile
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ __all__ = [
     "calibration_option",
     "job_of",
     "job_options",
+    "options_given",
     "profile_named",
     "release_option",
     "shared_job_options",
@@ -116,6 +117,17 @@ def profile_named(name: str | None) -> Profile | None:
     return None if name == "none" else load(name)
 
 
+def options_given(names: Iterable[str]) -> list[str]:
+    """Of the parameters with these ``names``, the options that the command line has."""
+    context, wanted = click.get_current_context(), set(names)
+    return [
+        parameter.opts[0]
+        for parameter in context.command.params
+        if parameter.name in wanted
+        and context.get_parameter_source(parameter.name) is click.core.ParameterSource.COMMANDLINE
+    ]
+
+
 def job_of(model: str, **options: Any) -> tuple[Job, bool]:
     """The job that the options describe, and whether its states may move to Streaming Memory by themselves."""
     from gcl import ArgumentError
@@ -137,9 +149,11 @@ def job_of(model: str, **options: Any) -> tuple[Job, bool]:
     if "none" in off_chip and len(off_chip) > 1:
         raise EmulatorError("--off-chip none and others: none means that everything is on the IPUs; give one of both")
     try:
-        host_rate = float(parse_bytes(rate.removesuffix("/s"), "--host-rate")) if rate else 0.0
+        host_rate = 0.0 if rate is None else float(parse_bytes(rate.removesuffix("/s"), "--host-rate"))
     except ArgumentError as error:
         raise EmulatorError(str(error)) from None
+    if rate is not None and not host_rate:
+        raise EmulatorError(f"--host-rate {rate}: a host that prepares nothing; use a rate above 0")
     network, dtype = OnnxFile.read(model, given["batch"]).network() if isfile(model) else (None, "float16")
     given["dtype"] = given["dtype"] or dtype
     job = Job(

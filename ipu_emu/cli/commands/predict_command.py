@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ipu_emu.cli.commands.job_options import calibration_option, job_of, job_options, profile_named
+from ipu_emu.cli.commands.job_options import (
+    calibration_option,
+    job_of,
+    job_options,
+    options_given,
+    profile_named,
+)
 from ipu_emu.cli.commands.model_options import ModelCommand
 from ipu_emu.cli.output.printing import print_json, write
 from ipu_emu.errors import EmulatorError
@@ -90,12 +96,13 @@ def predict(
     from ipu_emu.predict.prediction import what_if_factors
     from ipu_emu.predict.report import facts, what_if_facts
 
-    if not unknown >= 1:
+    if not 1 <= unknown < float("inf"):
         raise EmulatorError(f"--unknown {unknown:g} is not possible; use at least 1")
     asked = [what_if_factors([text]) for text in changes]
     if search or sweeps:
         if (search and sweeps) or asked or explain or anchor:
             raise EmulatorError("--search and --sweep go without each other, --what-if, --explain, --anchor")
+        _check_fixed(search)
         _many(model, calibration, sweeps, top, output, form, options)
         return
     made = _predicted(model, calibration, anchor, unknown, options)
@@ -112,6 +119,15 @@ def predict(
         from ipu_emu.cli.output.prediction_text import text
 
         click.echo(text(found, explain=explain))
+
+
+def _check_fixed(search: bool) -> None:
+    """Refuse options that a search sets itself, and those that a sweep cannot keep."""
+    own = ("replicas", "ipus", "batch", "accumulation", "recompute", "off_chip", "shared", "layers", "embedding_ipu")
+    fixed = options_given(own if search else ("global_batch",))
+    if fixed:
+        why = "--search tries all values of it" if search else "--sweep takes the accumulation as it is given"
+        raise EmulatorError(f"{fixed[0]}: {why}; leave it out, or use {'--sweep' if search else '--search'}")
 
 
 #: Columns of a sweep that are options of the same name.
@@ -132,7 +148,10 @@ def _many(
     from ipu_emu.predict.search import search as searched
     from ipu_emu.predict.search import sweep, sweep_values
 
-    axes = dict(sweep_values(text) for text in sweeps)
+    asked = [sweep_values(text) for text in sweeps]
+    axes = dict(asked)
+    if len(axes) < len(asked):
+        raise EmulatorError(f"--sweep {' --sweep '.join(sweeps)}: a name is given twice; write all values behind one")
     wanted = None if axes else options.pop("global_batch", None)
     first = {name: values[0] for name, values in axes.items() if name in _NUMBERS}
     base = {"global_batch": None, "replicas": options["bn_span"]} if not axes else {}

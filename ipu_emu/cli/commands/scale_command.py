@@ -8,7 +8,13 @@ from typing import Any
 
 import click
 
-from ipu_emu.cli.commands.job_options import calibration_option, job_of, profile_named, shared_job_options
+from ipu_emu.cli.commands.job_options import (
+    calibration_option,
+    job_of,
+    options_given,
+    profile_named,
+    shared_job_options,
+)
 from ipu_emu.cli.commands.model_options import ModelCommand
 from ipu_emu.cli.output.printing import print_json, write
 from ipu_emu.errors import EmulatorError
@@ -77,6 +83,7 @@ def scale(
     """Predict at all sizes, or measure."""
     if (model is None) == (run is None):
         raise EmulatorError("give one of both: a network to predict, or --run and a program to measure")
+    _check_kind(measures=run is not None)
     if run is not None:
         kinds = tuple(kind for kind, given in (("weak", weak), ("strong", strong)) if given) or ("weak",)
         numbers = {
@@ -102,6 +109,22 @@ def scale(
         from ipu_emu.cli.output.scale_report import scale_text
 
         click.echo(scale_text(found))
+
+
+#: Options that only a measurement takes, and those that both take.
+_MEASURES = ("instances", "accumulations", "rounds", "launcher", "timeout", "force", "rows")
+_BOTH = ("model", "run", "batch", "weak", "strong", "output", "form")
+
+
+def _check_kind(*, measures: bool) -> None:
+    """Refuse options that would have no effect."""
+    names = [parameter.name or "" for parameter in click.get_current_context().command.params]
+    wrong = [n for n in names if n not in (*_MEASURES, *_BOTH)] if measures else [*_MEASURES, "replicas"]
+    given = options_given(wrong)
+    if given:
+        why = "has no effect on --run" if measures else "is of --run"
+        why = "follows from --sizes" if given[0] == "--replicas" and not measures else why
+        raise EmulatorError(f"{given[0]} {why}; leave it out")
 
 
 def _measure(

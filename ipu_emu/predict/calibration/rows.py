@@ -106,6 +106,9 @@ def read_rows(text: str, name: str) -> list[Row]:
     """The rows of a CSV file called ``name``; raise EmulatorError naming the line and the column of a mistake."""
     table = csv.DictReader(io.StringIO(text))
     columns = [column.strip() for column in table.fieldnames or ()]
+    twice = [column for column in dict.fromkeys(columns) if columns.count(column) > 1]
+    if twice:
+        raise EmulatorError(f"{name} has the column {twice[0]} {columns.count(twice[0])} times; keep one")
     unknown = [column for column in columns if column not in _READ and column not in _OTHERS]
     missing = [column for column in _NEEDED if column not in columns]
     if unknown or missing or not set(_MEASURED) & set(columns):
@@ -122,6 +125,10 @@ def read_rows(text: str, name: str) -> list[Row]:
 
 def _row(line: dict[str, str], where: str) -> Row:
     cells = {column.strip(): (cell or "").strip() for column, cell in line.items() if isinstance(cell, str)}
+    if None in line:
+        raise EmulatorError(
+            f'{where}: more cells than the first line has columns; quote cells that have commas: "3,7,7,7"'
+        )
     fields: dict[str, Any] = {}
     for column, read in _READ.items():
         text = cells.get(column, "")

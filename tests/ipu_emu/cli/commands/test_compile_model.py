@@ -79,6 +79,7 @@ def test_sizes_that_a_model_has_not_are_refused() -> None:
         ("gpt2", {"masked": 4}, "gpt2 has no masked to set"),
         ("bert-base", {"length": 64, "masked": 65}, "65 masked positions of 64 are not possible; use at most 64"),
         ("bert-base", {"masked": 129}, "129 masked positions of 128 are not possible; use at most 128"),
+        ("bert-base", {"ipus": 4, "placement": "3,3"}, "layers are given for 2 IPUs; a replica has 4"),
         ("model.onnx", {"length": 64}, "model.onnx has sizes of its own; leave out --length and --masked"),
     ):
         with pytest.raises(EmulatorError) as error:

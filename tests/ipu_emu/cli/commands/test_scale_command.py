@@ -54,6 +54,12 @@ def test_the_kind_of_the_system_stays() -> None:
         (f"{RESNET} --weak --strong", "one at a time"),
         (f"{RESNET} --sizes many", "--sizes many is not valid"),
         (f"{RESNET} --measured /nonexistent", "cannot be read"),
+        ("scale resnet50 --sizes 16", "--sizes 16 is one size; give two at least"),
+        ("scale resnet50 --replicas 5", "--replicas follows from --sizes"),
+        ("scale resnet50 --instances 1,2", "--instances is of --run"),
+        ("scale --run train.py --sizes 16..32", "--sizes has no effect on --run"),
+        ("scale --run train.py --timeout nan", "--timeout nan is not possible"),
+        ("scale --run train.py --timeout 0", "--timeout 0 is not possible"),
     ],
 )
 def test_mistakes(command: str, said: str) -> None:

@@ -107,6 +107,8 @@ LINE = "model,replicas,batch,accumulation,step_seconds\n"
         (LINE + "resnet50,16,20,,0.1\n", "line 2: accumulation is empty"),
         (LINE + "alexnet,16,20,10,0.1\n", "line 2: there is no network 'alexnet'"),
         (LINE + "resnet50,-1,20,10,0.1\n", "line 2: replicas -1 is not possible"),
+        (LINE + "resnet50,16,20,10,0.1,7\n", "line 2: more cells than the first line has columns"),
+        (LINE.replace("batch", "model"), "has the column model 2 times"),
     ],
 )
 def test_mistakes_in_rows(text: str, said: str) -> None:
