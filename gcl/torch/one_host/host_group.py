@@ -28,8 +28,8 @@ from gcl.kernels.copies import copy_array
 from gcl.reduce.reduction import new_scratch, recipe, reduce_range
 from gcl.torch.one_host.monitored_barrier import monitored_barrier
 from gcl.torch.one_host.offers import Offers, Pieces, Wanted
-from gcl.torch.one_host.point_to_point import PointToPoint
 from gcl.torch.one_host.shared_storage import SharedStorages
+from gcl.torch.one_host.traced_messages import messages
 from gcl.transport.memory import shared_memory
 from gcl.transport.paths.memory_path import MemoryPath
 
@@ -68,7 +68,7 @@ class HostGroup:
         self.path = MemoryPath(domain, world, Group.all(self.ranks), timeout)
         #: a ``with`` block around checks, which tells the other ranks of calls that are not made
         self.refusals = Refusals(self.path.refuse, self.path.fail)
-        self.messages = PointToPoint(self.path, tuple(names))
+        self.messages = messages(self.path, tuple(names))
         self._offers = Offers(self.path, os.getpid())
         self._storages = SharedStorages(self.path, self._offers)
         self._places: dict[tuple[object, ...], tuple[np.ndarray, np.ndarray]] = {}

@@ -24,7 +24,7 @@ from gcl.transport.memory.process_vm import transfer
 from gcl.transport.memory.segment import array_at
 from gcl.transport.paths.memory_path import MemoryPath
 
-__all__ = ["PointToPoint"]
+__all__ = ["PointToPoint", "Receive"]
 
 #: Messages of at least this many bytes are not copied into the segment.
 _DIRECT_BYTES = 1 << 18
@@ -36,7 +36,9 @@ _GRACE = 5e-4
 _ARRIVED, _REFUSED = 1, 2
 
 
-class _Receive(NamedTuple):
+class Receive(NamedTuple):
+    """A receive that no message has arrived for."""
+
     source: int | None
     tag: int
     out: np.ndarray
@@ -61,7 +63,7 @@ class PointToPoint:
         self._box = Mailbox(path)
         self._arenas = [memory.ctypes.data for memory in path.memories]
         self._arrived: list[tuple[int, Letter]] = []
-        self._receives: list[_Receive] = []
+        self._receives: list[Receive] = []
         self._backlog: deque[_Send] = deque()
         self._sends: list[_Send] = []
         self._lock, self._wanted = RLock(), Event()
@@ -101,7 +103,7 @@ class PointToPoint:
         work = GclWork([], what=f"receive from {name} with tag {tag}")
         work.waits_with(lambda seconds: self._wait(work, seconds, source))
         with self._lock:
-            self._receives.append(_Receive(source, tag, out, work, then))
+            self._receives.append(Receive(source, tag, out, work, then))
             self._match()
             self.progress()
         if not work.is_settled:
@@ -167,7 +169,7 @@ class PointToPoint:
                 found = True
         return found
 
-    def _take(self, receive: _Receive, source: int, letter: Letter) -> None:
+    def _take(self, receive: Receive, source: int, letter: Letter) -> None:
         """Copy the bytes of a message, and tell its source."""
         error: GclError | None = None
         here = int(receive.out.__array_interface__["data"][0])

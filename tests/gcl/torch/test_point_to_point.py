@@ -9,6 +9,8 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed; scripts/t
 import torch.distributed as dist  # noqa: E402
 
 import gcl.torch  # noqa: E402
+from ipu_emu.trace import read_run  # noqa: E402
+from ipu_emu.trace.flows import flows  # noqa: E402
 from tests.gcl.helpers.torch_ranks import run_ranks  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -93,3 +95,20 @@ def test_rank_0_names_who_did_not_come_to_a_monitored_barrier(all_ranks):
     assert first.startswith("Ranks 1 failed" if all_ranks else "Rank 1 failed to pass monitoredBarrier in 500 ms")
     assert late == ""
     assert "Rank 2 successfully reached monitoredBarrier" in other
+
+
+def test_every_message_of_a_trace_has_both_ends(tmp_path, monkeypatch):
+    monkeypatch.setenv("IPU_EMU_TRACE", str(tmp_path / "run"))
+    assert run_ranks(3, exchanges) == [True] * 3
+    run = read_run(tmp_path / "run")
+    found = flows(run)
+    assert len(found) == 3 * 3 + 40 + 2  # three rings, one message of each tag, and two to rank 0
+    assert all(flow.is_possible and flow.sender is not flow.receiver for flow in found)
+    ends = {"send": 0, "receive": 0}
+    for process in run.processes:
+        for span in process.spans:
+            name = process.trace.names[int(span["name"])]
+            if name.name in ends and name.args["bytes"] == 4 * LONG:
+                ends[name.name] += 1
+                assert (name.args["target"] - name.args["source"]) % 3 == 1
+    assert ends == {"send": 3, "receive": 3}
