@@ -44,10 +44,10 @@ def stage_times(run: Run) -> StageTimes | None:
 
 def _add(process: Process, stages: dict[int, float], ipus: dict[int, float]) -> None:
     names, tracks, spans = process.trace.names, process.trace.tracks, process.spans
-    pairs, places = np.unique(spans[["name", "track"]], return_inverse=True)
-    seconds = np.bincount(places, (spans["end"] - spans["begin"]) / 1e9, len(pairs))
-    for (number, track), total in zip(pairs, seconds, strict=True):
-        name, place = names[int(number)], tracks[int(track)]
+    keys, places = np.unique(spans["name"].astype(np.int64) << 16 | spans["track"], return_inverse=True)
+    seconds = np.bincount(places, (spans["end"] - spans["begin"]) / 1e9, len(keys))
+    for key, total in zip(keys.tolist(), seconds, strict=True):
+        name, place = names[key >> 16], tracks[key & 0xFFFF]
         if "stage" in name.args and "ipu" in place.args and name.category in _WORK:
             stage, ipu = int(name.args["stage"]), int(place.args["ipu"])
             stages[stage] = stages.get(stage, 0.0) + float(total)
