@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.helpers.sampling import sampled_product
+from tests.poprun_py.helpers.tagged_processes import tagged_processes
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
@@ -72,17 +73,7 @@ class Launch:
 
     def processes(self) -> dict[int, int]:
         """The living processes of the job: pid -> parent's pid."""
-        found = {}
-        for entry in filter(str.isdigit, os.listdir("/proc")):
-            try:
-                if self.tag.encode() not in Path(f"/proc/{entry}/environ").read_bytes():
-                    continue
-                state, parent = Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()[:2]
-            except OSError:
-                continue
-            if state != "Z":
-                found[int(entry)] = int(parent)
-        return found
+        return tagged_processes(self.tag)
 
     def read_until(self, pattern: str, count: int, *, timeout: float = 60) -> list[re.Match[str]]:
         """Read stdout until ``count`` lines match ``pattern``; their matches."""

@@ -16,7 +16,7 @@ from ipu_emu.compiler.annotations import EXECUTION_PHASE, IPU_NUMBER, OUTPUT_LOC
 from ipu_emu.errors import ArgumentTypeError, EmulatorError
 from ipu_emu.graph import Graph
 from ipu_emu.popart.builder.annotations import SCHEDULE_PRIORITY, Annotations
-from ipu_emu.popart.builder.node_attributes import NodeAttributes, is_list_of
+from ipu_emu.popart.builder.node_attributes import NodeAttributes
 from ipu_emu.popart.options.tensor_location import TensorLocation
 from ipu_emu.popart.types.enums import CommGroupType, RecomputeType
 
@@ -215,33 +215,27 @@ class NodeAnnotations:
 
     def getInt64NodeAttribute(self, name: str, outputs: set[str]) -> int:
         """An attribute that is an integer."""
-        value: int = self._nodes.typed(name, outputs, lambda value: isinstance(value, int), "an integer")
-        return value
+        return self._nodes.one(name, outputs, int)
 
     def getInt64VectorNodeAttribute(self, name: str, outputs: set[str]) -> list[int]:
         """An attribute that is a list of integers."""
-        value: list[int] = self._nodes.typed(name, outputs, is_list_of(int), "an integer vector")
-        return value
+        return self._nodes.vector(name, outputs, int)
 
     def getFloatNodeAttribute(self, name: str, outputs: set[str]) -> float:
         """An attribute that is a number."""
-        value: float = self._nodes.typed(name, outputs, lambda value: isinstance(value, float), "a float")
-        return value
+        return self._nodes.one(name, outputs, float)
 
     def getFloatVectorNodeAttribute(self, name: str, outputs: set[str]) -> list[float]:
         """An attribute that is a list of numbers."""
-        value: list[float] = self._nodes.typed(name, outputs, is_list_of(float), "a float vector")
-        return value
+        return self._nodes.vector(name, outputs, float)
 
     def getStringNodeAttribute(self, name: str, outputs: set[str]) -> str:
         """An attribute that is a string."""
-        value: str = self._nodes.typed(name, outputs, lambda value: isinstance(value, str), "a string")
-        return value
+        return self._nodes.one(name, outputs, str)
 
     def getStringVectorNodeAttribute(self, name: str, outputs: set[str]) -> list[str]:
         """An attribute that is a list of strings."""
-        value: list[str] = self._nodes.typed(name, outputs, is_list_of(str), "a string vector")
-        return value
+        return self._nodes.vector(name, outputs, str)
 
     def getBoolNodeAttribute(self, name: str, outputs: set[str]) -> bool:
         """A boolean attribute, which is stored as an integer."""

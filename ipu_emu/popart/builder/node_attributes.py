@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Op
 
-__all__ = ["NodeAttributes", "attribute_value", "is_list_of"]
+__all__ = ["NodeAttributes", "attribute_value"]
+
+_T = TypeVar("_T", int, float, str)
+_Kind = type[_T]
+
+#: What an attribute is called in messages, by the type of its value.
+_NAMES: dict[type, str] = {int: "an integer", float: "a float", str: "a string"}
 
 
 class NodeAttributes:
@@ -28,13 +34,24 @@ class NodeAttributes:
         """Return the type of a node."""
         return self._node(outputs).type
 
-    def typed(self, name: str, outputs: set[str], fits: Callable[[Any], bool], kind: str) -> Any:
-        """Return an attribute; raise EmulatorError if it does not exist or is of another kind."""
+    def one(self, name: str, outputs: set[str], kind: _Kind[_T]) -> _T:
+        """Return an attribute that is one value; raise EmulatorError if it does not exist or is of another kind."""
+        value = self._existing(name, outputs)
+        if not isinstance(value, kind):
+            raise EmulatorError(f"Attribute {name} is not {_NAMES[kind]}.")
+        return value
+
+    def vector(self, name: str, outputs: set[str], kind: _Kind[_T]) -> list[_T]:
+        """Return an attribute that is a list; raise EmulatorError if it does not exist or is of another kind."""
+        value = self._existing(name, outputs)
+        if not (isinstance(value, list) and all(isinstance(item, kind) for item in value)):
+            raise EmulatorError(f"Attribute {name} is not {_NAMES[kind]} vector.")
+        return value
+
+    def _existing(self, name: str, outputs: set[str]) -> Any:
         attributes = self.of(outputs)
         if name not in attributes:
             raise EmulatorError(f"Node does not have an attribute {name}.")
-        if not fits(attributes[name]):
-            raise EmulatorError(f"Attribute {name} is not {kind}.")
         return attributes[name]
 
     def add(self, name: str, value: Any, outputs: set[str]) -> None:
@@ -65,11 +82,6 @@ class NodeAttributes:
     def _replace(self, op: Op, attributes: dict[str, Any]) -> None:
         index = next(index for index, other in enumerate(self._graph.ops) if other is op)
         self._graph.ops[index] = replace(op, attributes=attributes)
-
-
-def is_list_of(kind: type) -> Callable[[object], bool]:
-    """Return a test for lists of one kind of values."""
-    return lambda value: isinstance(value, list) and all(isinstance(item, kind) for item in value)
 
 
 def attribute_value(value: Any) -> Any:

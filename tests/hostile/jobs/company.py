@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from tests.hostile.jobs.kills import mpi_named
 from tests.hostile.jobs.outcome import RunningJob
 from tests.hostile.kind import Trial
-from tests.poprun_py.helpers.random_kills import processes
+from tests.poprun_py.helpers.tagged_processes import tagged_processes
 
 __all__ = ["two_jobs"]
 
@@ -34,14 +34,14 @@ def two_jobs(mpi: str) -> Iterator[Trial]:
         second.left = first.left
         with suppress(subprocess.TimeoutExpired):
             second.process.wait(dice.uniform(0.1, 3.0))
-        others = sorted(processes(tag))
+        others = sorted(tagged_processes(tag))
         for pid in dice.sample(others, min(len(others), dice.choice([1, 1, 3, len(others)]))):
             with suppress(ProcessLookupError):
                 os.kill(pid, dice.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM]))
         if second.process.poll() is None:
             with suppress(subprocess.TimeoutExpired):
                 second.process.wait(dice.uniform(0.0, 1.0))
-        for pid in processes(tag):
+        for pid in tagged_processes(tag):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         second.process.communicate()

@@ -25,6 +25,8 @@ from pathlib import Path
 from tests.helpers.isolation import run_isolated, unavailable
 from tests.helpers.mpi_jobs import PROGRAMS
 from tests.helpers.patience import Patience
+from tests.poprun_py.helpers.kill_summary import summarised
+from tests.poprun_py.helpers.tagged_processes import tagged_processes
 
 ROOT = Path(__file__).parents[3]
 BIN = Path(sys.executable).parent
@@ -69,21 +71,6 @@ class Kill:
             f"{self.role} in phase {self.phase} after {self.delay:.3f} s: code {self.code}, "
             f"gone in {self.seconds:.2f} s; {', '.join(self.faults) or 'as promised'}; said: {self.said[-700:]!r}"
         )
-
-
-def processes(tag: str) -> dict[int, int]:
-    """The living processes of a job: pid -> parent's pid."""
-    found = {}
-    for entry in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            if tag.encode() not in Path(f"/proc/{entry}/environ").read_bytes():
-                continue
-            state, parent = Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()[:2]
-        except OSError:
-            continue
-        if state != "Z":
-            found[int(entry)] = int(parent)
-    return found
 
 
 def role_of(pid: int, parents: dict[int, int], launcher: int) -> str:
@@ -155,10 +142,10 @@ def kill_one(mpi: str, dice: random.Random, role: str | None = None, promised: f
     if not delay and not role:  # kill it as soon as it is there
         role = dice.choice(sorted(WORDS.keys() - {"helper", "nobody"}))
     while not victims and not patience.is_over and job.poll() is None:
-        parents = processes(tag)
+        parents = tagged_processes(tag)
         victims = [pid for pid in parents if role in (None, role_of(pid, parents, job.pid))]
     if not victims:
-        role, victims = None, list(parents := processes(tag))
+        role, victims = None, list(parents := tagged_processes(tag))
     what, instance, victim = "nobody", "", 0
     with suppress(ProcessLookupError, IndexError):  # the program came to its end before
         victim = dice.choice(sorted(victims))
@@ -187,14 +174,14 @@ def kill_one(mpi: str, dice: random.Random, role: str | None = None, promised: f
 
 
 def _is_unharmed(launcher: int, tag: str) -> bool:
-    parents = processes(tag)
+    parents = tagged_processes(tag)
     return Counter(role_of(pid, parents, launcher) for pid in parents)["program"] == INSTANCES and launcher in parents
 
 
 def _wait(tag: str, seconds: float) -> tuple[float, list[int]]:
     """Wait until all is gone; how long that took, and the pids of what is not."""
     patience = Patience(seconds)
-    while (left := list(processes(tag))) and not patience.is_over:
+    while (left := list(tagged_processes(tag))) and not patience.is_over:
         time.sleep(0.01)
     return patience.used, left
 
@@ -237,14 +224,7 @@ def run(options: argparse.Namespace) -> int:
         kills.append(kill_one(mpi, dice, options.role, options.promised))
         if kills[-1].faults:
             print(f"{number}: {kills[-1]}", flush=True)
-    bad = [kill for kill in kills if kill.faults]
-    seconds = sorted(kill.seconds for kill in kills)
-    print(
-        f"{len(kills)} kills with seed {options.seed}: {len(bad)} not as promised; gone after "
-        f"{seconds[len(seconds) // 2]:.2f} s (median), {seconds[-1]:.2f} s (longest); "
-        f"victims {dict(Counter(kill.role for kill in kills))}"
-    )
-    return bool(bad)
+    return bool(summarised(kills, options.seed))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +23,7 @@ from pathlib import Path
 from tests.helpers.mpi_jobs import PROGRAMS, ROOT
 from tests.helpers.network_namespaces import Hosts, hosts
 from tests.helpers.patience import Patience
+from tests.poprun_py.helpers.kill_summary import summarised
 
 __all__ = ["ROLES", "Job", "kill_one", "processes_on", "role_of"]
 
@@ -206,14 +206,7 @@ def main() -> int:
             deaths.append(kill_one(where, mpi, role, dice, met=dice.random() < 0.7))
             if deaths[-1].faults:
                 print(f"{number}: {deaths[-1]}", flush=True)
-    bad = [death for death in deaths if death.faults]
-    seconds = sorted(death.seconds for death in deaths)
-    print(
-        f"{len(deaths)} kills with seed {options.seed}: {len(bad)} not as promised; gone after "
-        f"{seconds[len(seconds) // 2]:.2f} s (median), {seconds[-1]:.2f} s (longest); "
-        f"victims {dict(Counter(death.role for death in deaths))}"
-    )
-    return bool(bad)
+    return bool(summarised(deaths, options.seed))
 
 
 if __name__ == "__main__":

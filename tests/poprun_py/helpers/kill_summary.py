@@ -1,0 +1,32 @@
+"""What came of many kills, in one line."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Protocol
+
+__all__ = ["summarised"]
+
+
+class Death(Protocol):
+    """One kill: whose, how long until everything was gone, and what was not as promised."""
+
+    @property
+    def role(self) -> str: ...
+    @property
+    def seconds(self) -> float: ...
+    @property
+    def faults(self) -> tuple[str, ...]: ...
+
+
+def summarised(kills: Sequence[Death], seed: int) -> int:
+    """Print the summary; return how many kills were not as promised."""
+    bad = sum(bool(kill.faults) for kill in kills)
+    seconds = sorted(kill.seconds for kill in kills)
+    print(
+        f"{len(kills)} kills with seed {seed}: {bad} not as promised; gone after "
+        f"{seconds[len(seconds) // 2]:.2f} s (median), {seconds[-1]:.2f} s (longest); "
+        f"victims {dict(Counter(kill.role for kill in kills))}"
+    )
+    return bad

@@ -1,0 +1,23 @@
+"""The processes of a job, which are known by a variable in their environment."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+__all__ = ["tagged_processes"]
+
+
+def tagged_processes(tag: str) -> dict[int, int]:
+    """The living processes of a job: pid -> parent's pid."""
+    found = {}
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            if tag.encode() not in Path(f"/proc/{entry}/environ").read_bytes():
+                continue
+            state, parent = Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()[:2]
+        except OSError:
+            continue
+        if state != "Z":
+            found[int(entry)] = int(parent)
+    return found
