@@ -9,7 +9,7 @@ from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
 import ipu_emu.poptorch as poptorch  # noqa: E402
-from tests.helpers.mpi_jobs import ROOT  # noqa: E402
+from tests.helpers.mpi_jobs import PROGRAMS, ROOT  # noqa: E402
 from tests.helpers.warm_processes import EMULATOR, warm_python  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -72,48 +72,14 @@ def test_an_op_after_a_block_has_ended_is_refused():
         poptorch.inferenceModel(Ended())(torch.ones(1))
 
 
-PROGRAM = """
-import torch, hashlib
-import popdist, popdist.poptorch, poptorch
-from torch import nn
-popdist.init()
-opts = popdist.poptorch.Options()
-opts.Training.gradientAccumulation(2)
-opts.randomSeed(1)
-torch.manual_seed(0)
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.fc, self.drop = nn.Linear(5, 3), nn.Dropout(0.3)
-    def forward(self, x, target):
-        return nn.functional.mse_loss(self.drop(self.fc(x)), target)
-data = torch.utils.data.TensorDataset(torch.randn(32, 5), torch.randn(32, 3))
-module = Model()
-total = opts.replication_factor * opts.Distributed.numProcesses
-model = poptorch.trainingModel(module, opts, torch.optim.SGD(module.parameters(), 0.1))
-index, count = opts.Distributed.processId, opts.Distributed.numProcesses
-x, y = data.tensors
-for step in range(2):
-    # [A, R, mb] of all replicas, of which this instance takes its own
-    xs, ys = (one[step * 16:(step + 1) * 16].reshape(2, total, -1, one.shape[1]) for one in (x, y))
-    own = slice(index * opts.replication_factor, (index + 1) * opts.replication_factor)
-    model(xs[:, own].reshape(-1, 5), ys[:, own].reshape(-1, 3))
-text = b"".join(one.numpy().tobytes() for one in module.state_dict().values())
-if index == 0:
-    print("weights", hashlib.sha256(text).hexdigest())
-"""
-
-
-def test_instances_and_replicas_change_no_bit(tmp_path):
+def test_instances_and_replicas_change_no_bit():
     import subprocess
 
-    program = tmp_path / "program.py"
-    program.write_text(PROGRAM)
-    found = set()
+    found, program = set(), str(PROGRAMS / "poptorch/dropout_training.py")
     for instances in (1, 2):
         command = [
             *(sys.executable, "-m", "poprun_py", "--num-instances", str(instances), "--num-replicas", "4"),
-            *(*warm_python("torch", "ipu_emu.poptorch", *EMULATOR), "-m", "ipu_emu.compat", str(program)),
+            *(*warm_python("torch", "ipu_emu.poptorch", *EMULATOR), "-m", "ipu_emu.compat", program),
         ]
         made = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
         assert made.returncode == 0, made.stdout + made.stderr

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
 import ipu_emu.torch  # noqa: E402
 from ipu_emu.torch.batches import Spread, batches_of  # noqa: E402
-from tests.helpers.mpi_jobs import ROOT  # noqa: E402
+from tests.helpers.mpi_jobs import PROGRAMS, ROOT  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -226,30 +226,11 @@ def test_progress_has_a_line_for_each_epoch(capsys):
     ]
 
 
-PROGRAM = """
-import hashlib, sys
-import torch, ipu_emu.torch
-from torch import nn
-source = torch.Generator().manual_seed(0)
-x, y = torch.randn(64, 6, generator=source), torch.randint(0, 3, (64,), generator=source)
-module = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Linear(8, 3))  # not seeded: the first instance's count
-with torch.no_grad():
-    for number, one in enumerate(module.parameters()):
-        one.copy_(torch.linspace(-1, 1, one.numel()).reshape(one.shape)) if not popdist_index() else None
-adam = torch.optim.Adam(module.parameters(), 0.01)
-ipu_emu.torch.train(module, nn.CrossEntropyLoss(), adam, (x, y), batch_size=32, epochs=2, accumulation=2)
-text = b"".join(one.numpy().tobytes() for one in module.state_dict().values())
-print("weights", hashlib.sha256(text).hexdigest())
-""".replace("popdist_index()", "__import__('popdist_py').getInstanceIndex()")
-
-
-def test_all_spreads_of_replicas_give_the_same_module_on_all_instances(tmp_path):
-    program = tmp_path / "program.py"
-    program.write_text(PROGRAM)
+def test_all_spreads_of_replicas_give_the_same_module_on_all_instances():
     found = []
     for instances in (1, 2, 4):
         command = [sys.executable, "-m", "poprun_py", "--num-instances", str(instances), "--num-replicas", "4"]
-        command += [sys.executable, str(program)]
+        command += [sys.executable, str(PROGRAMS / "ipu_emu/torch_train.py")]
         made = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
         assert made.returncode == 0, made.stdout + made.stderr
         found += [line.split("weights ")[1] for line in made.stdout.splitlines() if "weights " in line]

@@ -11,21 +11,7 @@ from pathlib import Path
 
 import pytest
 
-#: Starts what follows its options, once per task, as srun does on each host; Slurm's variables tell each its rank.
-SRUN = """#!{python}
-import json, os, subprocess, sys
-words = sys.argv[1:]
-options = [word for word in words if word.startswith("--")]
-command = words[len(options):]
-with open({record!r}, "w") as stream:
-    json.dump(dict(options=options, command=command, key=os.environ["POPRUN_PY_KEY"]), stream)
-tasks = int(next(word for word in options if word.startswith("--ntasks=")).partition("=")[2])
-children = []
-for rank in range(tasks):
-    environment = dict(os.environ, SLURM_PROCID=str(rank), SLURM_LOCALID=str(rank % 2))
-    children.append(subprocess.Popen(command, env=environment, cwd="/"))
-sys.exit(max(child.wait() for child in children))
-"""
+from tests.helpers.mpi_jobs import PROGRAMS
 
 
 @pytest.fixture
@@ -34,7 +20,8 @@ def slurm(launch, tmp_path):
     folder = tmp_path / "slurm"
     folder.mkdir()
     record = folder / "record"
-    (folder / "srun").write_text(SRUN.format(python=sys.executable, record=str(record)))
+    program = PROGRAMS / "poprun_py/recording_srun.py"
+    (folder / "srun").write_text(f'#!/bin/sh\nexec "{sys.executable}" "{program}" "{record}" "$@"\n')
     (folder / "srun").chmod(0o755)
 
     def start(*arguments, **environment):

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.helpers.mpi_jobs import ROOT
+from tests.helpers.mpi_jobs import PROGRAMS, ROOT
 from tests.helpers.network_namespaces import Hosts, hosts, needs_hosts
 from tests.poprun_py.conftest import sampled_with_mpi
 from tests.poprun_py.helpers.several_hosts import Job, kill_one
@@ -55,35 +55,13 @@ def test_every_instance_says_hello_from_its_host(four, run, mpi, count, tmp_path
     assert not job.left(within=60)
 
 
-#: Says at which ports anything of its host listens once MPI runs, and waits for a line.
-LISTENING = """
-import sys
-from mpi4py import MPI
-from tests.hostile.jobs.strangers import listening
-MPI.COMM_WORLD.Barrier()
-if MPI.COMM_WORLD.rank == 0:
-    print("ports", *{port for _, port in listening()}, flush=True)
-    sys.stdin.readline()
-MPI.COMM_WORLD.Barrier()
-"""
-
-#: Says which of the ports of an address answer.
-PROBE = """
-import socket, sys
-for port in map(int, sys.argv[2:]):
-    with socket.socket() as probe:
-        probe.settimeout(1)
-        print(port) if probe.connect_ex((sys.argv[1], port)) == 0 else None
-"""
-
-
 @needs_hosts
 def test_no_port_of_a_job_on_one_host_answers_another_host(four, mpi):
-    argv = ["--mpi", mpi, "--num-instances", "2", sys.executable, "-c", LISTENING]
+    argv = ["--mpi", mpi, "--num-instances", "2", sys.executable, "-m", "tests.programs.poprun_py.listening_ports"]
     job = Job(four, argv, {"UCX_TLS": "all"}, stdin=subprocess.PIPE)
 
     def answers(address: str, host: int) -> list[str]:
-        argv = four.command(host, [sys.executable, "-c", PROBE, address, *ports])
+        argv = four.command(host, [sys.executable, str(PROGRAMS / "poprun_py/answering_ports.py"), address, *ports])
         return subprocess.run(argv, capture_output=True, text=True, check=True, timeout=100).stdout.split()
 
     try:

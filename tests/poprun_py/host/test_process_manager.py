@@ -15,7 +15,7 @@ from poprun_py.host.process_manager import ProcessManager
 from poprun_py.linux.event_sources import Timers
 from poprun_py.wire.listener import Listener
 from poprun_py.wire.variables import ADDRESS_VARIABLE, KEY_VARIABLE, PATH_VARIABLE, RANK_VARIABLE
-from tests.helpers.mpi_jobs import ROOT
+from tests.helpers.mpi_jobs import PROGRAMS, ROOT
 
 
 @pytest.fixture
@@ -62,27 +62,20 @@ def test_slurm_s_own_step_is_the_manager_of_what_srun_starts(started):
     assert ProcessManager(started("slurmstepd").pid, slurm=True).is_alive
 
 
-#: It adopts orphans, as an init does, and waits for them. Its child starts a supervisor and is gone at once.
-ADOPTS = """
-import ctypes, os, subprocess, sys
-ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)
-subprocess.run(["sh", "-c", '"$@" & ', "sh", *sys.argv[1:]])
-print("adopted", flush=True)
-try:
-    while os.wait():
-        continue
-except ChildProcessError:
-    sys.exit(0)
-"""
-
-
 def test_a_supervisor_whose_manager_died_at_its_start_ends_and_harms_nobody():
     """The launcher refuses it, as it does when the job is over."""
     selector, timers, hellos = selectors.DefaultSelector(), Timers(), list[object]()
     listener = Listener(selector, timers, accept=lambda hello, _: bool(hellos.append(hello)), log=lambda _: None)
     variables = {ADDRESS_VARIABLE: listener.address, KEY_VARIABLE: listener.key.hex(), RANK_VARIABLE: "RANK"}
     variables |= {"RANK": "0", PATH_VARIABLE: os.pathsep.join(map(str, (ROOT, *sys.path)))}
-    argv = [sys.executable, "-c", ADOPTS, sys.executable, "-I", "-S", supervisor_main.__file__]
+    argv = [
+        sys.executable,
+        str(PROGRAMS / "poprun_py/adopting_init.py"),
+        sys.executable,
+        "-I",
+        "-S",
+        supervisor_main.__file__,
+    ]
     with subprocess.Popen(argv, env=os.environ | variables, stdout=subprocess.PIPE) as adopter:
         assert adopter.stdout.readline() == b"adopted\n"
         while not hellos:

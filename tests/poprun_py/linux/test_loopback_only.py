@@ -10,21 +10,12 @@ import sys
 import pytest
 
 from poprun_py.linux.loopback_only import ignore_other_hosts
-
-SERVER = """
-import socket, sys
-sockets = [socket.create_server((address, 0), family=family) for address, family in (
-    ("0.0.0.0", socket.AF_INET), ("::", socket.AF_INET6), ("127.0.0.1", socket.AF_INET))]
-print(*(one.getsockname()[1] for one in sockets), flush=True)
-for one in sockets:
-    with one.accept()[0] as peer:
-        peer.sendall(peer.recv(100))
-"""
+from tests.helpers.mpi_jobs import PROGRAMS
 
 
 @pytest.fixture
 def server():
-    argv = [sys.executable, "-c", SERVER]
+    argv = [sys.executable, str(PROGRAMS / "poprun_py/echo_ports.py")]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
         yield process
         process.kill()

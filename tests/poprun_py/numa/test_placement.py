@@ -98,18 +98,8 @@ def memory_policies():
 def test_the_kernel_binds_cpus_and_memory():
     """In a process of its own, which reports what it and what the program it starts are bound to."""
     cpu, node = min(os.sched_getaffinity(0)), discover_local().memory[0]
-    program = f"""
-import os
-from poprun_py.numa.binding import bind
-from poprun_py.numa.placement import Placement
-from tests.poprun_py.numa.test_placement import memory_policies
-assert memory_policies() == {{"default"}}
-print(repr(bind(Placement(({cpu},), ({node},)))), os.sched_getaffinity(0), memory_policies(), flush=True)
-if os.fork() == 0:
-    os.execvp("sh", ["sh", "-c", "grep Cpus_allowed_list /proc/self/status; grep -c bind /proc/self/numa_maps"])
-os.wait()
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=True)
+    argv = [sys.executable, "-m", "tests.programs.poprun_py.bound_memory", str(cpu), str(node)]
+    done = subprocess.run(argv, capture_output=True, text=True, cwd=ROOT, check=True)
     words, cpus, maps = done.stdout.splitlines()
     assert words == f"'' {{{cpu}}} {{'bind:{node}'}}", done.stderr
     assert cpus.split() == ["Cpus_allowed_list:", str(cpu)]

@@ -17,6 +17,7 @@ from poprun_py.site.cluster import Cluster
 from poprun_py.site.machine import Machine
 from poprun_py.site.mpi_installation import MpiInstallation
 from poprun_py.vipu.partition import Partition, PartitionAssignment
+from tests.helpers.mpi_jobs import PROGRAMS
 
 OPENMPI = MpiInstallation("openmpi", "/ompi/bin/mpirun", "/ompi/lib/libmpi.so.40")
 
@@ -182,21 +183,9 @@ def test_a_dry_run_leaves_no_trace(tmp_path, form):
     """Nothing is written and nothing is started: the interpreter itself tells, and the folder."""
     line = ["--dry-run", f"--format={form}", "--num-instances=2", "--vipu-partition=p", "--update-partition=yes"]
     line += ["--reset-partition=yes", "--export-config=o.toml", "--log-dir=logs", "--executable-cache-path=cache"]
-    audit = (
-        "import sys\n"
-        "def watch(event, arguments):\n"
-        "    writes = event == 'open' and isinstance(arguments[1], str) and set(arguments[1]) & set('wax+')\n"
-        "    if writes or event in ('os.mkdir', 'os.rename', 'os.remove', 'subprocess.Popen', 'os.posix_spawn',\n"
-        "                           'os.fork', 'os.exec', 'socket.bind', 'socket.connect', 'os.chmod'):\n"
-        "        print('SIDE EFFECT', event, arguments)\n"
-        "from poprun_py.cli import main\n"
-        "import poprun_py.cli.launch, poprun_py.plan.plan_report\n"
-        "sys.addaudithook(watch)\n"
-        "sys.exit(main(sys.argv[1:]))\n"
-    )
     environment = os.environ | {"XDG_STATE_HOME": str(tmp_path / "state"), "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(
-        [sys.executable, "-c", audit, *line, "touch", "made"],
+        [sys.executable, str(PROGRAMS / "poprun_py/audited_command.py"), *line, "touch", "made"],
         cwd=tmp_path,
         env=environment,
         capture_output=True,
