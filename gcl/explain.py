@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from gcl.cli.moving_values import animated, frames, told
+from gcl.cli.moving_values import animated, frames, values_text
 from gcl.cli.output_file import check_writable, write_text
 from gcl.cli.svg_diagram import picture
 from gcl.cli.usage_errors import UsageErrors
@@ -152,7 +152,7 @@ def _show(
         faults.of(lambda: write_text(svg, drawn, "--svg"))
         faults.check()
     if shown is not None:
-        click.echo(f"{_title(found, dtype)}\n{_subtitle(found)}\n\n{told(shown)}")
+        click.echo(f"{_title(found, dtype)}\n{_subtitle(found)}\n\n{values_text(shown)}")
     else:
         click.echo(explanation(found, dtype, costs, reason, width or shutil.get_terminal_size((100, 24)).columns))
     if svg is not None:

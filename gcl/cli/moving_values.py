@@ -24,7 +24,16 @@ from gcl.scheduling.program.step_program import OUTPUT, Exchange, Reduce, Slice,
 from gcl.scheduling.program.text_diagram import columns
 from gcl.scheduling.schedule import Schedule
 
-__all__ = ["MOST_ELEMENTS", "MOST_REPLICAS", "BufferView", "ReplicaView", "ValueFrame", "animated", "frames", "told"]
+__all__ = [
+    "MOST_ELEMENTS",
+    "MOST_REPLICAS",
+    "BufferView",
+    "ReplicaView",
+    "ValueFrame",
+    "animated",
+    "frames",
+    "values_text",
+]
 
 #: More cannot be followed by eye; the digits of more replicas would exceed an integer.
 MOST_REPLICAS, MOST_ELEMENTS = 16, 64
@@ -98,7 +107,7 @@ def frames(schedule: Schedule, costs: Price | None = None) -> list[ValueFrame]:
     return made
 
 
-def told(shown: Sequence[ValueFrame]) -> str:
+def values_text(shown: Sequence[ValueFrame]) -> str:
     """The frames as text, phase by phase."""
     lines = []
     for phase, of_phase in groupby(shown, key=lambda frame: frame.phase):

@@ -171,9 +171,7 @@ STEP_GRAPH = "check-gradients"
 PASSES: Sequence[Pass] = (
     # Graph of a model -> graph of a step
     Pass("check-placement", "refuse annotations of IPUs and pipeline stages that cannot run", check_placement_pass),
-    Pass(
-        "check-trained", "warn of initializers that are trained and hardly meant to be", check_trained_pass, _trains
-    ),
+    Pass("check-trained", "warn of trained initializers that are probably constants", check_trained_pass, _trains),
     Pass("assign-ipus", "give each op its IPU and its pipeline stage", assign_ipus_pass, _places),
     Pass("stride-channel-groups", "take every G-th channel as a group", stride_channel_groups_pass, _strides_groups),
     Pass(

@@ -1,4 +1,4 @@
-"""Trained weights: which initializers training changes, and which of an imported model were probably not meant.
+"""Trained weights: which initializers training changes, and which of those are probably constants of the model.
 
 An ONNX file does not say which of its initializers are parameters. Without a list every floating-point initializer is
 trained, as PopART does it: also scalars, masks and frequencies that were buffers, parameters that were frozen, and as

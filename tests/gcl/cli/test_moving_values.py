@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from gcl.cli.moving_values import ValueFrame, animated, frames, told
+from gcl.cli.moving_values import ValueFrame, animated, frames, values_text
 from gcl.core.groups import Group
 from gcl.errors import ArgumentError
 from gcl.explain import main
@@ -84,7 +84,7 @@ def test_the_picture_shows_one_frame_at_a_time() -> None:
     wanted = [["inline" if at == number else "none" for at in range(len(made))] for number in range(len(made))]
     assert shown == wanted
     assert "1111" in {text.text for text in root.iter() if text.tag.endswith("text")}
-    assert told(made).count("exchange") >= 2
+    assert values_text(made).count("exchange") >= 2
 
 
 @pytest.mark.parametrize(
