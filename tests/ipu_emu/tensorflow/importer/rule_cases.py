@@ -7,225 +7,16 @@ from typing import Any
 
 import numpy as np
 
-#: Makes the operands (arrays) of a call, and the call, of the raw ops of TensorFlow and the random generator.
-Case = Callable[[Any, Any], tuple[list[Any], Callable[..., Any]]]
-
-_KINDS = {"f": np.float32, "i": np.int32, "b": np.bool_}
-
-
-def shape_of(random: Any, most: int = 4, rank: int | None = None) -> tuple[int, ...]:
-    rank = int(random.integers(0, 5)) if rank is None else rank
-    return tuple(int(one) for one in random.integers(1, most + 1, rank))
-
-
-def numbers(random: Any, shape: Any, kind: str = "f", low: float = -2.0, high: float = 2.0) -> Any:
-    if kind == "b":
-        return random.integers(0, 2, shape).astype(bool)
-    if kind == "i":
-        return random.integers(int(low), int(high) + 1, shape).astype(np.int32)
-    return random.uniform(low, high, shape).astype(np.float32)
-
-
-def elementwise(count: int, kind: str = "f", low: float = -2.0, high: float = 2.0, spread: bool = False, **more: Any) -> Case:  # fmt: skip # noqa: E501
-    """A call with ``count`` operands of one shape, or with shapes that broadcast."""
-
-    def case(name: str, random: Any) -> Any:
-        shape = shape_of(random)
-        shapes = [shape] + [shape[int(random.integers(0, len(shape) + 1)) :] if spread else shape] * (count - 1)
-        operands = [numbers(random, one, kind, low, high) for one in shapes]
-        return operands, lambda raw, *values: getattr(raw, name)(**_named(raw, name, values), **more)
-
-    return case
-
-
-def _named(raw: Any, name: str, values: Any) -> dict[str, Any]:
-    """``values`` by the names of the first arguments of the op."""
-    import inspect
-
-    function = inspect.unwrap(getattr(raw, name))
-    return dict(zip(inspect.signature(function).parameters, values, strict=False))
-
-
-def call(make: Callable[[Any], tuple[list[Any], dict[str, Any]]], held: int | None = None) -> Case:
-    """A call whose first ``held`` operands are computed on the device and whose others are constants."""
-
-    def case(name: str, random: Any) -> Any:
-        operands, more = make(random)
-        count = len(operands) if held is None else held
-        rest = operands[count:]
-        return operands[:count], lambda raw, *values: getattr(raw, name)(
-            **_named(raw, name, [*values, *rest]), **more
-        )
-
-    return case
-
-
-def listed(make: Callable[[Any], tuple[list[Any], dict[str, Any]]], argument: str) -> Case:
-    """A call with a list of operands."""
-
-    def case(name: str, random: Any) -> Any:
-        operands, more = make(random)
-        return operands, lambda raw, *values: getattr(raw, name)(**{argument: list(values)}, **more)
-
-    return case
-
-
-def reduction(kind: str = "f", argument: str = "axis") -> Case:
-    def make(random: Any) -> Any:
-        x = numbers(random, shape_of(random, rank=int(random.integers(1, 5))), kind)
-        axes = [axis for axis in range(x.ndim) if random.integers(0, 2)]
-        return [x, np.array(axes, np.int32)], {"keep_dims": bool(random.integers(0, 2))}
-
-    return call(make, 1)
-
-
-# Windows
-
-
-def _image(random: Any, channels: int | None = None) -> Any:
-    n, h, w = (int(random.integers(1, 4)), *(int(one) for one in random.integers(4, 8, 2)))
-    return numbers(random, (n, h, w, channels or int(random.integers(1, 4))))
-
-
-def _settings(random: Any, *, dilated: bool = True, square: bool = False) -> dict[str, Any]:
-    stride = int(random.integers(1, 3))
-    other = stride if square else int(random.integers(1, 3))
-    dilation = int(random.integers(1, 3)) if dilated and stride == other == 1 else 1
-    return {
-        "strides": [1, stride, other, 1],
-        "padding": ("SAME", "VALID")[int(random.integers(0, 2))],
-        "dilations": [1, dilation, dilation, 1],
-    }
-
-
-def convolution(what: str, *, deep: bool = False) -> Case:
-    """A convolution, or its gradient by the input or by the filter; shapes of results come from TensorFlow."""
-
-    def case(name: str, random: Any) -> Any:
-        x, settings = _image(random), _settings(random, dilated=not deep, square=deep)
-        kernel = [int(one) for one in random.integers(1, 4, 2)]
-        w = numbers(random, (*kernel, x.shape[3], int(random.integers(1, 4))))
-        if what == "forward":
-            return [x, w], lambda raw, a, b: getattr(raw, name)(input=a, filter=b, **settings)
-        from tensorflow import raw_ops
-
-        forward = "DepthwiseConv2dNative" if deep else "Conv2D"
-        from tensorflow.python.eager import context
-
-        with context.eager_mode():
-            g = numbers(random, tuple(getattr(raw_ops, forward)(input=x, filter=w, **settings).shape))
-        if what == "input":
-            return [w, g], lambda raw, b, c: getattr(raw, name)(
-                input_sizes=np.array(x.shape, np.int32), filter=b, out_backprop=c, **settings
-            )
-        return [x, g], lambda raw, a, c: getattr(raw, name)(
-            input=a, filter_sizes=np.array(w.shape, np.int32), out_backprop=c, **settings
-        )
-
-    return case
-
-
-def pool(what: str) -> Case:
-    def case(name: str, random: Any) -> Any:
-        from tensorflow import raw_ops
-        from tensorflow.python.eager import context
-
-        x, settings = _image(random), _settings(random, dilated=False)
-        settings.pop("dilations")
-        settings["ksize"] = [1, *(int(one) for one in random.integers(1, 4, 2)), 1]
-        forward = "MaxPool" if "Max" in name else "AvgPool"
-        argument = {"MaxPool": "input", "AvgPool": "value"}[forward]
-        if what == "forward":
-            return [x], lambda raw, a: getattr(raw, name)(**{argument: a}, **settings)
-        with context.eager_mode():
-            y = np.array(getattr(raw_ops, forward)(**{argument: x}, **settings))
-        g = numbers(random, y.shape)
-        if forward == "MaxPool":
-            return [x, y, g], lambda raw, a, b, c: raw.MaxPoolGrad(orig_input=a, orig_output=b, grad=c, **settings)
-        return [g], lambda raw, c: raw.AvgPoolGrad(orig_input_shape=np.array(x.shape, np.int32), grad=c, **settings)
-
-    return case
-
-
-def pool_volume(name: str, random: Any) -> Any:
-    x = numbers(random, (2, *(int(one) for one in random.integers(3, 7, 3)), 2))
-    settings = {
-        "ksize": [1, *(int(one) for one in random.integers(1, 4, 3)), 1],
-        "strides": [1, *(int(one) for one in random.integers(1, 3, 3)), 1],
-        "padding": ("SAME", "VALID")[int(random.integers(0, 2))],
-    }
-    return [x], lambda raw, a: getattr(raw, name)(input=a, **settings)
-
-
-def volume(name: str, random: Any) -> Any:
-    """A gradient of a convolution or a pooling over three axes."""
-    from tensorflow import raw_ops
-    from tensorflow.python.eager import context
-
-    x = numbers(random, (2, *(int(one) for one in random.integers(3, 7, 3)), int(random.integers(1, 4))))
-    kernel = [int(one) for one in random.integers(1, 4, 3)]
-    settings: dict[str, Any] = {
-        "strides": [1, *(int(one) for one in random.integers(1, 3, 3)), 1],
-        "padding": ("SAME", "VALID")[int(random.integers(0, 2))],
-    }
-    shape = np.array(x.shape, np.int32)
-    with context.eager_mode():
-        if name.startswith("Conv"):
-            w = numbers(random, (*kernel, x.shape[-1], 2))
-            g = numbers(random, raw_ops.Conv3D(input=x, filter=w, **settings).shape)
-            if "Input" in name:
-                return [w, g], lambda raw, b, c: raw.Conv3DBackpropInputV2(
-                    input_sizes=shape, filter=b, out_backprop=c, **settings
-                )
-            sizes = np.array(w.shape, np.int32)
-            return [x, g], lambda raw, a, c: raw.Conv3DBackpropFilterV2(
-                input=a, filter_sizes=sizes, out_backprop=c, **settings
-            )
-        settings["ksize"] = [1, *kernel, 1]
-        y = np.array(getattr(raw_ops, name.removesuffix("Grad"))(input=x, **settings))
-    g = numbers(random, y.shape)
-    if name.startswith("Max"):
-        return [x, y, g], lambda raw, a, b, c: raw.MaxPool3DGrad(orig_input=a, orig_output=b, grad=c, **settings)
-    return [g], lambda raw, c: raw.AvgPool3DGrad(orig_input_shape=shape, grad=c, **settings)
-
-
-def _image_or_volume(name: str, random: Any) -> tuple[Any, dict[str, Any]]:
-    """A batch of images; for the third version of an op of volumes at times."""
-    if name.endswith("V3") and random.integers(0, 2):
-        return numbers(random, shape_of(random, rank=5)), {"data_format": "NDHWC"}
-    return _image(random), {}
-
-
-def batch_norm(name: str, random: Any) -> Any:
-    x, form = _image_or_volume(name, random)
-    channels = x.shape[-1]
-    scale, offset, mean = (numbers(random, (channels,)) for _ in range(3))
-    variance = numbers(random, (channels,), low=0.5, high=2.0)
-    training = bool(random.integers(0, 2))
-    more: dict[str, Any] = {"epsilon": 0.01, "is_training": training, **form}
-    if name.endswith("V3") and training and random.integers(0, 2):
-        more["exponential_avg_factor"] = 0.25
-    if training and "exponential_avg_factor" not in more:
-        mean, variance = np.zeros(0, np.float32), np.zeros(0, np.float32)
-    return [x, scale, offset, mean, variance], lambda raw, *v: list(
-        getattr(raw, name)(x=v[0], scale=v[1], offset=v[2], mean=v[3], variance=v[4], **more)[:3]
-    )
-
-
-def batch_norm_grad(name: str, random: Any) -> Any:
-    """The gradient with the reserve that the forward op gives."""
-    x, form = _image_or_volume(name, random)
-    g, (scale, offset) = numbers(random, x.shape), (numbers(random, (x.shape[-1],)) for _ in range(2))
-    forward = name.replace("Grad", "")
-    empty = np.zeros(0, np.float32)
-
-    def both(raw: Any, a: Any, b: Any, c: Any, d: Any) -> list[Any]:
-        made = getattr(raw, forward)(x=a, scale=c, offset=d, mean=empty, variance=empty, epsilon=0.01, **form)
-        reserve = {f"reserve_space_{number}": made[number + 2] for number in range(1, len(made) - 2)}
-        return list(getattr(raw, name)(y_backprop=b, x=a, scale=c, epsilon=0.01, **reserve, **form)[:3])
-
-    return [x, g, scale, offset], both
-
+from tests.ipu_emu.tensorflow.importer.case_forms import Case, call, elementwise, listed, numbers, reduction, shape_of
+from tests.ipu_emu.tensorflow.importer.window_cases import (
+    batch_norm,
+    batch_norm_grad,
+    convolution,
+    image,
+    pool,
+    pool_volume,
+    volume,
+)
 
 # Shapes and indices
 
@@ -553,10 +344,10 @@ CASES: dict[str, Case] = {
     ),
     "MatrixSetDiag": call(lambda r: ([numbers(r, (2, 4, 3)), numbers(r, (2, 3))], {})),
     "MatrixSetDiagV3": call(lambda r: ([numbers(r, (2, 3, 4)), numbers(r, (2, 3)), np.int32(0)], {}), 2),
-    "ResizeBilinear": call(lambda r: ([_image(r), r.integers(1, 12, 2).astype(np.int32)], _corners(r)), 1),
+    "ResizeBilinear": call(lambda r: ([image(r), r.integers(1, 12, 2).astype(np.int32)], _corners(r)), 1),
     "ResizeBilinearGrad": call(lambda r: ([numbers(r, (2, 4, 5, 3)), numbers(r, (2, 6, 3, 3))], _corners(r))),
-    "ResizeNearestNeighbor": call(lambda r: ([_image(r), r.integers(1, 12, 2).astype(np.int32)], _corners(r)), 1),
-    "ResizeNearestNeighborGrad": call(lambda r: ([_image(r), r.integers(2, 9, 2).astype(np.int32)], _corners(r)), 1),
+    "ResizeNearestNeighbor": call(lambda r: ([image(r), r.integers(1, 12, 2).astype(np.int32)], _corners(r)), 1),
+    "ResizeNearestNeighborGrad": call(lambda r: ([image(r), r.integers(2, 9, 2).astype(np.int32)], _corners(r)), 1),
     "MaxPool": pool("forward"),
     "MaxPool3D": pool_volume,
     "MaxPool3DGrad": volume,
