@@ -26,7 +26,7 @@ from gcl.torch.several_hosts.two_levels import SeveralHosts
 from gcl.torch.tensors import check_dense
 from gcl.torch.work import GclWork, as_dist_error
 
-__all__ = ["Calls", "Tensors", "wait_at_end_of_backward"]
+__all__ = ["Calls", "Tensors", "is_in_backward", "wait_at_end_of_backward"]
 
 Tensors = Sequence[torch.Tensor]
 
@@ -146,9 +146,15 @@ class Calls(ProcessGroup):
             )
 
 
+def is_in_backward() -> bool:
+    """Whether the calling thread is in a backward pass; else DDP stands in for a rank that has no more samples."""
+    return bool(torch._C._current_graph_task_id() >= 0)
+
+
 def wait_at_end_of_backward(work: GclWork) -> None:
     """Wait for what DDP has begun before DDP itself does: it would turn the error into one of another class."""
-    torch.autograd.Variable._execution_engine.queue_callback(lambda: work.wait() and None)
+    if is_in_backward():
+        torch.autograd.Variable._execution_engine.queue_callback(lambda: work.wait() and None)
 
 
 def _spanned(name: str, collective: Callable[[], None], inputs: Tensors) -> Callable[[], None]:

@@ -20,7 +20,7 @@ from torch.distributed.distributed_c10d import (
     ScatterOptions,
 )
 
-from gcl.torch.calls import Calls, Tensors, wait_at_end_of_backward
+from gcl.torch.calls import Calls, Tensors, is_in_backward, wait_at_end_of_backward
 from gcl.torch.work import GclWork
 
 __all__ = ["CollectiveCalls"]
@@ -262,6 +262,11 @@ class CollectiveCalls(Calls):
         """Begin to average ``buffer``, bucket ``number`` of DDP, as elements of ``dtype`` if it is given."""
         work = self._collectives
         self._check("all_reduce", [buffer], ReduceOp(ReduceOp.AVG))
+        if dtype is None and not is_in_backward():
+            raise self._refused(
+                "ddp_hook needs the same number of samples on all ranks, but one has no more: "
+                "in model.join() register gcl.torch.bf16_hook, or no hook"
+            )
 
         def run() -> None:
             if dtype is None or dtype == buffer.dtype:

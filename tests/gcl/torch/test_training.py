@@ -169,3 +169,27 @@ def test_weights_have_the_same_bits_however_micro_batches_are_spread_over_ranks(
     assert len(found) == 7
     assert all(weights == found[0] for weights in found)
     assert found[0][0] == found[0][1]  # with the hook, and without
+
+
+def uneven(hook):
+    """Whether all gradients arrive, or the error, where rank 1 has more samples, so that DDP stands in for rank 0."""
+    model = DistributedDataParallel(network(), bucket_cap_mb=0.2)
+    if HOOKS[hook]:
+        model.register_comm_hook(None, HOOKS[hook])
+    try:
+        with model.join():
+            for step in range(2 + dist.get_rank()):
+                model(torch.full((2, 30), 0.1 * step)).sum().backward()
+    except (dist.DistBackendError, ValueError) as error:
+        return str(error)
+    return bool(all(parameter.grad.abs().sum() > 0 for parameter in model.parameters()))
+
+
+@pytest.mark.parametrize("hook", ["none", "fp16"])
+def test_ranks_may_have_different_numbers_of_samples(hook):
+    assert run_ranks(2, uneven, hook) == [True, True]
+
+
+def test_a_hook_that_moves_buckets_is_refused_where_ranks_have_different_numbers_of_samples():
+    for said in run_ranks(2, uneven, "ddp"):
+        assert "in model.join() register gcl.torch.bf16_hook, or no hook" in said
