@@ -35,7 +35,8 @@ class Death:
     @property
     def sentence(self) -> str:
         """What happened."""
-        how = f" ({self.how})" if self.how else ""
+        seen = "with the job, which was interrupted" if self.how == _ENDED else self.how
+        how = f" ({seen})" if seen else ""
         others = "".join(f"; then {each.label} ended {_where(each)}" for each in self.after)
         when = f"{self.nanoseconds / 1e9:.2f} s after the begin of the run"
         return f"{self.process.label} on {self.process.host} ended{how} {when}, {self.where}{others}"
