@@ -1,8 +1,8 @@
 """Prediction: the step of a job with its interval, its memory, what limits it, and what other rates would give.
 
 The interval covers 90 %: the uncertainty of the parameters, the error of predictions of rows that were left out of
-the calibration, and more for jobs unlike the rows. A parameter that no row determines may be ``unknown`` times
-smaller than nominal.
+the calibration, and more for jobs unlike the rows. A share that no row determines may be ``unknown`` times smaller
+than nominal; a factor of a release that no row determines spreads as far as is expected before any row is seen.
 """
 
 from __future__ import annotations
@@ -88,6 +88,11 @@ class Prediction:
         slopes = np.array([self._slope(index) for index in range(len(PARAMETERS))])
         variance = float(slopes @ np.array(self.profile.covariance) @ slopes) + self.profile.spread**2
         variance += sum(_UNLIKE[kind] ** 2 for kind in self.unlike)
+        variance += sum(
+            (slope * PARAMETERS[each.name].spread) ** 2
+            for slope, each in zip(slopes, self.profile.parameters, strict=True)
+            if each.unit == "factor" and not each.identified
+        )
         width = exp(_NINETY * sqrt(variance))
         return self.throughput / width / self._unknown_factor, self.throughput * width
 

@@ -10,8 +10,9 @@ import pytest
 from ipu_emu.errors import EmulatorError
 from ipu_emu.hardware import System
 from ipu_emu.hardware.rates import NOMINAL, Rates
-from ipu_emu.predict.calibration.profile import Profile, shipped
-from ipu_emu.predict.calibration.rows import layer_counts
+from ipu_emu.predict.calibration.fit import profile_of
+from ipu_emu.predict.calibration.profile import SHIPPED_ROWS, Profile, shipped
+from ipu_emu.predict.calibration.rows import layer_counts, read_rows
 from ipu_emu.predict.job import Job
 from ipu_emu.predict.model import Shape, placed
 from ipu_emu.predict.placement import given
@@ -178,6 +179,17 @@ def test_an_unknown_rate_widens_the_interval_downwards() -> None:
     low, high = two.interval
     assert two.throughput / low > 1.03 * high / two.throughput
     assert predict(PAIR, unknown, unknown=100).interval[0] < low
+
+
+def test_a_release_that_no_row_is_of_widens_the_interval_so_that_it_holds_its_rows() -> None:
+    rows = read_rows(SHIPPED_ROWS.read_text(), "rows.csv")
+    profile = profile_of([row for row in rows if row.job.release == "2.3"], "rows of SDK 2.3")
+    old = [row for row in rows if row.job.release == "2.1"]
+    held = 0
+    for row in old:
+        low, high = predict(row.job, profile).interval
+        held += low <= row.job.global_batch / row.seconds <= high
+    assert held >= 0.8 * len(old)
 
 
 def test_an_anchor_replaces_one_share() -> None:
