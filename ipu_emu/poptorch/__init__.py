@@ -27,13 +27,9 @@ from ipu_emu.poptorch.enums import (
 )
 from ipu_emu.poptorch.errors import ConfigFileError, Error, RecoverableError, UnrecoverableError
 from ipu_emu.poptorch.executor.arguments import ICustomArgParser, registerCustomArgParser
-from ipu_emu.poptorch.executor.executor import (
-    PoplarExecutor,
-    inferenceModel,
-    load,
-    trainingModel,
-)
+from ipu_emu.poptorch.executor.executor import PoplarExecutor
 from ipu_emu.poptorch.executor.hooks import registerPostCompileHook, registerPreCompileHook
+from ipu_emu.poptorch.executor.models import inferenceModel, load, trainingModel
 from ipu_emu.poptorch.ops import (
     CPU,
     Attribute,

@@ -19,7 +19,8 @@ import torch
 import popdist_py
 from ipu_emu.hostio.checkpoint import Checkpoints
 from ipu_emu.poptorch.enums import OutputMode
-from ipu_emu.poptorch.executor.executor import PoplarExecutor, trainingModel
+from ipu_emu.poptorch.executor.executor import PoplarExecutor
+from ipu_emu.poptorch.executor.models import trainingModel
 from ipu_emu.poptorch.options.options import Options
 from ipu_emu.poptorch.options.strategies import BalancedPipeline
 from ipu_emu.torch.batches import Batches, Spread, batches_of

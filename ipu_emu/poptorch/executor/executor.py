@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -33,12 +33,7 @@ from ipu_emu.poptorch.optim.update_rules import check_optimizer, form_of, rule_o
 from ipu_emu.poptorch.options.options import Options
 from ipu_emu.poptorch.tracing.trace import Trace, trace_module
 
-__all__ = [
-    "PoplarExecutor",
-    "inferenceModel",
-    "load",
-    "trainingModel",
-]
+__all__ = ["PoplarExecutor"]
 
 
 class PoplarExecutor(Questions):
@@ -429,9 +424,10 @@ class PoplarExecutor(Questions):
     def loadExecutable(self, filename: str) -> None:
         """Take the compiled program from a file instead of compiling."""
         content = read_program(filename)
-        self._restore(content)
+        self.restore(content)
 
-    def _restore(self, content: Mapping[str, Any]) -> None:
+    def restore(self, content: Mapping[str, Any]) -> None:
+        """Take the compiled program from the content of a file."""
         arguments = content["arguments"]
         self._arguments = Arguments(type(self._model).forward.__get__(self._model), *arguments)
         trace = content["trace"]
@@ -441,30 +437,3 @@ class PoplarExecutor(Questions):
         assert self._program is not None
         if content["random"] is not None:
             self._program.random_state = content["random"]
-
-
-def trainingModel(model: Any, options: Options | None = None, optimizer: Any = None) -> PoplarExecutor:
-    """Return ``model``, whose forward computes a loss, as one that trains on emulated IPUs."""
-    return PoplarExecutor(model, options, training=True, optimizer=optimizer)
-
-
-def inferenceModel(model: Any, options: Options | None = None) -> PoplarExecutor:
-    """Return ``model`` as one that runs on emulated IPUs."""
-    return PoplarExecutor(model, options, training=False)
-
-
-def load(filename: str, edit_opts_fn: Callable[[Options], None] | None = None) -> PoplarExecutor:
-    """Return the module in a file, wrapped, with its program; loaded wrappers are not linked to others."""
-    content = read_program(filename)
-    if content["model"] is None:
-        raise AssertionError(
-            f"{filename} is a valid PopTorch file but was created with 'export_model=False', which means you need to "
-            "re-create the model using inferenceModel or trainingModel, and then call loadExecutable"
-        )
-    options = content["options"].clone()
-    options.connectionType(ConnectionType.Always)
-    if edit_opts_fn is not None:
-        edit_opts_fn(options)
-    made = PoplarExecutor(content["model"], options, training=content["training"], optimizer=content["optimizer"])
-    made._restore(content)
-    return made

@@ -76,7 +76,7 @@ def test_instances_and_replicas_change_no_bit():
     import subprocess
 
     found, program = set(), str(PROGRAMS / "poptorch/dropout_training.py")
-    for instances in (1, 2):
+    for instances in (1, 2, 4):
         command = [
             *(sys.executable, "-m", "poprun_py", "--num-instances", str(instances), "--num-replicas", "4"),
             *(*warm_python("torch", "ipu_emu.poptorch", *EMULATOR), "-m", "ipu_emu.compat", program),
