@@ -205,6 +205,18 @@ OF_NOTHING: dict[str, Callable[..., Any]] = {
 
 
 def along_axes() -> Iterator[Row]:
+    yield from _reduced()
+    yield from _softmaxes()
+    for axis in (0, 1, -1, -3):
+        yield from _at_axis(axis)
+    yield Row("topk", [CUBE], {"k": 2, "axis": 1}, lambda x: x.topk(2, 1)[0], opset=9)
+    yield from _scattered()
+    yield Row("sort", [CUBE], {"stable": 1}, lambda x: x.sort(-1)[0], graphcore=True, wrt=())
+    yield Row("reducemedian", [GRID], {"axes": [-1], "keepdims": 0}, lambda x: x.median(-1)[0], graphcore=True)
+    yield from _remainders()
+
+
+def _reduced() -> Iterator[Row]:
     for (name, function), axes, keep in itertools.product(
         REDUCTIONS.items(), (None, [0], [-1], [0, 2], [-1, -2]), (0, 1)
     ):
@@ -216,6 +228,9 @@ def along_axes() -> Iterator[Row]:
     for name, keep in itertools.product(REDUCTIONS, (0, 1)):
         function = OF_NOTHING.get(name, lambda x: x * 1)
         yield Row(f"reduce{name}", [CUBE], {"axes": [], "keepdims": keep}, function)
+
+
+def _softmaxes() -> Iterator[Row]:
     for axis in (0, 1, 2):
         rows = int(np.prod(CUBE.shape[:axis]))
 
@@ -224,35 +239,37 @@ def along_axes() -> Iterator[Row]:
 
         yield Row("softmax", [CUBE], {"axis": axis}, lambda x, g=flat: g(x, torch.softmax))
         yield Row("logsoftmax", [CUBE], {"axis": axis}, lambda x, g=flat: g(x, torch.log_softmax))
-    for axis in (0, 1, -1, -3):
-        yield Row("concat", [CUBE, CUBE + 1], {"axis": axis}, lambda a, b, i=axis: torch.cat([a, b], i), 11, (0, 1))
-        yield Row(
-            "gather",
-            [CUBE, np.array([[1, 0], [0, 1]], np.int32)],
-            {"axis": axis},
-            lambda x, at, i=axis: torch.stack(
-                [torch.stack([x.select(i, n) for n in row], i % 3) for row in at], i % 3
-            ),
-        )
-        options = {"axis": axis, "largest": 0, "sorted": 1}
-        yield Row(
-            "topk",
-            [CUBE, ints(2)],
-            options,
-            lambda x, k, i=axis: x.topk(2, i, largest=False)[0],
-            11,
-            known=(1,),
-        )
-        yield Row(
-            "cumsum",
-            [CUBE, np.array(axis, np.int32)],
-            {"exclusive": 0, "reverse": 1},
-            lambda x, _, i=axis: x.flip(i).cumsum(i).flip(i),
-            opset=11,
-            known=(1,),
-        )
-        yield Row("gatherelements", [CUBE, np.zeros(CUBE.shape, np.int32)], {"axis": axis}, _first_of(axis), 11)
-    yield Row("topk", [CUBE], {"k": 2, "axis": 1}, lambda x: x.topk(2, 1)[0], opset=9)
+
+
+def _at_axis(axis: int) -> Iterator[Row]:
+    yield Row("concat", [CUBE, CUBE + 1], {"axis": axis}, lambda a, b, i=axis: torch.cat([a, b], i), 11, (0, 1))
+    yield Row(
+        "gather",
+        [CUBE, np.array([[1, 0], [0, 1]], np.int32)],
+        {"axis": axis},
+        lambda x, at, i=axis: torch.stack([torch.stack([x.select(i, n) for n in row], i % 3) for row in at], i % 3),
+    )
+    options = {"axis": axis, "largest": 0, "sorted": 1}
+    yield Row(
+        "topk",
+        [CUBE, ints(2)],
+        options,
+        lambda x, k, i=axis: x.topk(2, i, largest=False)[0],
+        11,
+        known=(1,),
+    )
+    yield Row(
+        "cumsum",
+        [CUBE, np.array(axis, np.int32)],
+        {"exclusive": 0, "reverse": 1},
+        lambda x, _, i=axis: x.flip(i).cumsum(i).flip(i),
+        opset=11,
+        known=(1,),
+    )
+    yield Row("gatherelements", [CUBE, np.zeros(CUBE.shape, np.int32)], {"axis": axis}, _first_of(axis), 11)
+
+
+def _scattered() -> Iterator[Row]:
     for axis in (0, 1, -2):
         places = np.array([[1, 0, 2, 1]], np.int32) if axis == 0 else np.array([[1], [0], [2]], np.int32)
         data, parts = some((3, 4)), some(places.shape, seed=2)
@@ -265,14 +282,9 @@ def along_axes() -> Iterator[Row]:
                 opset,
                 (0, 2),
             )
-    yield Row("sort", [CUBE], {"stable": 1}, lambda x: x.sort(-1)[0], graphcore=True, wrt=())
-    yield Row(
-        "reducemedian",
-        [GRID],
-        {"axes": [-1], "keepdims": 0},
-        lambda x: x.median(-1)[0],
-        graphcore=True,
-    )
+
+
+def _remainders() -> Iterator[Row]:
     for number in (0, 1):
         arrays = [some((2, 3)) * np.float32(4) - np.float32(2), some((3,), seed=2) + np.float32(0.5)]
         yield (
