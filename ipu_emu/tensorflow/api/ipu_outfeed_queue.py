@@ -73,6 +73,10 @@ class IPUOutfeedQueue:
         trace = current_trace()
         if trace is None:
             raise ValueError("An outfeed can only be enqueued in a program that is compiled for the IPU.")
+        if ops.get_default_graph() is not trace.graph:
+            raise ValueError(
+                "An outfeed is enqueued in a branch of a condition or in an inner loop; enqueue it after that"
+            )
         before = self._trace
         if before is not None and (before is trace or before.owner is not trace.owner):
             raise ValueError("An outfeed can only be enqueued once.")

@@ -94,7 +94,7 @@ class Importer:
     def _import(self, op: Any, values: dict[str, Imported]) -> None:
         inputs = [values[tensor.name] for tensor in op.inputs]
         self._label, self._op = op.name, op
-        outputs = self._marked(op, inputs) if values is self.values else None
+        outputs = self._marked(op, inputs)
         if outputs is None:
             outputs = self._outputs(op, inputs)
         for tensor, value in zip(op.outputs, outputs, strict=False):

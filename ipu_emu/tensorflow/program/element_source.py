@@ -12,7 +12,6 @@ from tensorflow.python.framework import errors, ops
 from tensorflow.python.ops.control_flow_v2_func_graphs import WhileBodyFuncGraph, WhileCondFuncGraph
 from tensorflow.python.util import nest
 
-from ipu_emu.errors import UnsupportedError
 from ipu_emu.tensorflow.tracing.trace import Trace, current_trace
 
 __all__ = ["ElementSource", "GivenIterator", "next_on_device"]
@@ -91,7 +90,7 @@ def _check_place(trace: Trace) -> None:
     graph = ops.get_default_graph()
     while graph is not None and graph is not trace.graph:
         if isinstance(graph, WhileBodyFuncGraph | WhileCondFuncGraph):
-            raise UnsupportedError(
+            raise NotImplementedError(
                 "an inner loop takes elements of a data set, and its number of iterations is not known when the "
                 "program is compiled; use `for _ in tf.range(n)` with a known n"
             )

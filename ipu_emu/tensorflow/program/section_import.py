@@ -239,10 +239,19 @@ class _SectionImport:
 
     def marked(self, op: Any, inputs: list[Imported]) -> list[Any] | None:
         """Import an op with a marker, or a placeholder."""
+        if op.graph is not self.trace.graph:
+            return self.marked_in_branch(op, inputs)
         if op.type == "Placeholder" and op.name not in self.trace.markers:
             return [self.given(op.outputs[0])]
         marker = self.trace.markers.get(op.name)
         if marker is None:
+            return None
+        return list(getattr(self, f"mark_{marker.kind}")(op, inputs, marker))
+
+    def marked_in_branch(self, op: Any, inputs: list[Imported]) -> list[Any] | None:
+        """Import an op of a branch or of an inner loop with a marker; gradients there are not accumulated."""
+        marker = self.trace.inner_marker(op)
+        if marker is None or marker.kind in ("total", "checkpoint"):
             return None
         return list(getattr(self, f"mark_{marker.kind}")(op, inputs, marker))
 

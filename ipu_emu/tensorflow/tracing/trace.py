@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from numpy.typing import NDArray
+from tensorflow.core.framework import attr_value_pb2
 from tensorflow.python.client import session
 from tensorflow.python.eager import context, lift_to_graph
 from tensorflow.python.framework import dtypes, func_graph, ops, tensor_shape
@@ -33,6 +34,9 @@ __all__ = [
     "name_of",
     "tracing",
 ]
+
+
+_MARKER = "_ipu_marker"
 
 
 @dataclass(frozen=True)
@@ -115,6 +119,8 @@ class Trace:
         #: What is traced: the traces of one function for several signatures have the same owner.
         self.owner = self if owner is None else owner
         self.markers: dict[str, Marker] = {}
+        #: The markers of ops in branches.
+        self.inner: dict[bytes, Marker] = {}
         self.sections: list[Section] = []
         self.open: list[Section] = []
         self.shards: list[tuple[int, int, tuple[int, ...]]] = []
@@ -142,8 +148,24 @@ class Trace:
     def mark(self, tensor: Any, kind: str, data: Any = None, name: str | None = None) -> Any:
         """Return ``tensor`` passed through an op that is marked."""
         made = array_ops.identity(tensor, name=name or kind)
-        self.markers[made.op.name] = Marker(kind, data)
+        self._note(made.op, Marker(kind, data))
         return made
+
+    def _note(self, op: Any, marker: Marker) -> None:
+        """Keep the marker of an op: in a branch of a condition by an attribute, as names there are not unique."""
+        if op.graph is self.graph:
+            self.markers[op.name] = marker
+            return
+        token = f"{marker.kind}:{len(self.inner)}".encode()
+        self.inner[token] = marker
+        op._set_attr(_MARKER, attr_value_pb2.AttrValue(s=token))
+
+    def inner_marker(self, op: Any) -> Marker | None:
+        """The marker of an op of a branch."""
+        try:
+            return self.inner.get(op.get_attr(_MARKER)) if self.inner else None
+        except ValueError:
+            return None
 
     def placeholder(self, dtype: Any, shape: Any, kind: str, data: Any = None, name: str | None = None) -> Any:
         """Return a new tensor whose value comes from outside of TensorFlow's graph."""
@@ -156,8 +178,8 @@ class Trace:
         token = f"ipu:{kind}:{len(self.markers)}"
         with ops.name_scope(name or kind):
             gen_script_ops.py_func(input=list(tensors), token=token, Tout=[], name=kind)
-        op = self.graph.get_operations()[-1]
-        self.markers[op.name] = Marker(kind, data)
+        op = ops.get_default_graph().get_operations()[-1]
+        self._note(op, Marker(kind, data))
         return op
 
     def several(self, tensors: Sequence[Any], kind: str, data: Any, like: Sequence[Any]) -> list[Any]:
@@ -166,7 +188,7 @@ class Trace:
         made = gen_script_ops.py_func(input=list(tensors), token=token, Tout=[one.dtype for one in like], name=kind)
         for one, other in zip(made, like, strict=True):
             one.set_shape(other.shape)
-        self.markers[made[0].op.name] = Marker(kind, data)
+        self._note(made[0].op, Marker(kind, data))
         return list(made)
 
     def nothing(self, after: Sequence[Any], name: str) -> Any:

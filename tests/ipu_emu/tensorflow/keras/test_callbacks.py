@@ -1,5 +1,9 @@
 """Asynchronous callbacks: they see every step while an execution runs, with the numbers of single executions."""
 
+import os
+import signal
+import threading
+import time
 from typing import Any
 
 import numpy as np
@@ -72,3 +76,30 @@ def test_the_outfeed_accumulates_the_metrics_of_a_batch(tf2: Any, strategy: Any,
             found.append(model.fit(x[:32], y[:32], 8, shuffle=False, verbose=0).history["last"][0])
     means = y[:32].reshape(4, 8).mean(1)
     np.testing.assert_allclose(found, [means[-1], means.mean()], rtol=1e-6)
+
+
+@pytest.mark.parametrize("stages", [False, True])
+def test_ctrl_c_ends_fit_at_once(tf2: Any, strategy: Any, configure: Any, stages: bool) -> None:
+    configure(2)
+    keras, asked, x = tf2.keras, list[float](), np.ones((8, 4), np.float32)
+
+    def interrupt() -> None:
+        asked.append(time.perf_counter())
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with strategy.scope():
+        model = keras.Sequential([keras.layers.Dense(4, input_shape=(4,)), keras.layers.Dense(4)])
+        if stages:
+            model.set_pipeline_stage_assignment([0, 1])
+            model.set_pipelining_options(4)
+        steps = 4_000_000
+        model.compile("sgd", "mse", steps_per_execution=steps)
+        dataset = tf2.data.Dataset.from_tensors((x, x)).repeat()
+        before = set(threading.enumerate())
+        timer = threading.Timer(3.0, interrupt)
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            model.fit(dataset, steps_per_epoch=steps, verbose=0)
+        assert time.perf_counter() - asked[0] < 1.0
+        timer.join()
+    assert not [one.name for one in set(threading.enumerate()) - before - {timer}]

@@ -223,3 +223,28 @@ def test_an_infeed_and_errors_of_loops(tf2: Any, ipu: Any, strategy: Any) -> Non
             strategy.run(lambda: None)
         with pytest.raises(TypeError, match="float64 is not supported"):
             strategy.run(grows, [tf.zeros(2, tf.float64)])
+
+
+def test_collectives_and_recurrences_in_branches(tf2: Any, ipu: Any, strategy: Any, configure: Any) -> None:
+    tf, outfeed = tf2, ipu.ipu_outfeed_queue.IPUOutfeedQueue()
+    collectives, wrong = ipu.cross_replica_ops, ipu.ipu_outfeed_queue.IPUOutfeedQueue()
+    configure(4)
+
+    @tf.function
+    def loop(limit: Any) -> None:
+        for number in tf.range(3):
+            x = tf.cast(ipu.replication_ops.replication_index() + number, tf.float32)
+            if limit > tf.cast(number, tf.float32):
+                x = collectives.cross_replica_sum(x)
+            outfeed.enqueue(x)
+
+    @tf.function
+    def enqueues(limit: Any) -> None:
+        for _ in tf.range(2):
+            tf.cond(limit > 1.0, lambda: [wrong.enqueue(limit)], lambda: [tf.no_op()])
+
+    with strategy.scope():
+        strategy.run(loop, [tf.constant(1.5)])
+        np.testing.assert_array_equal(outfeed.dequeue(), [[6] * 4, [10] * 4, [2, 3, 4, 5]])
+        with pytest.raises(ValueError, match="enqueued in a branch of a condition"):
+            strategy.run(enqueues, [tf.constant(1.5)])
