@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
-from time import perf_counter
 from typing import Any
 
 from tensorflow.python.data.ops import dataset_ops
 from tensorflow.python.eager import context
 from tensorflow.python.framework import ops
 from tensorflow.python.ops import script_ops
-from tensorflow.python.util import nest
 
+from ipu_emu.hostio.feeds.feed_benchmark import check_epochs, measured_epochs
 from ipu_emu.tensorflow.api.ipu_infeed_queue import IPUInfeedQueue
 
 __all__ = ["dataset_benchmark", "infeed_benchmark"]
@@ -29,7 +26,7 @@ def dataset_benchmark(
     """Measure a data set; return JSON, in graph mode as a tensor."""
     if not isinstance(dataset, dataset_ops.DatasetV2 | dataset_ops.DatasetV1):
         raise TypeError(f"Expected `dataset` to be a tf.data.Dataset, but got {type(dataset).__name__}.")
-    _check(number_of_epochs, elements_per_epochs)
+    check_epochs(number_of_epochs, elements_per_epochs)
     return infeed_benchmark(IPUInfeedQueue(dataset), number_of_epochs, elements_per_epochs, print_stats, do_memcpy)
 
 
@@ -43,41 +40,21 @@ def infeed_benchmark(
     """Measure the data set of an infeed; return JSON, in graph mode as a tensor."""
     if not isinstance(infeed_queue, IPUInfeedQueue):
         raise TypeError(f"Expected `infeed_queue` to be an IPUInfeedQueue, but got {type(infeed_queue).__name__}.")
-    _check(number_of_epochs, elements_per_epochs)
+    check_epochs(number_of_epochs, elements_per_epochs)
 
     def measure(*serialised: Any) -> Any:
         if serialised:
             infeed_queue._restart(serialised[0])
         else:
             infeed_queue._start(infeed_queue._dataset)
-        found = [_epoch(infeed_queue.next_element, elements_per_epochs) for _ in range(number_of_epochs)]
-        infeed_queue._stop()
-        if print_stats:
-            for number, epoch in enumerate(found):
-                print(f"epoch {number}: {epoch['elements_per_second']:.1f} elements/s, {epoch['bandwidth']:.3f} GB/s")
-        return json.dumps({"epochs": found}).encode()
+        try:
+            made = measured_epochs(
+                infeed_queue.next_element, number_of_epochs, elements_per_epochs, print_stats, do_memcpy
+            )
+        finally:
+            infeed_queue._stop()
+        return made.encode()
 
     if context.executing_eagerly():
         return ops.convert_to_tensor(measure())
     return script_ops.numpy_function(measure, [infeed_queue._variant], "string", name="infeed_benchmark")
-
-
-def _check(epochs: int, elements: int) -> None:
-    if epochs < 1:
-        raise ValueError("Expected `number_of_epochs` to be at least 1.")
-    if elements < 1:
-        raise ValueError("Expected `elements_per_epochs` to be at least 1.")
-
-
-def _epoch(take: Callable[[], Any], elements: int) -> dict[str, float]:
-    start, nbytes = perf_counter(), 0
-    for _ in range(elements):
-        nbytes += sum(array.nbytes for array in nest.flatten(take()))
-    seconds = max(perf_counter() - start, 1e-9)
-    return {
-        "elements_processed": elements,
-        "total_bytes_processed": nbytes,
-        "time_elapsed": seconds,
-        "elements_per_second": elements / seconds,
-        "bandwidth": nbytes / seconds / 1e9,
-    }

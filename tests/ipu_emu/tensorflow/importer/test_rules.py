@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings, strategies
 
 from tests.ipu_emu.tensorflow.importer.rule_cases import CASES
 
@@ -35,20 +36,27 @@ def test_every_rule_is_compared(tensorflow: Any) -> None:
 
 @pytest.mark.parametrize("name", sorted(CASES))
 def test_a_rule_computes_what_tensorflow_computes(tf: Any, tensorflow: Any, run: Any, full: bool, name: str) -> None:
+    @settings(max_examples=20 if full else TIMES, derandomize=True, deadline=None, database=None)
+    @given(seed=strategies.integers(0, 2**32 - 1))
+    def check(seed: int) -> None:
+        compare(tf, tensorflow.v2.raw_ops, run, name, seed)
+
+    check()
+
+
+def compare(tf: Any, raw: Any, run: Any, name: str, seed: int) -> None:
+    """Compare the rule with TensorFlow's kernel on the operands of a case that ``seed`` draws."""
     from tensorflow.python.eager import context
 
-    raw = tensorflow.v2.raw_ops
-    for seed in range(20 if full else TIMES):
-        random = np.random.default_rng([seed, *name.encode()])
-        operands, compute = CASES[name](name, random)
-        with context.eager_mode():
-            expected = flat(compute(raw, *(tf.constant(one) for one in operands)))
-        found = run(lambda *values, compute=compute: flat(compute(raw, *values)), *map(np.asarray, operands))
-        assert len(found) == len(expected)
-        for one, other in zip(found, expected, strict=True):
-            other = np.asarray(other)
-            assert one.shape == other.shape
-            np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-5, err_msg=f"{name}, seed {seed}")
+    operands, compute = CASES[name](name, np.random.default_rng([seed, *name.encode()]))
+    with context.eager_mode():
+        expected = flat(compute(raw, *(tf.constant(one) for one in operands)))
+    found = run(lambda *values: flat(compute(raw, *values)), *map(np.asarray, operands))
+    assert len(found) == len(expected)
+    for one, other in zip(found, expected, strict=True):
+        other = np.asarray(other)
+        assert one.shape == other.shape
+        np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-5, err_msg=f"{name}, seed {seed}")
 
 
 def flat(made: Any) -> list[Any]:
