@@ -80,7 +80,15 @@ class Experiment:
             words += ["--accumulation", str(accumulation)]
         python = [sys.executable] if words[0].endswith(".py") else []
         count = ["--num-instances", str(instances), "--num-replicas", str(instances)]
-        return [sys.executable, "-m", "poprun_py", *count, *self.launcher, *python, *words]
+        return [sys.executable, "-m", "poprun_py", *count, *self._launcher(instances), *python, *words]
+
+    def _launcher(self, instances: int) -> list[str]:
+        """The launcher's options, with no more hosts behind --host than there are instances."""
+        before = ("", *self.launcher)
+        return [
+            ",".join(word.split(",")[:instances]) if option in ("--host", "-H") else word
+            for option, word in zip(before, self.launcher, strict=False)
+        ]
 
     def run(self, execute: Callable[[list[str], float], str], *, idle: bool = True) -> Measurements:
         """Measure all rounds."""

@@ -87,7 +87,8 @@ def test_commands() -> None:
     assert command[:7] == [sys.executable, "-m", "poprun_py", "--num-instances", "2", "--num-replicas", "2"]
     assert command[7:] == [sys.executable, "train.py", "--accumulation", "4"]
     own = Experiment(("./run", "--ga={accumulation}", "{replicas}"), (1,), (1, 2), launcher=("--host", "a,b"))
-    assert own.command(1, 2)[7:] == ["--host", "a,b", "./run", "--ga=2", "1"]
+    assert own.command(2, 2)[7:] == ["--host", "a,b", "./run", "--ga=2", "2"]
+    assert own.command(1, 2)[7:] == ["--host", "a", "./run", "--ga=2", "1"]  # no more hosts than instances
 
 
 @pytest.mark.parametrize(
