@@ -29,7 +29,7 @@ need("torch", extra="bench")
 import numpy as np
 import torch
 import torch.distributed
-from ending import clean_up_when_told
+from support.ending import clean_up_when_told
 from support.rounds import Row
 from torch.distributed.checkpoint import FileSystemWriter
 from torch.distributed.checkpoint.state_dict_saver import async_save

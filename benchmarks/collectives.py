@@ -37,7 +37,7 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
-from ending import clean_up_when_told, terminate
+from support.ending import clean_up_when_told, terminate
 
 ROOT = Path(__file__).resolve().parent.parent
 KIB = 1024

@@ -22,7 +22,7 @@ from typing import Any
 
 import collectives
 from collectives import KIB, MIB, ROOT, VARIANTS, Case, Team, launchers, measure
-from ending import clean_up_when_told
+from support.ending import clean_up_when_told
 
 sys.path.insert(0, str(ROOT))
 from tests.helpers.network_namespaces import Hosts, hosts, unavailable

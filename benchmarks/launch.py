@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from ending import clean_up_when_told, terminate
+from support.ending import clean_up_when_told, terminate
 from support.rounds import in_turns
 
 ROOT = Path(__file__).resolve().parent.parent

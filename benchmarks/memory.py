@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from ending import clean_up_when_told, finished
+from support.ending import clean_up_when_told, finished
 from support.rounds import Row
 
 from ipu_emu import models, popart

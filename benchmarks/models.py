@@ -32,7 +32,7 @@ need("torch", extra="bench")
 
 import numpy as np
 import torch
-from ending import clean_up_when_told
+from support.ending import clean_up_when_told
 from support.rounds import in_turns, median_ms
 from support.two_processes import MINE, PEER, TwoProcesses, print_median
 from torch_networks import language, vision

@@ -24,7 +24,7 @@ from time import process_time
 from typing import Any
 
 import numpy as np
-from ending import clean_up_when_told, finished
+from support.ending import clean_up_when_told, finished
 from support.rounds import Row, in_turns, median_ms, row_of_times
 from support.two_processes import medians_of, print_median
 

@@ -28,7 +28,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from ending import clean_up_when_told, finished
+from support.ending import clean_up_when_told, finished
 from support.rounds import Row
 
 HERE = Path(__file__).resolve()

@@ -23,7 +23,7 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
-from ending import clean_up_when_told, finished
+from support.ending import clean_up_when_told, finished
 from support.rounds import Row
 
 HERE = Path(__file__).resolve()

@@ -24,7 +24,7 @@ from support.extras import need
 need("torch", extra="bench")
 
 import numpy as np
-from ending import clean_up_when_told
+from support.ending import clean_up_when_told
 from support.rounds import Row, in_turns, median_ms, row_of_times
 from support.two_processes import MINE, PEER, Step, TwoProcesses, check_losses, print_median
 

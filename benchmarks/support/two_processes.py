@@ -11,7 +11,7 @@ from pathlib import Path
 from subprocess import CompletedProcess
 from time import perf_counter
 
-from ending import finished
+from support.ending import finished
 
 __all__ = ["MINE", "PEER", "Step", "TwoProcesses", "check_losses", "medians_of", "print_median"]
 
