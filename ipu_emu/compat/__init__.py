@@ -24,11 +24,15 @@ from __future__ import annotations
 import os
 import runpy
 import sys
+import traceback
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
+from importlib.util import MAGIC_NUMBER
+from io import open_code
 from pathlib import Path
+from pkgutil import get_importer
 from types import ModuleType
 
 from ipu_emu.tensorflow import finder
@@ -130,7 +134,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not program.is_file():
         print(f"{program}: there is no such file; name the program to run", file=sys.stderr)
         return 2
+    if fault := _fault(program):
+        print(fault, file=sys.stderr)
+        return 1
     sys.argv = given
     sys.path[0] = str(program.resolve().parent)
     runpy.run_path(str(program), run_name="__main__")
     return 0
+
+
+def _fault(program: Path) -> str:
+    """Why a file is no program, as Python says it; '' if it is one."""
+    try:
+        with open_code(str(program)) as stream:
+            source = stream.read()
+        if not source.startswith(MAGIC_NUMBER) and get_importer(str(program)) is None:  # neither .pyc nor an archive
+            compile(source, str(program), "exec", dont_inherit=True)
+    except OSError as error:
+        return f"{program}: the program cannot be read: {error.strerror}"
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        return "".join(traceback.format_exception_only(error)).rstrip()
+    return ""

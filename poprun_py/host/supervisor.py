@@ -240,24 +240,21 @@ class Supervisor:
         """The processes of the job on this host."""
         return [*self._manager.family(), *processes.descendants(os.getpid())]
 
-    @property
-    def _must_list(self) -> bool:
-        """Is it for this process to list the files of this host? The launcher does so for its own, while it lives."""
-        return self._channel.is_between_hosts or not self._launcher_lives
-
     def _on_files(self) -> None:
-        if self._files and self._files.read():
-            self._list_files()
+        if self._files and self._files.read() and (self._channel.is_between_hosts or not self._launcher_lives):
+            self._list_files()  # else the launcher does, as long as it lives
 
     def _list_files(self) -> None:
         """List the files that the MPI has made for this job, while the processes live that use them."""
-        if self.record and self._files and self._must_list:
+        if self.record and not self._files and not self._launcher_lives:
+            self._files = MpiFiles(self._family, _folders())
+        if self.record and self._files:
             self.record.add(self._files.found())
 
     def list_abandoned(self) -> None:
         """List what the MPI of this host has made for processes that died meanwhile."""
-        if self.record and self._files and self._must_list:
-            self.record.add(self._files.abandoned())
+        if self.record and self._files and (self._channel.is_between_hosts or not self._launcher_lives):
+            self.record.add([*self._files.found(), *self._files.abandoned()])
 
     def _send_usage(self, interval: float) -> None:
         """Send what the program uses and what it has reported, and again every ``interval`` seconds."""

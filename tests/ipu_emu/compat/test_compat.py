@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import py_compile
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -65,6 +67,37 @@ def test_slips_are_one_message(tmp_path: Path) -> None:
     done = run(*warm_python(*EMULATOR), "-m", "ipu_emu.compat", "other.py", folder=tmp_path)
     assert done.returncode == 1
     assert "popxl is not part of the emulator, which has popart, popdist and popdist.popart" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (b"x = (", "  File \"program.py\", line 1\n    x = (\n        ^\nSyntaxError: '(' was never closed\n"),
+        (b"\0", "SyntaxError: source code string cannot contain null bytes\n"),
+        (None, "program.py: the program cannot be read: Input/output error\n"),
+    ],
+    ids=["wrong syntax", "no text", "unreadable"],
+)
+def test_a_file_that_is_no_program_is_one_message(tmp_path: Path, text: bytes | None, said: str) -> None:
+    if text is None:
+        (tmp_path / "program.py").symlink_to("/proc/self/mem")
+    else:
+        (tmp_path / "program.py").write_bytes(text)
+    done = run(*warm_python(*EMULATOR), "-m", "ipu_emu.compat", "program.py", folder=tmp_path)
+    assert (done.returncode, done.stderr) == (1, said)
+
+
+@pytest.mark.parametrize("kind", ["compiled", "archive"])
+def test_compiled_programs_and_archives_run_too(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "__main__.py").write_text("import popart; print(popart.__name__)")
+    program = tmp_path / f"program.{kind}"
+    if kind == "compiled":
+        py_compile.compile(str(tmp_path / "__main__.py"), str(program))
+    else:
+        with zipfile.ZipFile(program, "w") as archive:
+            archive.write(tmp_path / "__main__.py", "__main__.py")
+    done = run(*warm_python(*EMULATOR), "-m", "ipu_emu.compat", program.name, folder=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "ipu_emu.popart\n"), done.stderr
 
 
 def test_exit_codes_of_the_program_are_kept(tmp_path: Path) -> None:

@@ -123,7 +123,7 @@ def test_the_mpich_command_for_several_hosts():
     command = planned("--host a,b --num-instances 4 x", POPRUN_PY_SSH="/my/ssh").command
     expected = f"/mpich/bin/mpirun -launcher ssh -hosts a,b -ppn 2 -wdir / -n 4 {SUPERVISOR}"
     assert shlex.join(command.argv) == expected
-    assert command.environment == {"HYDRA_LAUNCHER_EXEC": "/my/ssh"}
+    assert command.environment == {"HYDRA_LAUNCHER_EXEC": "/my/ssh", "HWLOC_XMLFILE": ""}
 
 
 def test_the_open_mpi_command_for_several_hosts():
