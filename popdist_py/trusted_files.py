@@ -68,7 +68,7 @@ def read_trusted(path: str | os.PathLike[str]) -> bytes:
     """Return the content of a file in a folder without fault; raise UntrustedError if others may have written it."""
     descriptor = open_regular(path, os.O_NOFOLLOW)
     try:
-        fault = _fault(os.fspath(path), os.fstat(descriptor), _plain())
+        fault = _fault(os.fspath(path), os.fstat(descriptor), _plain(), descriptor=descriptor)
         if fault:
             raise UntrustedError(fault)
         return read_descriptor(descriptor)
@@ -76,17 +76,31 @@ def read_trusted(path: str | os.PathLike[str]) -> bytes:
         os.close(descriptor)
 
 
-def _fault(path: str, status: os.stat_result, trust: _Trust, *, leads: bool = False) -> str:
-    """``leads``: whether it only leads to what is loaded."""
+def _fault(
+    path: str, status: os.stat_result, trust: _Trust, *, leads: bool = False, descriptor: int | None = None
+) -> str:
+    """``leads``: whether it only leads to what is loaded; ``descriptor``: of the file, if it is open."""
     owner, mode = status.st_uid, status.st_mode
     if owner not in trust.owners and not (leads and _is_unmapped(owner)):
         return f"{path} belongs to user {owner}, not to this user ({os.geteuid()})"
-    writable = mode & _OTHERS & ~trust.bits
-    if writable == stat.S_IWGRP and _is_private(status.st_gid):
+    if not mode & _OTHERS or stat.S_ISLNK(mode) or (leads and mode & stat.S_ISVTX):
         return ""
-    if not writable or stat.S_ISLNK(mode) or (leads and mode & stat.S_ISVTX):
+    if mode & stat.S_IWGRP and _has_list(path if descriptor is None else descriptor):
+        return f"other users may write to {path} (mode {stat.S_IMODE(mode):o} with an access control list)"
+    writable = mode & _OTHERS & ~trust.bits
+    if not writable or (writable == stat.S_IWGRP and _is_private(status.st_gid)):
         return ""
     return f"other users may write to {path} (mode {stat.S_IMODE(mode):o})"
+
+
+def _has_list(file: str | int) -> bool:
+    """Whether a file has a POSIX access control list: its group bits are then what users named in it may do."""
+    try:
+        return bool(os.getxattr(file, "system.posix_acl_access"))
+    except OSError as error:
+        if error.errno in (errno.ENODATA, errno.ENOTSUP):
+            return False
+        raise
 
 
 def _way(path: str) -> Iterator[tuple[str, os.stat_result]]:
@@ -124,7 +138,10 @@ def _trust(folder: str, beside: str | os.PathLike[str]) -> _Trust:
     if not beside or os.path.dirname(folder) != os.path.dirname(os.path.abspath(beside)):
         return _plain()
     source = os.stat(beside)
-    return _Trust(_plain().owners | {source.st_uid}, source.st_mode & _OTHERS)
+    bits = source.st_mode & _OTHERS
+    if bits & stat.S_IWGRP and _has_list(os.fspath(beside)):
+        bits &= ~stat.S_IWGRP
+    return _Trust(_plain().owners | {source.st_uid}, bits)
 
 
 @cache

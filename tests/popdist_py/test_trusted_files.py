@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import struct
 from collections.abc import Callable
 from pathlib import Path
 
@@ -94,6 +95,37 @@ def test_a_group_may_write_if_it_is_that_of_the_user_alone(group: int, faulty: b
     os.chmod(folder, 0o775)
     give(folder, group=group)
     assert bool(folder_fault(folder)) == faulty
+
+
+def let_another_write(path: Path) -> None:
+    """Give the file an access control list with a named user who may write; the group may only read."""
+
+    def entry(tag: int, permissions: int, user: int = 0xFFFFFFFF) -> bytes:
+        return struct.pack("<HHI", tag, permissions, user)
+
+    access = entry(1, 6) + entry(2, 6, NOBODY) + entry(4, 4) + entry(0x10, 6) + entry(0x20, 4)
+    try:
+        os.setxattr(path, "system.posix_acl_access", struct.pack("<I", 2) + access)
+    except OSError as error:
+        pytest.skip(f"the file system has no access control lists: {error.strerror}")
+
+
+@pytest.mark.parametrize("name", ["code", "."])
+def test_a_user_named_in_an_access_control_list_may_write(name: str, folder: Path) -> None:
+    let_another_write(folder / name)
+    if name == "code":
+        with pytest.raises(UntrustedError, match="with an access control list"):
+            read_trusted(folder / name)
+    else:
+        assert folder_fault(folder) == f"other users may write to {folder} (mode 664 with an access control list)"
+
+
+def test_a_source_does_not_make_up_for_an_access_control_list(folder: Path) -> None:
+    source = folder.parent / "source.py"
+    source.touch()
+    source.chmod(0o664)
+    let_another_write(folder / "code")
+    assert "with an access control list" in file_fault(folder / "code", beside=source)
 
 
 @needs_root
