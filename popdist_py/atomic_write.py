@@ -23,8 +23,8 @@ def replace_file(
 ) -> None:
     """Write ``parts`` to ``path``; if that fails, raise OSError and leave the old file unchanged.
 
-    A symbolic link stays one: the file that it points to is replaced. A device or a pipe, such as /dev/stdout, is
-    written to directly. Without ``follow`` these too are replaced. With ``sync``, content and name are on the disk on
+    A symbolic link stays one: the file that it points to is replaced. A link that another user may have planted is
+    refused. A device or a pipe, such as /dev/stdout, is written to directly. Without ``follow`` all these are replaced. With ``sync``, content and name are on the disk on
     return; with ``owner_only``, nobody else may read the file.
     """
     target = _resolved(os.path.abspath(path)) if follow else os.path.abspath(path)
@@ -71,12 +71,22 @@ def _write(path: str, parts: tuple[bytes | memoryview, ...], sync: bool, mode: i
 
 
 def _resolved(path: str) -> str:
-    """Follow symbolic links, except those of /dev and /proc to open files, which are written directly."""
+    """Follow symbolic links, except those of /dev and /proc to open files, which are written directly.
+
+    Raise OSError at a link that belongs neither to this user nor to root nor to the owner of its folder.
+    """
     for _ in range(_MOST_LINKS + 1):
         if not os.path.islink(path) or _names_open_file(path):
             return path
+        if not _is_trusted_link(path):
+            raise OSError(errno.EACCES, "it is a link that belongs to another user", path)
         path = os.path.join(os.path.dirname(path), os.readlink(path))
     raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+
+
+def _is_trusted_link(path: str) -> bool:
+    folder = os.stat(os.path.dirname(path))
+    return os.lstat(path).st_uid in (os.geteuid(), 0, folder.st_uid)
 
 
 def _is_stream(path: str) -> bool:

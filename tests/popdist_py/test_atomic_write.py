@@ -109,3 +109,19 @@ def test_links_and_pipes_are_replaced_where_they_are_not_to_be_followed(tmp_path
         assert not (tmp_path / name).is_symlink()
         assert (tmp_path / name).read_bytes() == b"text"
     assert (tmp_path / "mine").read_bytes() == b"old"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a link to another user")
+def test_a_link_of_another_user_is_refused_unless_the_folder_is_theirs(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_bytes(b"old")
+    (tmp_path / "planted").symlink_to("mine")
+    (tmp_path / "link").symlink_to("planted")
+    os.lchown(tmp_path / "planted", 65534, 65534)
+    for name in ("planted", "link"):
+        with pytest.raises(OSError, match="it is a link that belongs to another user"):
+            replace_file(tmp_path / name, b"text")
+        assert write_fault(tmp_path / name) == "it is a link that belongs to another user; choose another place"
+    assert (tmp_path / "mine").read_bytes() == b"old"
+    os.chown(tmp_path, 65534, 65534)
+    replace_file(tmp_path / "link", b"text")
+    assert (tmp_path / "mine").read_bytes() == b"text"
