@@ -24,8 +24,9 @@ def replace_file(
     """Write ``parts`` to ``path``; if that fails, raise OSError and leave the old file unchanged.
 
     A symbolic link stays one: the file that it points to is replaced. A link that another user may have planted is
-    refused. A device or a pipe, such as /dev/stdout, is written to directly. Without ``follow`` all these are replaced. With ``sync``, content and name are on the disk on
-    return; with ``owner_only``, nobody else may read the file.
+    refused. A device or a pipe, such as /dev/stdout, is written to directly. Without ``follow`` all these are
+    replaced. With ``sync``, content and name are on the disk on return; with ``owner_only``, nobody else may read the
+    file.
     """
     target = _resolved(os.path.abspath(path)) if follow else os.path.abspath(path)
     if follow and _is_stream(target):
