@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 
@@ -67,8 +68,16 @@ class InstanceLogs:
         self._descriptors.clear()
 
     def _open(self, rank: int, stream: int) -> None:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open(self.path(rank, stream), flags, 0o600)
-        self._descriptors[rank, stream] = descriptor
-        os.fchmod(descriptor, 0o600)  # an older file may have another mode
+        path = self.path(rank, stream)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            self._descriptors[rank, stream] = os.open(path, flags | os.O_EXCL, 0o600)
+        except FileExistsError:
+            self._descriptors[rank, stream] = descriptor = os.open(path, flags, 0o600)
+            owner = os.fstat(descriptor).st_uid
+            if owner != os.geteuid():
+                raise PermissionError(errno.EPERM, f"it belongs to user {owner}", path) from None
+            os.fchmod(descriptor, 0o600)  # an older file may have another mode
+            if os.path.isfile(descriptor):
+                os.truncate(descriptor, 0)
         self._lines[rank, stream] = Tagger(b"")

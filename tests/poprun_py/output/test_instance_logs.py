@@ -37,6 +37,28 @@ def test_every_byte_is_there_and_links_are_not_followed(launch, tmp_path):
     assert b"poprun-py: --log-dir .: ./instance-0.stdout cannot be written: Too many levels of symbolic links" in err
 
 
+def test_an_older_file_is_replaced_and_its_mode_too(launch, tmp_path):
+    older = tmp_path / "instance-0.stdout"
+    older.write_text("older and longer")
+    older.chmod(0o644)
+    assert launch("--log-dir", ".", "echo", "new").finish()[0] == 0
+    assert older.read_text() == "new\n"
+    assert stat.S_IMODE(older.stat().st_mode) == 0o600
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give files to others")
+def test_a_file_of_another_user_is_refused_and_stays(launch, tmp_path):
+    planted = tmp_path / "instance-0.stdout"
+    planted.write_text("planted")
+    planted.chmod(0o666)
+    os.chown(planted, 65534, -1)
+    code, _, err = launch("--log-dir", ".", "true").finish()
+    assert code == 2
+    assert b"--log-dir .: ./instance-0.stdout cannot be written: it belongs to user 65534; name another folder" in err
+    assert planted.read_text() == "planted"
+    assert stat.S_IMODE(planted.stat().st_mode) == 0o666
+
+
 @pytest.mark.skipif(os.getuid() == 0 and not Path("/proc/sys").is_dir(), reason="nothing is forbidden to root here")
 def test_a_folder_that_cannot_be_made_is_reported_and_nothing_is_started(launch):
     status, out, err = launch("--log-dir", "/proc/nowhere", "echo", "hi").finish()
