@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,7 +18,19 @@ __all__ = ["trace_events"]
 def trace_events(run: Run) -> bytes:
     """The run in Chrome's trace event format, times in microseconds."""
     events = [event for number, process in enumerate(run.processes) for event in _events(number, process)]
-    return json.dumps({"displayTimeUnit": "ns", "traceEvents": events}, default=str).encode()
+    return json.dumps({"displayTimeUnit": "ns", "traceEvents": _finite(events)}, default=str, allow_nan=False).encode()
+
+
+def _finite(value: Any) -> Any:
+    """Replace numbers that JSON has not, NaN and infinity, by null."""
+    match value:
+        case float():
+            return value if math.isfinite(value) else None
+        case dict():
+            return {key: _finite(each) for key, each in value.items()}
+        case list() | tuple():
+            return [_finite(each) for each in value]
+    return value
 
 
 def _events(number: int, process: Process) -> Iterator[dict[str, Any]]:

@@ -16,7 +16,7 @@ from ipu_emu.cli.commands.job_options import (
     shared_job_options,
 )
 from ipu_emu.cli.commands.model_options import ModelCommand
-from ipu_emu.cli.output.printing import print_json, write
+from ipu_emu.cli.output.printing import check_writable, print_json, write
 from ipu_emu.errors import EmulatorError
 
 __all__ = ["scale"]
@@ -148,16 +148,18 @@ def _measure(
     experiment = Experiment(words, launcher=more, **numbers)
     if output is not None and output.suffix not in (".svg", ".png", ".html", ".htm"):
         raise EmulatorError(f"--output {output}: pictures are .svg, .html or .png; use one of these suffixes")
+    for path in (rows, output):
+        check_writable(path)
     found = experiment.run(launched, idle=check_idle(force=force))
     facts = experiment_facts(found, kinds)
-    if rows is not None:
-        write(rows, found.rows().encode())
-    if output is not None:
-        write(output, picture(output, facts))
     if form == "json":
         print_json(facts)
     else:
         click.echo(experiment_text(facts))
+    if rows is not None:
+        write(rows, found.rows().encode())
+    if output is not None:
+        write(output, picture(output, facts))
 
 
 def _numbers(option: str, text: str) -> tuple[int, ...]:

@@ -14,9 +14,9 @@ import click
 from rich.console import Console
 
 from ipu_emu.errors import EmulatorError
-from popdist_py.atomic_write import replace_file
+from popdist_py.atomic_write import replace_file, write_fault
 
-__all__ = ["console", "print_json", "write"]
+__all__ = ["check_writable", "console", "print_json", "write"]
 
 
 def console() -> Console:
@@ -31,6 +31,12 @@ def console() -> Console:
 
 def print_json(value: Any) -> None:
     click.echo(json.dumps(value, indent=2))
+
+
+def check_writable(path: Path | None) -> None:
+    """Raise EmulatorError if it is known already that a file cannot be written; before work that takes long."""
+    if path is not None and (fault := write_fault(path)):
+        raise EmulatorError(f"{path} cannot be written: {fault}")
 
 
 def write(path: Path, data: bytes) -> None:

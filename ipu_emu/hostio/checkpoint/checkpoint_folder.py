@@ -18,7 +18,9 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import stat
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -48,8 +50,9 @@ class Folder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        # Held as long as the job writes; forked workers of feeds close their copy of it.
-        self._lock = FileLock(path / _LOCK, timeout=0, thread_local=False, fallback_to_soft=False)
+        # Held as long as the job writes; forked workers of feeds close their copy of it. Only its owner can open it:
+        # whoever can read a file can lock it.
+        self._lock = FileLock(path / _LOCK, timeout=0, mode=0o600, thread_local=False, fallback_to_soft=False)
 
     # Writing
 
@@ -57,6 +60,7 @@ class Folder:
         """Create and lock the directory, and remove incomplete checkpoints of a killed job."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
+            _close_to_others(self.path / _LOCK)
             self._lock.acquire()
         except Timeout:
             raise CheckpointError(
@@ -183,6 +187,18 @@ class Folder:
             if digest != expected:
                 raise ValueError(f"{file} is damaged: its checksum does not match")
         return manifest
+
+
+def _close_to_others(path: Path) -> None:
+    """Let only the owner open a lock file that is there already, if that is this user."""
+    with suppress(OSError):
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        try:
+            status = os.fstat(descriptor)
+            if stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid():
+                os.fchmod(descriptor, 0o600)
+        finally:
+            os.close(descriptor)
 
 
 def _discard(path: Path) -> None:

@@ -92,3 +92,37 @@ def test_a_measured_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert "Karp-Flatt" in run(command).stdout
     fits = json.loads(run(f"calibrate {rows} --format json").stdout)["fits"]
     assert [fit["constant_seconds"] for fit in fits] == [pytest.approx(0.004), pytest.approx(0.008)]
+
+
+@pytest.mark.parametrize("option", ["--rows", "--output"])
+def test_a_file_that_cannot_be_written_is_found_before_measuring(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str
+) -> None:
+    from ipu_emu.predict import experiment
+
+    def execute(command: list[str], timeout: float) -> str:
+        raise AssertionError(command)
+
+    monkeypatch.setattr(experiment, "launched", execute)
+    done = run(f"scale --run train.py --instances 1,2 --batch 1 --force {option} {tmp_path}/absent/x.svg")
+    assert done.exit_code == 2
+    assert f"x.svg cannot be written: there is no folder {tmp_path}/absent; create it first" in done.stderr
+
+
+def test_tables_are_printed_before_files_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ipu_emu.predict import experiment
+
+    folder = tmp_path / "results"
+    folder.mkdir()
+
+    def execute(command: list[str], timeout: float) -> str:
+        if folder.exists():
+            folder.rmdir()
+        return f"step_seconds {command[command.index('--accumulation') + 1]}"
+
+    monkeypatch.setattr(experiment, "launched", execute)
+    monkeypatch.setattr(experiment, "check_idle", lambda force: not force)
+    done = run(f"scale --run train.py --batch 1 --force --rows {folder}/rows.csv")
+    assert done.exit_code == 2
+    assert "Karp-Flatt" in done.stdout
+    assert "cannot be written" in done.stderr

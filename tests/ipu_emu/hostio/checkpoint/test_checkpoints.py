@@ -422,3 +422,17 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+
+
+@pytest.mark.parametrize("exists", [False, True])
+def test_only_the_owner_can_open_the_lock(tmp_path: Path, exists: bool) -> None:
+    """Whoever can read a file can lock it."""
+    lock = tmp_path / ".lock"
+    before = os.umask(0)
+    try:
+        if exists:
+            lock.touch()
+        with Checkpoints(tmp_path):
+            assert lock.stat().st_mode & 0o777 == 0o600
+    finally:
+        os.umask(before)
