@@ -18,7 +18,8 @@ __all__ = ["trace_events"]
 def trace_events(run: Run) -> bytes:
     """The run in Chrome's trace event format, times in microseconds."""
     events = [event for number, process in enumerate(run.processes) for event in _events(number, process)]
-    return json.dumps({"displayTimeUnit": "ns", "traceEvents": _finite(events)}, default=str, allow_nan=False).encode()
+    trace = {"displayTimeUnit": "ns", "traceEvents": _finite(events)}
+    return json.dumps(trace, default=str, allow_nan=False).encode()
 
 
 def _finite(value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -14,6 +15,7 @@ import pytest
 
 from ipu_emu.errors import ArgumentError
 from ipu_emu.trace import read_process, read_run
+from ipu_emu.trace.perfetto import trace_events
 from popdist_py.trace import Category, Kind, Recorder, start, stop
 from popdist_py.trace.records import CHUNK_BYTES, HEADER_BYTES, key_of
 
@@ -60,6 +62,19 @@ def test_counters_instants_flows_and_tracks(recorder):
     assert trace.tracks[int(instant["track"])].args == {"ipu": 3}
     assert flow["kind"] == Kind.FLOW_OUT
     assert flow["value"] == 99
+
+
+def test_counters_that_json_has_no_number_for_are_null_for_perfetto(recorder, tmp_path):
+    for value in (0.25, float("nan"), float("inf"), float("-inf")):
+        recorder.counter(recorder.name("loss"), value)
+
+    def refuse(constant):
+        raise AssertionError(constant)
+
+    recorder.close()
+    found = json.loads(trace_events(read_run(tmp_path)), parse_constant=refuse)
+    values = [event["args"]["value"] for event in found["traceEvents"] if event["ph"] == "C"]
+    assert values == [0.25, None, None, None]
 
 
 @pytest.mark.parametrize("count", [1, 3, 4, 5, 63])
