@@ -15,8 +15,11 @@ import os
 import stat
 import struct
 import tempfile
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from ipu_emu.hardware.system import System
@@ -59,8 +62,11 @@ class Claims:
     @staticmethod
     def all_in(folder: str) -> list[Claim]:
         """Return the claims of other processes on all systems; for a process without claims."""
-        found = []
-        for path in sorted(_own(folder).glob(f"*{_ENDING}")):
+        found: list[Claim] = []
+        own = _own(folder)
+        if os.path.lexists(own) and not _is_own(own):
+            return found
+        for path in sorted(own.glob(f"*{_ENDING}")):
             file = _opened(path)
             for start, end, pid in () if file is None else _locks(file):
                 job, first = divmod(start, _MOST_IPUS)
@@ -132,10 +138,28 @@ def _opened(path: Path | None) -> int | None:
     if path is None:
         return None
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        owner = path.parent.lstat()
-        if not stat.S_ISDIR(owner.st_mode) or owner.st_uid != os.getuid():
+        if not _is_own(path.parent):
             return None
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError:
         return None
+
+
+def _is_own(folder: Path) -> bool:
+    """Whether ``folder``, created if need be, belongs to this user; warns if it does not."""
+    with suppress(FileExistsError):
+        folder.mkdir(mode=0o700, parents=True)
+    status = folder.lstat()
+    if stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid():
+        return True
+    _warn(folder)
+    return False
+
+
+@cache  # once in a process
+def _warn(folder: Path) -> None:
+    warnings.warn(
+        f"Programs do not see which IPUs others use, as {folder} is not a folder of this user ({os.getuid()}); "
+        f"have it removed, or name another folder in {FOLDER_VARIABLE}",
+        stacklevel=2,
+    )

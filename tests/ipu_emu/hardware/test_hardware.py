@@ -178,6 +178,7 @@ def test_ipus_of_a_collected_holder_are_released(tmp_path: Path) -> None:
     assert occupancy.is_free([5])
 
 
+@pytest.mark.filterwarnings("ignore:Programs do not see")
 def test_without_a_folder_a_process_is_alone(tmp_path: Path) -> None:
     (tmp_path / f"ipu-emu-{os.getuid()}").write_text("in the way")
     occupancy = Occupancy(Claims.on(System.pod(16), str(tmp_path)))
@@ -197,3 +198,22 @@ def test_instances_of_a_job_share_its_pod_out() -> None:
     }
     assert share_of(System.from_environ(job), job) == range(8, 12)
     assert share_of(System.pod(4), {}) == range(4)
+
+
+@pytest.mark.parametrize("kind", ["link", "file", "folder"])
+def test_one_warning_where_somebody_else_has_made_the_folder_of_the_locks(kind: str, tmp_path: Path) -> None:
+    planted = tmp_path / f"ipu-emu-{os.getuid()}"
+    if kind == "link":
+        planted.symlink_to(tmp_path)
+    elif kind == "file":
+        planted.touch()
+    elif os.getuid() != 0:
+        pytest.skip("needs root to give folders to others")
+    else:
+        planted.mkdir()
+        os.chown(planted, 65534, -1)
+    with pytest.warns(UserWarning, match=f"do not see which IPUs others use, as {planted} is not") as warned:
+        claims = [Claims.on(System.pod(16), str(tmp_path)) for _ in range(2)]
+    assert len(warned) == 1
+    assert all(each.take([0]) for each in claims)
+    assert Claims.all_in(str(tmp_path)) == []
