@@ -79,13 +79,12 @@ def _new_record(log: Log) -> JobRecord | None:
 
     None where there is no place for it: the job can do without.
     """
-    reasons = []
     for temporary in temporary_folders():
         try:
             for path in remove_abandoned(temporary):
                 log.debug(f"Removed {path}, which a job left whose processes were all killed")
             return JobRecord(new_folder(temporary))
         except OSError as error:
-            reasons.append(f"{error.strerror}: {error.filename}")
-    log.info(f"The job has no folder of its own: {'; '.join(reasons)}")
+            log.info(f"The job has no folder below {temporary}: {error.filename or temporary}: {error.strerror}")
+    log.info("The job has no folder of its own, and runs without it")
     return None

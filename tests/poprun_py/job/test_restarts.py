@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from pathlib import Path
@@ -60,3 +61,14 @@ def test_a_file_that_is_no_program_is_not_started_again(launch, tmp_path):
     code, _, err = launch("--max-restarts", "3", "./odd").finish()
     assert code == 126
     assert b"starts again" not in err
+
+
+def test_each_temporary_folder_that_cannot_be_used_is_named_with_the_reason(launch, tmp_path):
+    planted = tmp_path / f"poprun-py.{os.getuid()}"
+    planted.mkdir()
+    planted.chmod(0o777)
+    code, _, err = launch("-v", "true", TMPDIR=str(tmp_path)).finish()
+    assert code == 0, err
+    reason = f"no folder below {tmp_path}: {planted}: it belongs to somebody else, or others may write to it\n"
+    assert err.decode().count(reason) == 1
+    assert b"runs without it" not in err
