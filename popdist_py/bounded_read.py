@@ -38,12 +38,15 @@ def read_descriptor(descriptor: int, most: int | None = None) -> bytes:
     if most is not None and size > most:
         raise _too_long(most)
     parts, length = [], 0
-    while part := os.read(descriptor, max(_PIECE_BYTES, size - length + 1)):
-        parts.append(part)
-        length += len(part)
-        if most is not None and length > most:
-            raise _too_long(most)
-    return b"".join(parts)
+    try:
+        while part := os.read(descriptor, max(_PIECE_BYTES, size - length + 1)):
+            parts.append(part)
+            length += len(part)
+            if most is not None and length > most:
+                raise _too_long(most)
+        return b"".join(parts)
+    except (MemoryError, OverflowError):
+        raise OSError(errno.ENOMEM, f"Its {size:,} bytes do not fit into memory") from None
 
 
 def _too_long(most: int) -> OSError:

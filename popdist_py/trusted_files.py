@@ -23,6 +23,8 @@ from popdist_py.bounded_read import open_regular, read_descriptor
 __all__ = ["UntrustedError", "file_fault", "folder_fault", "read_trusted"]
 
 _MOST_LINKS = 40
+#: More than any executable has.
+_MOST_BYTES = 16 << 30
 _OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -71,7 +73,7 @@ def read_trusted(path: str | os.PathLike[str]) -> bytes:
         fault = _fault(os.fspath(path), os.fstat(descriptor), _plain(), descriptor=descriptor)
         if fault:
             raise UntrustedError(fault)
-        return read_descriptor(descriptor)
+        return read_descriptor(descriptor, _MOST_BYTES)
     finally:
         os.close(descriptor)
 

@@ -27,6 +27,16 @@ def test_a_file_whose_size_is_not_known_is_read_whole() -> None:
         read_file("/proc/self/status", 10)
 
 
+def test_a_file_that_does_not_fit_into_memory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: int) -> bytes:
+        raise MemoryError
+
+    (tmp_path / "x").touch()
+    monkeypatch.setattr(os, "read", full)
+    with pytest.raises(OSError, match="do not fit into memory"):
+        read_file(tmp_path / "x")
+
+
 def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "endless").symlink_to("/dev/zero")

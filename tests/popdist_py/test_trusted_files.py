@@ -63,6 +63,12 @@ def test_others_may_write_to_the_file(folder: Path) -> None:
     assert str(refused.value) == fault
 
 
+def test_a_file_that_is_too_long_is_refused(folder: Path) -> None:
+    os.truncate(folder / "code", 40 << 30)
+    with pytest.raises(OSError, match="more than the 17,179,869,184 bytes"):
+        read_trusted(folder / "code")
+
+
 def test_a_link_or_a_pipe_is_no_file_to_load(folder: Path) -> None:
     (folder / "link").symlink_to("code")
     os.mkfifo(folder / "pipe")

@@ -47,16 +47,12 @@ def calibrate(rows: Path | None, output: Path | None, leave_one_out: bool, print
     """Fit, write and print."""
     from ipu_emu.predict.calibration.fit import profile_of
     from ipu_emu.predict.calibration.profile import SHIPPED_ROWS
-    from ipu_emu.predict.calibration.rows import program_rows, read_rows
+    from ipu_emu.predict.calibration.rows import program_rows, read_rows, rows_text
 
     if print_rows:
         click.echo(SHIPPED_ROWS.read_text(), nl=False)
         return
-    try:
-        text = SHIPPED_ROWS.read_text() if rows is None else rows.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise EmulatorError(f"{rows} cannot be read: {why}; give a CSV file") from None
+    text = SHIPPED_ROWS.read_text() if rows is None else rows_text(rows)
     name = "rows.csv" if rows is None else rows.name
     programs = program_rows(text, name)
     if programs:

@@ -202,9 +202,6 @@ def _kind(name: str, ipus: int) -> str:
 
 
 def _rows(path: Path) -> list[Any]:
-    from ipu_emu.predict.calibration.rows import read_rows
+    from ipu_emu.predict.calibration.rows import read_rows, rows_text
 
-    try:
-        return list(read_rows(path.read_text(), path.name))
-    except (OSError, UnicodeDecodeError):
-        raise EmulatorError(f"--measured {path} cannot be read; give a CSV file, as for calibrate") from None
+    return list(read_rows(rows_text(path, "--measured "), path.name))

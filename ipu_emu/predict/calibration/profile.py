@@ -26,11 +26,13 @@ from numpy.typing import NDArray
 from ipu_emu.errors import EmulatorError
 from ipu_emu.hardware.rates import Rates
 from ipu_emu.predict.job import RELEASES
+from popdist_py.bounded_read import read_file
 
 __all__ = ["PARAMETERS", "SHIPPED_ROWS", "Parameter", "ParameterKind", "Profile", "load", "rates_of", "shipped"]
 
 #: Format of the file.
 _SCHEMA = "ipu-emu calibration 1"
+_MOST_BYTES = 16 << 20
 _FOLDER = files("ipu_emu.predict") / "calibration"
 #: The rows from which the shipped profile was made.
 SHIPPED_ROWS = _FOLDER / "rows.csv"
@@ -130,7 +132,7 @@ def rates_of(values: Sequence[float] | NDArray[np.float64], release: str) -> Rat
 def load(path: str | Path) -> Profile:
     """Read a profile; raise EmulatorError if the file is not one."""
     try:
-        return _profile(Path(path).read_text(), str(path))
+        return _profile(read_file(path, _MOST_BYTES), str(path))
     except OSError as error:
         raise EmulatorError(
             f"--calibration {path} cannot be read: {error.strerror}; give a file of calibrate"
@@ -143,7 +145,7 @@ def shipped() -> Profile:
     return _profile((_FOLDER / "profile.json").read_text(), "shipped")
 
 
-def _profile(text: str, name: str) -> Profile:
+def _profile(text: str | bytes, name: str) -> Profile:
     try:
         found = json.loads(text)
         if found.pop("schema") != _SCHEMA:
@@ -159,7 +161,7 @@ def _profile(text: str, name: str) -> Profile:
         for key in ("models", "families", "generations", "releases"):
             found[key] = tuple(found[key])
         return Profile(name, **found)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise EmulatorError(
             f"--calibration {name} is not a calibration ({error}); make one with ipu-emu calibrate ROWS.csv -o {name}"
         ) from None

@@ -6,13 +6,17 @@ import csv
 import io
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from ipu_emu.errors import EmulatorError
 from ipu_emu.hardware import System
 from ipu_emu.predict.job import Job, smallest_pod
+from popdist_py.bounded_read import read_file
 
-__all__ = ["ProgramRow", "Row", "layer_counts", "program_rows", "read_rows"]
+__all__ = ["ProgramRow", "Row", "layer_counts", "program_rows", "read_rows", "rows_text"]
+
+_MOST_BYTES = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -41,9 +45,28 @@ class ProgramRow:
     seconds: float
 
 
+def rows_text(path: Path, option: str = "") -> str:
+    """The text of a CSV file, given with ``option``; raise EmulatorError if it is too long or no text."""
+    try:
+        text = read_file(path, _MOST_BYTES).decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise EmulatorError(f"{option}{path} cannot be read: {why}; give a CSV file, as for calibrate") from None
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _table(text: str, name: str) -> tuple[list[str], list[dict[str, str]]]:
+    """The columns and the lines of a CSV file."""
+    table = csv.DictReader(io.StringIO(text))
+    try:
+        return list(table.fieldnames or ()), list(table)
+    except csv.Error as error:
+        raise EmulatorError(f"{name}, after line {table.line_num}: no CSV: {error}; correct the file") from None
+
+
 def program_rows(text: str, name: str) -> list[ProgramRow]:
     """The rows of ``ipu-emu scale --run``, whose model is ``program``; none if the file has others."""
-    lines = list(csv.DictReader(io.StringIO(text)))
+    _, lines = _table(text, name)
     if not lines or any(line.get("model") != "program" for line in lines):
         return []
     rows = []
@@ -104,8 +127,8 @@ _OTHERS = ("name", "system", *_MEASURED)
 
 def read_rows(text: str, name: str) -> list[Row]:
     """The rows of a CSV file called ``name``; raise EmulatorError naming the line and the column of a mistake."""
-    table = csv.DictReader(io.StringIO(text))
-    columns = [column.strip() for column in table.fieldnames or ()]
+    names, lines = _table(text, name)
+    columns = [column.strip() for column in names]
     twice = [column for column in dict.fromkeys(columns) if columns.count(column) > 1]
     if twice:
         raise EmulatorError(f"{name} has the column {twice[0]} {columns.count(twice[0])} times; keep one")
@@ -117,7 +140,7 @@ def read_rows(text: str, name: str) -> list[Row]:
             f"{name} {said or 'has no measurement'}; it needs {', '.join(_NEEDED)} and {' or '.join(_MEASURED)}, "
             f"and may have {', '.join(column for column in ('name', 'system', *_READ) if column not in _NEEDED)}"
         )
-    rows = [_row(line, f"{name}, line {number}") for number, line in enumerate(table, 2)]
+    rows = [_row(line, f"{name}, line {number}") for number, line in enumerate(lines, 2)]
     if not rows:
         raise EmulatorError(f"{name} has no rows; write a line for each measured configuration")
     return rows

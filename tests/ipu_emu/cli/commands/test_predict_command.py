@@ -83,6 +83,8 @@ def test_a_page_needs_no_network_and_has_the_numbers_of_the_json(tmp_path: Path)
         (f"{RESNET} --unknown 0", "--unknown 0 is not possible"),
         (f"{RESNET} --global-batch 77", "the nearest is 320"),
         ("calibrate /nonexistent", "cannot be read"),
+        ("calibrate /dev/zero", "cannot be read: It is a pipe or a device"),
+        (f"{RESNET} --calibration /dev/zero", "cannot be read: It is a pipe or a device"),
         (f"{RESNET} --optimiser adamw", "did you mean 'adam'?"),
         (f"{RESNET} --off-chip weigths", "did you mean 'weights'?"),
         (f"{RESNET} --what-if gw-link=x2", "did you mean 'gw-links'?"),
@@ -112,6 +114,23 @@ def test_mistakes(command: str, said: str) -> None:
 
 def test_networks_are_listed() -> None:
     assert "efficientnet-b4" in run("predict --list").stdout
+
+
+def test_files_that_are_too_long_or_too_deep(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    cases = {
+        "x" * 200_000: "field larger than field limit",
+        "\0" * (17 << 20): "more than the 16,777,216 bytes",
+    }
+    for text, said in cases.items():
+        path.write_text(text)
+        done = run(f"calibrate {path}")
+        assert done.exit_code == 2
+        assert said in done.stderr
+    path.write_text("[" * 100_000)
+    assert "is not a calibration" in run(f"{RESNET} --calibration {path}").stderr
+    path.write_text(run("calibrate --print-rows").stdout, encoding="utf-8-sig", newline="\r\n")
+    assert run(f"calibrate {path}").exit_code == 0
 
 
 def test_a_calibration_is_written_and_used(tmp_path: Path) -> None:

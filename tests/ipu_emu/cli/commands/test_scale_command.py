@@ -54,6 +54,7 @@ def test_the_kind_of_the_system_stays() -> None:
         (f"{RESNET} --weak --strong", "one at a time"),
         (f"{RESNET} --sizes many", "--sizes many is not valid"),
         (f"{RESNET} --measured /nonexistent", "cannot be read"),
+        (f"{RESNET} --measured /dev/zero", "/dev/zero cannot be read: It is a pipe or a device"),
         ("scale resnet50 --sizes 16", "--sizes 16 is one size; give two at least"),
         ("scale resnet50 --replicas 5", "--replicas follows from --sizes"),
         ("scale resnet50 --instances 1,2", "--instances is of --run"),

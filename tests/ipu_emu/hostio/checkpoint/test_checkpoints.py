@@ -154,7 +154,11 @@ def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-1])
 
 
-@pytest.mark.parametrize("damage", [flip, cut, Path.unlink])
+def grow(path: Path) -> None:
+    os.truncate(path, 1 << 39)
+
+
+@pytest.mark.parametrize("damage", [flip, cut, grow, Path.unlink])
 @pytest.mark.parametrize("name", ["instance-0-of-1.safetensors", "checkpoint.json"])
 def test_a_damaged_one_is_passed_over(damage, name, undisturbed, tmp_path):
     trained(tmp_path, 5)
