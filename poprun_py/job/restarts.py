@@ -14,6 +14,7 @@ from poprun_py.linux import processes
 from poprun_py.linux.event_sources import SignalPipe
 from poprun_py.linux.job_record import JobRecord, new_folder, remove_abandoned, temporary_folders
 from poprun_py.options.option_table import LaunchOptions
+from poprun_py.output.instance_logs import held_logs
 from poprun_py.output.log import Log
 from poprun_py.output.screen import Screen
 from poprun_py.plan.launch_plan import LaunchPlan
@@ -36,7 +37,8 @@ def run_with_restarts(plan: LaunchPlan, options: LaunchOptions) -> int:
     log = Log(options.verbosity, screen.stderr)
     record = _new_record(log)
     try:
-        return _run_repeatedly(plan, options, signals=signals, screen=screen, record=record)
+        with held_logs(options.log_dir):
+            return _run_repeatedly(plan, options, signals=signals, screen=screen, record=record)
     finally:
         screen.close()
         if record:

@@ -132,8 +132,8 @@ OPTIONS: tuple[Option, ...] = (
         "last lines are shown nevertheless.", values.index, "N",
     ),
     Option(
-        "log-dir", "Output", "Folder in which the output of each instance is also written to files, one per stream.",
-        values.text, "DIR",
+        "log-dir", "Output", "Folder in which the output of each instance is also written to files, one per stream; "
+        "a later job starts the files anew.", values.text, "DIR",
     ),
     Option(
         "trace", "Output", "Folder in which the launcher and every instance record what they do and when; ipu-emu "

@@ -3,15 +3,38 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from poprun_py.errors import UsageError
 from poprun_py.output.tagged_output import Tagger
 from poprun_py.output.writer_thread import WriterThread
 from poprun_py.wire.messages import STREAMS
 
-__all__ = ["InstanceLogs"]
+__all__ = ["InstanceLogs", "held_logs"]
+
+_LOCK = ".poprun-py.lock"
+
+
+@contextmanager
+def held_logs(folder: str | None) -> Iterator[None]:
+    """Keep other jobs from writing logs to ``folder``, which is made; raise UsageError if one does that already."""
+    if folder is None:
+        yield
+        return
+    try:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(os.path.join(folder, _LOCK), flags, 0o600)
+    except OSError as error:
+        raise _unusable(folder, error) from None
+    try:
+        _lock(descriptor, folder)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 class InstanceLogs:
@@ -33,8 +56,7 @@ class InstanceLogs:
                     self._open(rank, stream)
         except OSError as error:
             self.close()
-            where = f"--log-dir {folder}: {error.filename or folder}"
-            raise UsageError([f"{where} cannot be written: {error.strerror}; name another folder"]) from None
+            raise _unusable(folder, error) from None
 
     def path(self, rank: int, stream: int) -> str:
         return os.path.join(self.folder, f"instance-{rank}{self._infix}.{STREAMS[stream]}")
@@ -69,7 +91,7 @@ class InstanceLogs:
 
     def _open(self, rank: int, stream: int) -> None:
         path = self.path(rank, stream)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
             self._descriptors[rank, stream] = os.open(path, flags | os.O_EXCL, 0o600)
         except FileExistsError:
@@ -81,3 +103,17 @@ class InstanceLogs:
             if os.path.isfile(descriptor):
                 os.truncate(descriptor, 0)
         self._lines[rank, stream] = Tagger(b"")
+
+
+def _lock(descriptor: int, folder: str) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise UsageError([f"--log-dir {folder}: another job writes to it; name another folder"]) from None
+    except OSError:
+        return  # a file system without locks
+
+
+def _unusable(folder: str, error: OSError) -> UsageError:
+    where = f"--log-dir {folder}: {error.filename or folder}"
+    return UsageError([f"{where} cannot be written: {error.strerror}; name another folder"])

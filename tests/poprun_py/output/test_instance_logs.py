@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -77,3 +78,19 @@ def test_a_failure_says_where_all_of_it_is(launch):
     assert code == 5
     if b"poprun-py: instance 0" in err:  # either may be the first to fail
         assert b"poprun-py: instance 0 wrote last to stderr (all of it: l/instance-0.stderr):\n    80\n" in err
+
+
+def test_a_second_job_is_refused_while_the_first_writes(launch, tmp_path):
+    first = launch("--log-dir", "logs", "sh", "-c", "echo first; touch up; while [ ! -e end ]; do sleep 0.05; done")
+    for _ in range(600):
+        if (tmp_path / "up").exists():
+            break
+        time.sleep(0.05)
+    code, out, err = launch("--log-dir", "logs", "echo", "second").finish()
+    assert (code, out) == (2, b"")
+    assert err == b"poprun-py: --log-dir logs: another job writes to it; name another folder\n"
+    (tmp_path / "end").touch()
+    assert first.finish()[0] == 0
+    assert (tmp_path / "logs/instance-0.stdout").read_text() == "first\n"
+    assert launch("--log-dir", "logs", "echo", "third").finish()[0] == 0
+    assert (tmp_path / "logs/instance-0.stdout").read_text() == "third\n"
