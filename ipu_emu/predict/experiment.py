@@ -30,6 +30,7 @@ from itertools import product
 
 from ipu_emu.errors import EmulatorError
 from ipu_emu.predict.laws import AccumulationFit, fit_accumulation, karp_flatt
+from popdist_py.dependent_program import dependent
 
 __all__ = ["Experiment", "Measurement", "Measurements", "check_idle", "launched", "measured_seconds"]
 
@@ -220,7 +221,7 @@ def check_idle(*, force: bool, cores: int | None = None, load: float | None = No
 def launched(command: list[str], timeout: float) -> str:
     """Run a command and return its output; raise EmulatorError with its last lines if it fails."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
+        done = subprocess.run(dependent(command), capture_output=True, text=True, timeout=timeout, check=False)
     except subprocess.TimeoutExpired:
         raise EmulatorError(f"{shlex.join(command)} ran longer than {timeout:g} s; use --timeout") from None
     except OSError as error:

@@ -16,6 +16,7 @@ from ipu_emu.compiler.pipeline import CompileState, run_passes
 from ipu_emu.compiler.traced_training import TRACE_FOLDER, from_bytes
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Phase, Role
+from popdist_py.dependent_program import dependent
 
 if TYPE_CHECKING:
     from ipu_emu.hardware import System
@@ -58,7 +59,7 @@ class TracedProgram(CompileRequest):
         if not Path(path).is_file():
             raise EmulatorError(f"{path}: there is no such file; name the program to compile")
         with TemporaryDirectory(prefix="ipu-emu-") as folder:
-            command = [sys.executable, "-m", "ipu_emu.compat", path]
+            command = dependent([sys.executable, "-m", "ipu_emu.compat", path])
             done = subprocess.run(
                 command, env=os.environ | {TRACE_FOLDER: folder}, capture_output=True, text=True, check=False
             )

@@ -17,6 +17,7 @@ from ipu_emu.errors import EmulatorError
 from ipu_emu.hostio.data.data_modes import MODE_VARIABLE, DataMode
 from ipu_emu.hostio.probe.probe import REPORTS_VARIABLE, STEPS_VARIABLE, FeedMeasurement, measurement_in
 from popdist_py.bounded_read import read_file
+from popdist_py.dependent_program import dependent
 
 __all__ = ["MeasuredProgram", "ProgramRun", "counts_of", "job_result", "measure", "reports"]
 
@@ -81,7 +82,7 @@ def _run(program: MeasuredProgram, instances: int, mode: DataMode, folder: Path)
     }
     try:
         return subprocess.run(
-            [*command, *program.command],
+            dependent([*command, *program.command]),
             env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
