@@ -23,7 +23,7 @@ def dependent(command: Sequence[str]) -> list[str]:
     return [sys.executable, "-IS", __file__, str(os.getpid()), *command]
 
 
-def _become(parent: int, command: Sequence[str]) -> None:
+def _become(parent: int, command: list[str]) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
     if os.getppid() != parent:  # it ended before the call above
