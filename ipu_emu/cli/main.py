@@ -65,6 +65,9 @@ class _Commands(click.Group):
             return super().invoke(ctx)
         except (EmulatorError, PopdistError) as error:
             raise _UserError(str(error.args[0])) from None
+        except KeyboardInterrupt:
+            click.echo("\nAborted!", err=True)
+            raise click.exceptions.Exit(130) from None
 
 
 @click.group(

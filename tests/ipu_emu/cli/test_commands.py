@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 from click.testing import CliRunner
 
@@ -28,3 +31,26 @@ def test_a_nul_character_in_a_word(command: str) -> None:
     done = CliRunner().invoke(main, [command, "\0"])
     assert done.exit_code == 2
     assert "a NUL character" in done.stderr
+
+
+def test_an_interrupt_while_modules_are_imported_ends_quietly() -> None:
+    program = (
+        "import sys\nfrom ipu_emu.__main__ import run\n"
+        "class Interrupted:\n"
+        "    def find_spec(self, name, *rest):\n"
+        "        if name == 'ipu_emu.cli':\n"
+        "            raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupted())\n"
+        "sys.exit(run())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_an_interrupted_command_ends_with_130(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*arguments: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(main.commands["info"], "invoke", interrupted)
+    done = CliRunner().invoke(main, ["info"])
+    assert (done.exit_code, done.stderr) == (130, "\nAborted!\n")
