@@ -36,9 +36,11 @@ __all__ = ["Experiment", "Measurement", "Measurements", "check_idle", "launched"
 
 #: Most load per core at the start.
 _IDLE = 0.3
-_NUMBER = r"([\d,]+(?:\.\d+)?(?:e[+-]?\d+)?)"
-_SECONDS = re.compile(rf"step_seconds\W+{_NUMBER}", re.IGNORECASE)
-_THROUGHPUT = re.compile(rf"throughput\W+{_NUMBER}", re.IGNORECASE)
+#: As rows of calibrate may have.
+_MOST_SECONDS = 1e9
+_NUMBER = r"(-?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?)"
+_SECONDS = re.compile(rf"step_seconds\W+?{_NUMBER}", re.IGNORECASE)
+_THROUGHPUT = re.compile(rf"throughput\W+?{_NUMBER}", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -195,13 +197,19 @@ def measured_seconds(output: str, samples: int, command: Sequence[str]) -> float
     """The seconds of a step that a program printed; raise EmulatorError if it printed none."""
     seconds, rates = _SECONDS.findall(output), _THROUGHPUT.findall(output)
     found = seconds or rates
-    value = float(found[-1].replace(",", "")) if found else 0.0
-    if not value > 0:
+    if not found:
         raise EmulatorError(
             f"{shlex.join(command)} printed no time; let it print step_seconds and a number, or throughput and "
             "samples per second"
         )
-    return value if seconds else samples / value
+    value = float(found[-1].replace(",", ""))
+    step = value if seconds or value <= 0 else samples / value
+    if not 0 < step < _MOST_SECONDS:
+        name = "step_seconds" if seconds else "throughput"
+        raise EmulatorError(
+            f"{shlex.join(command)} printed {name} {found[-1]}, which is not possible; let it print a number above 0"
+        )
+    return step
 
 
 def check_idle(*, force: bool, cores: int | None = None, load: float | None = None) -> bool:

@@ -90,6 +90,8 @@ def read_process(path: str | os.PathLike[str]) -> ProcessTrace:
     for start in range(HEADER_BYTES, len(data) - chunk_bytes + 1, chunk_bytes):
         chunk = data[start : start + chunk_bytes]
         kind, thread, *_ = CHUNK.unpack_from(chunk.data)
+        if not chunk[: CHUNK.size].any():  # nothing was written from here on
+            break
         if kind == ChunkKind.DEFINITIONS:
             definitions += _definitions(chunk.tobytes(), path)
         elif kind == ChunkKind.RECORDS:

@@ -108,6 +108,14 @@ def test_programs_that_print_nothing() -> None:
         measured_seconds("done", 1, ["train"])
 
 
+@pytest.mark.parametrize(
+    "output", ["step_seconds 1e400", "step_seconds: -1", "step_seconds=0", "throughput -5", "throughput 1e400"]
+)
+def test_times_that_are_not_possible(output: str) -> None:
+    with pytest.raises(EmulatorError, match=r"train printed .*, which is not possible"):
+        measured_seconds(output, 64, ["train"])
+
+
 def test_a_busy_machine_is_refused() -> None:
     assert check_idle(force=False, cores=2, load=0.5)
     with pytest.raises(EmulatorError, match=re.escape("the load is 0.50 per core")):

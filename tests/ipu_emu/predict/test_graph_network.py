@@ -92,6 +92,7 @@ def told_blocks(path: str, batch: int) -> Any:
         ("{net} --length 5", "net.onnx is a file with sizes of its own; leave out --length"),
         ("{net} --ipus 2 --layers 3,4", "--layers adds up to 7; net.onnx has 1 layers"),
         ("{text}", "Check that it is either a valid path to an existing onnx model file"),
+        ("{empty}", "empty.onnx has an input of 0 samples"),
         ("{none}", "none.onnx computes nothing from its inputs; there is nothing to predict"),
     ],
 )
@@ -101,6 +102,7 @@ def test_mistakes(tmp_path: Path, words: str, message: str) -> None:
     constant = [helper.make_node("Neg", ["w"], ["y"])]
     files = {
         "net": save(tmp_path / "net.onnx", product, {"x": ["N", 3]}, {"w": np.zeros((3, 2))}, "y"),
+        "empty": save(tmp_path / "empty.onnx", product, {"x": [0, 3]}, {"w": np.zeros((3, 2))}, "y"),
         "none": save(tmp_path / "none.onnx", constant, {}, {"w": np.zeros((3, 2))}, "y"),
         "text": str(tmp_path / "text.onnx"),
     }

@@ -225,6 +225,12 @@ def test_a_truncated_file_keeps_its_whole_chunks(recorder):
     assert len(read_process(recorder.path).records) == CHUNK_BYTES // 32 - 1
 
 
+def test_zeros_at_the_end_of_a_file_are_not_read(recorder):
+    recorder.instant(recorder.name("x"))
+    os.truncate(recorder.path, 900 << 30)
+    assert len(read_process(recorder.path).records) == 1
+
+
 @pytest.mark.parametrize("missing", ["nowhere", "."])
 def test_a_folder_without_traces_says_how_to_record_one(tmp_path, missing):
     with pytest.raises(ArgumentError, match="--trace"):

@@ -10,6 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from ipu_emu.cli.output.run_report.report_page import report_html
+from ipu_emu.trace import read_run
+from ipu_emu.trace.findings import analyse
+from ipu_emu.trace.report_data import report_data
 from popdist_py.trace import Category, Kind, Recorder
 from popdist_py.trace.records import key_of
 
@@ -55,3 +59,12 @@ def test_tables_keep_their_columns_in_80_characters(folder: Path) -> None:
 def test_no_color_is_obeyed_on_terminals(value: str, *, coloured: bool) -> None:
     program = "from ipu_emu.cli.output.printing import console; console().print('[red]x[/red]')"
     assert ("\x1b[31m" in on_a_terminal("-c", program, NO_COLOR=value)) is coloured
+
+
+def test_a_folder_whose_name_is_no_text_gets_a_page(tmp_path: Path) -> None:
+    folder = tmp_path / os.fsdecode(b"run\xff")
+    recorder = Recorder(str(folder), limit=1 << 20, about={"pid": 1, "host": "h", "boot": "b"})
+    recorder.instant(recorder.name("x"))
+    recorder.close()
+    found = analyse(read_run(folder))
+    assert b"run?: traced run" in report_html(found, report_data(found))

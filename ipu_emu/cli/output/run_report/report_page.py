@@ -22,7 +22,7 @@ def report_html(found: RunAnalysis, data: Mapping[str, Any]) -> bytes:
     page = Template(folder.joinpath("report.html").read_text(encoding="utf-8"))
     return page.substitute(
         parts, title=escape(f"{found.run.folder}: traced run"), data=_json(data), spans=_json(packed_lanes(found.run))
-    ).encode()
+    ).encode(errors="replace")
 
 
 _FILES = {"style": "report.css", "timeline": "timeline.js", "program": "program.js", "report": "report.js"}
