@@ -35,9 +35,6 @@ from pathlib import Path
 from pkgutil import get_importer
 from types import ModuleType
 
-from ipu_emu.tensorflow import finder
-from ipu_emu.tensorflow.versions import first_version
-
 __all__ = ["ALIASES", "install", "main", "take_over"]
 
 #: The names that a program imports, and the modules that it gets.
@@ -92,6 +89,8 @@ class _Finder(MetaPathFinder):
 
 def install() -> None:
     """Redirect imports of this process from now on; a second call changes nothing."""
+    from ipu_emu.tensorflow import finder  # 0.7 s, in which __main__ catches Ctrl-C
+
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())
     os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
@@ -121,6 +120,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     install()
     _reach_children()
     if given[0] == "--tf1":
+        from ipu_emu.tensorflow.versions import first_version
+
         first_version()
         given = given[1:]
         if not given:

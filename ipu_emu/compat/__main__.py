@@ -2,6 +2,11 @@
 
 import sys
 
-from ipu_emu.compat import main
+try:
+    from ipu_emu.compat import install, main
+
+    install()
+except KeyboardInterrupt:  # before the program runs, whose own interrupts are its own matter
+    sys.exit(130)
 
 sys.exit(main())
