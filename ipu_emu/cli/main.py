@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import sys
 from typing import Any
 
 import click
@@ -46,6 +49,9 @@ IPU_EMU_SYSTEM selects the system.
 """
 
 
+_CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EPIPE)
+
+
 class _UserError(click.ClickException):
     """A mistake of the user."""
 
@@ -54,6 +60,24 @@ class _UserError(click.ClickException):
 
 class _Commands(click.Group):
     """A group of commands that report user errors in one message, with exit code 2."""
+
+    def main(self, *args: Any, **extra: Any) -> Any:
+        """Run the command; a stdout that is full ends it with one message, a closed one takes nothing."""
+        if sys.stdout is None:
+            sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+        try:
+            try:
+                return super().main(*args, **extra)
+            finally:
+                sys.stdout.flush()
+        except OSError as error:
+            if error.filename is not None or error.errno not in _CANNOT_WRITE:
+                raise
+            if sys.stdout is sys.__stdout__:
+                os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # for Python's flush at exit
+            if error.errno != errno.EPIPE:
+                click.echo(f"Error: the output cannot be written: {error.strerror}", err=True)
+            sys.exit(1)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if any("\0" in word for word in args):  # no shell can pass it, but callers of this function can

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from poprun_py.errors import PoprunError
 from poprun_py.options.option_table import LaunchOptions
 from poprun_py.options.parser import parse
+from poprun_py.output.standard_output import write_stdout
 
 __all__ = ["execute"]
 
@@ -34,8 +35,7 @@ def execute(argv: Sequence[str]) -> int:
 
 def _act(options: LaunchOptions) -> int:
     if options.asks:
-        sys.stdout.write(_answer(options))
-        sys.stdout.flush()
+        write_stdout(_answer(options).encode(sys.stdout.encoding if sys.stdout else "utf-8", "replace"))
         return 0
     from poprun_py.cli.launch import dry_run, launch  # slow to import, and not needed for an answer
 

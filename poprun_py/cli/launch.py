@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from poprun_py.linux.processes import hide_values
 from poprun_py.options.option_names import is_option
 from poprun_py.options.option_table import LaunchOptions
 from poprun_py.output.log import Log, say, write_stderr
+from poprun_py.output.standard_output import write_stdout
 from poprun_py.plan import launch_plan
 from poprun_py.plan.launch_plan import LaunchPlan
 from poprun_py.plan.pod_environment import with_pod_environment
@@ -43,8 +43,7 @@ def dry_run(options: LaunchOptions) -> int:
     request = preparation.request
     assignment = _partition_file().preview(request) if request else None
     text = report(preparation.plan(assignment), options, assignment)
-    sys.stdout.buffer.write(os.fsencode(text))  # the words of a command need not be UTF-8
-    sys.stdout.flush()
+    write_stdout(os.fsencode(text))  # the words of a command need not be UTF-8
     if options.export_config:
         say(f"--export-config {options.export_config}: nothing is written with --dry-run; leave out one of them")
     return 0

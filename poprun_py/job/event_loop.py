@@ -275,7 +275,10 @@ class EventLoop:
         for rank, count in self._delivery.delivered():
             self._connections.send(rank, messages.Credit(count))
         if self._screen.is_broken and not self._job.is_stopping:
-            self._job.interrupt(signal.SIGPIPE, 0.5)
+            if fault := self._screen.fault:
+                self._job.fail(f"the output cannot be written: {fault}", os.EX_IOERR, final=True)
+            else:
+                self._job.interrupt(signal.SIGPIPE, 0.5)
 
     # -- the end ----------------------------------------------------------------------------------------------------
 

@@ -45,8 +45,13 @@ class Screen:
 
     @property
     def is_broken(self) -> bool:
-        """Has the reader of a stream closed it?"""
+        """Can a stream no longer be written?"""
         return any(sink.is_broken for sink in self._writers.values())
+
+    @property
+    def fault(self) -> str:
+        """Why a stream cannot be written, other than that its reader has closed it; else ''."""
+        return next((sink.error for sink in self._writers.values() if sink.error and sink.has_reader), "")
 
     def stdout(self, lines: bytes, done: Callable[[], None] = _do_nothing) -> None:
         self._put(STDOUT, lines, done)
