@@ -181,9 +181,10 @@ class Folder:
     def _verified(self, name: str) -> Manifest:
         manifest = self.manifest(name)
         for file, (size, expected) in manifest.files.items():
-            found = (self.path / name / file).stat().st_size
+            path = self.path / name / file
+            found = path.stat().st_size if path.is_file() else 0
             if found <= size:
-                found, digest = checksum(self.path / name / file)
+                found, digest = checksum(path)
             if found != size:
                 raise ValueError(f"{file} has {found} bytes instead of {size}")
             if digest != expected:
