@@ -16,12 +16,11 @@ from __future__ import annotations
 
 import argparse
 import io
-import json
 import os
 import statistics
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from time import process_time
 from typing import Any
@@ -33,7 +32,7 @@ need("torch", extra="bench")
 import numpy as np
 import torch
 from support.ending import clean_up_when_told
-from support.rounds import in_turns, median_ms
+from support.rounds import in_turns, median_ms, write_rows
 from support.two_processes import MINE, PEER, TwoProcesses, print_median
 from torch_networks import language, vision
 
@@ -353,8 +352,7 @@ def main() -> None:
         asked = [kind for kind in args.kinds if kind != "together" or not args.quick or case == QUICK_TOGETHER]
         found = measured(case, asked, peers, rounds=args.rounds or (2 if args.quick else 5), seconds=seconds)
         rows += found
-        if args.json:
-            args.json.write_text(json.dumps([asdict(line) for line in rows], indent=2) + "\n")
+        write_rows(args.json, rows)
 
 
 if __name__ == "__main__":

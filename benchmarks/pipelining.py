@@ -13,11 +13,10 @@ CPU time per instruction.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from time import process_time
@@ -25,7 +24,7 @@ from typing import Any
 
 import numpy as np
 from support.ending import clean_up_when_told, finished
-from support.rounds import Row, in_turns, median_ms, row_of_times
+from support.rounds import Row, in_turns, median_ms, row_of_times, write_rows
 from support.two_processes import medians_of, print_median
 
 import ipu_emu.popart as popart
@@ -190,8 +189,7 @@ def main() -> None:
     for measure in (overhead, *sharding, against_instances):
         rows.append(measure(rounds, seconds))
         print(rows[-1], flush=True)
-    if args.json:
-        args.json.write_text(json.dumps([asdict(line) for line in rows], indent=2) + "\n")
+    write_rows(args.json, rows)
 
 
 if __name__ == "__main__":

@@ -12,13 +12,11 @@ from __future__ import annotations
 
 import argparse
 import copy
-import json
 import math
 import statistics
 import sys
 import warnings
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +26,7 @@ need("torch", extra="bench")
 
 import torch
 from support.ending import clean_up_when_told
-from support.rounds import Row, in_turns, median_ms, row_of_times
+from support.rounds import Row, in_turns, median_ms, row_of_times, write_rows
 from support.two_processes import MINE, PEER, Step, TwoProcesses, check_losses, print_median
 from torch import nn
 from torch.nn import functional
@@ -231,8 +229,7 @@ def main() -> None:
         rows += found
     mean = math.exp(statistics.mean(math.log(one.ratio) for one in rows))
     print(f"geometric mean {mean:.2f}, least {min(one.ratio for one in rows):.2f}, of {len(rows)} rows")
-    if args.json:
-        args.json.write_text(json.dumps([asdict(line) for line in rows], indent=2) + "\n")
+    write_rows(args.json, rows)
 
 
 if __name__ == "__main__":

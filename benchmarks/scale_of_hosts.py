@@ -15,7 +15,6 @@ There are more instances than cores, as on a large host that is simulated. A lim
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import re
 import resource
@@ -25,11 +24,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 from support.ending import clean_up_when_told, finished
-from support.rounds import Row
+from support.rounds import Row, report
 
 HERE = Path(__file__).resolve()
 BIN = Path(sys.executable).parent
@@ -199,12 +197,7 @@ def main() -> None:
         launcher(args.launcher)
         return
     clean_up_when_told()
-    found = []
-    for line in rows(quick=args.quick):
-        print(line, flush=True)
-        found.append(line)
-    if args.json:
-        args.json.write_text(json.dumps([asdict(line) for line in found], indent=2) + "\n")
+    report(rows(quick=args.quick), args.json)
 
 
 if __name__ == "__main__":

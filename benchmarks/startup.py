@@ -17,14 +17,13 @@ import statistics
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 from support.ending import clean_up_when_told, finished
-from support.rounds import Row
+from support.rounds import Row, report
 
 HERE = Path(__file__).resolve()
 NETWORKS = {"resnet50": "ResNet-50", "bert-base": "BERT-base"}
@@ -135,12 +134,7 @@ def main() -> None:
     elif args.memory:
         print(*memory(args.memory))
     else:
-        found = []
-        for line in rows(1 if args.quick else 3):
-            print(line, flush=True)
-            found.append(line)
-        if args.json:
-            args.json.write_text(json.dumps([asdict(line) for line in found], indent=2) + "\n")
+        report(rows(1 if args.quick else 3), args.json)
 
 
 if __name__ == "__main__":

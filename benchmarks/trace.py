@@ -16,7 +16,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from dataclasses import asdict
 from pathlib import Path
 from time import perf_counter, perf_counter_ns
 from typing import Any
@@ -26,7 +25,7 @@ from support.extras import need
 need("torch", extra="bench")
 
 import numpy as np
-from support.rounds import Row, in_turns
+from support.rounds import Row, in_turns, write_rows
 
 HERE = Path(__file__).resolve()
 IMAGES = 30
@@ -158,8 +157,7 @@ def main() -> None:
     rows = table(found)
     for line in rows:
         print(line, flush=True)
-    if args.json:
-        args.json.write_text(json.dumps([asdict(line) for line in rows], indent=2) + "\n")
+    write_rows(args.json, rows)
 
 
 def table(found: dict[str, list[tuple[float, float]]]) -> list[Row]:

@@ -12,10 +12,8 @@ above 1 we are faster. Losses of both are compared before.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +23,7 @@ need("torch", extra="bench")
 
 import numpy as np
 from support.ending import clean_up_when_told
-from support.rounds import Row, in_turns, median_ms, row_of_times
+from support.rounds import Row, in_turns, median_ms, row_of_times, write_rows
 from support.two_processes import MINE, PEER, Step, TwoProcesses, check_losses, print_median
 
 import ipu_emu.popart as popart
@@ -152,8 +150,7 @@ def main() -> None:
         for line in found:
             print(line, flush=True)
         rows += found
-    if args.json:
-        args.json.write_text(json.dumps([asdict(line) for line in rows], indent=2) + "\n")
+    write_rows(args.json, rows)
 
 
 if __name__ == "__main__":

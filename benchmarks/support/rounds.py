@@ -5,14 +5,16 @@ A number is the median over rounds, the ratio the median of the ratios of the ro
 
 from __future__ import annotations
 
+import json
 import statistics
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from itertools import islice
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-__all__ = ["Make", "Row", "in_turns", "median_ms", "rounds_of", "row", "row_of_times"]
+__all__ = ["Make", "Row", "in_turns", "median_ms", "report", "rounds_of", "row", "row_of_times", "write_rows"]
 
 #: Makes an endless iterator over batches.
 Make = Callable[[], Iterator[Any]]
@@ -82,3 +84,18 @@ def row_of_times(case: str, times: dict[str, list[float]], mine: str, peer: str)
     ratios = [b / a for a, b in zip(times[mine], times[peer], strict=True)]
     medians = {name: statistics.median(values) for name, values in times.items()}
     return Row(case, "ms", medians[mine], {peer: medians[peer]}, statistics.median(ratios))
+
+
+def report(rows: Iterable[Row], path: Path | None) -> None:
+    """Print each row as soon as it is known, and write all of them to ``path``."""
+    found = []
+    for one in rows:
+        print(one, flush=True)
+        found.append(one)
+    write_rows(path, found)
+
+
+def write_rows(path: Path | None, rows: Iterable[Row]) -> None:
+    """Write the rows as JSON; nothing without a ``path``."""
+    if path:
+        path.write_text(json.dumps([asdict(one) for one in rows], indent=2) + "\n")

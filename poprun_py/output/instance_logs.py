@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from poprun_py.errors import UsageError
 from poprun_py.output.tagged_output import Tagger
@@ -24,17 +23,21 @@ def held_logs(folder: str | None) -> Iterator[None]:
     if folder is None:
         yield
         return
+    from filelock import FileLock, Timeout  # most jobs write no logs
+
+    lock = FileLock(os.path.join(folder, _LOCK), 0, mode=0o600, fallback_to_soft=False)
     try:
         os.makedirs(folder, mode=0o700, exist_ok=True)
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open(os.path.join(folder, _LOCK), flags, 0o600)
+        with suppress(NotImplementedError):  # a file system without locks
+            lock.acquire()
+    except Timeout:
+        raise UsageError([f"--log-dir {folder}: another job writes to it; name another folder"]) from None
     except OSError as error:
         raise _unusable(folder, error) from None
     try:
-        _lock(descriptor, folder)
         yield
     finally:
-        os.close(descriptor)
+        lock.release()
 
 
 class InstanceLogs:
@@ -103,15 +106,6 @@ class InstanceLogs:
             if os.path.isfile(descriptor):
                 os.truncate(descriptor, 0)
         self._lines[rank, stream] = Tagger(b"")
-
-
-def _lock(descriptor: int, folder: str) -> None:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise UsageError([f"--log-dir {folder}: another job writes to it; name another folder"]) from None
-    except OSError:
-        return  # a file system without locks
 
 
 def _unusable(folder: str, error: OSError) -> UsageError:

@@ -35,7 +35,7 @@ from ipu_emu.ops.communication.collective_ops import (
 from ipu_emu.ops.communication.shard_ops import CROSS_DOMAIN, TAKE_SHARD
 from ipu_emu.ops.updates.adam_update import LAMB_DIRECTION, LAMB_STEP
 
-__all__ = ["Divide", "shard_variables"]
+__all__ = ["Divide", "shard_number", "shard_variables"]
 
 #: Returns the (stride, size) of the replicas between which a variable is sharded, None if it stays whole.
 Divide = Callable[[Tensor], "tuple[int, int] | None"]
@@ -190,7 +190,7 @@ class _Division:
 
     def take(self, id: str) -> str:
         shard = self.new(_SHARD + id, id, (self.shards.size,))
-        self.before.append(self.op(TAKE_SHARD, (id, self.number()), shard))
+        self.before.append(self.op(TAKE_SHARD, (id, shard_number(self.graph, self.shards, self.replicas)), shard))
         return shard
 
     def scatter(self, mean: bool) -> str:
@@ -209,15 +209,6 @@ class _Division:
         self.graph.tensors[UPDATED + weight.id] = replace(self.graph.tensor(UPDATED + weight.id), shape=weight.shape)
         return self.op(GATHER_WEIGHT, (weight.id, shard), UPDATED + weight.id)
 
-    def number(self) -> str:
-        """Return the id of a constant that differs between replicas: the index of the shard that each one holds."""
-        stride, size = self.shards.domain
-        id = f"{_NUMBER}{stride}x{size}"
-        if id not in self.graph.tensors:
-            numbers = np.arange(self.replicas, dtype=np.int32) // stride % size
-            self.graph.add(Tensor(id, INT32, (), Role.CONSTANT, group=(1, 1)), numbers)
-        return id
-
     def gather_before_use(self) -> None:
         """Gather a weight once in each pass, and on each IPU, before the first op there that reads it."""
         weight, copies, ops = self.update.weight, dict[tuple[Phase, Place], str](), []
@@ -234,3 +225,14 @@ class _Division:
 
     def op(self, type: str, inputs: tuple[str, ...], output: str, **attributes: object) -> Op:
         return Op(type, inputs, (output,), self.attributes | attributes, phase=Phase.UPDATE)
+
+
+def shard_number(graph: Graph, shards: Shards, replicas: int) -> str:
+    """Return the id of a constant that differs between replicas: the index of the shard that each one holds."""
+    stride, size = shards.domain
+    id = f"{_NUMBER}{stride}x{size}"
+    if id not in graph.tensors:
+        graph.add(
+            Tensor(id, INT32, (), Role.CONSTANT, group=(1, 1)), np.arange(replicas, dtype=np.int32) // stride % size
+        )
+    return id

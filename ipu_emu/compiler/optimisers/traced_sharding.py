@@ -18,12 +18,9 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-
 from ipu_emu.compiler.gradients.gradient import Gradient, GradientReduction
-from ipu_emu.compiler.optimisers.optimiser_sharding import Divide
+from ipu_emu.compiler.optimisers.optimiser_sharding import Divide, shard_number
 from ipu_emu.graph import Graph, Op, Phase, Role, Shards, Tensor
-from ipu_emu.graph.dtype import INT32
 from ipu_emu.ops import TABLE
 from ipu_emu.ops.communication.collective_ops import (
     GATHER_SHARDS,
@@ -37,7 +34,7 @@ from ipu_emu.ops.communication.shard_ops import TAKE_SHARD
 __all__ = ["shard_traced_states"]
 
 _COPY = "CopyVarUpdate"
-_SHARD, _GATHERED, _NUMBER = "Shard___", "Gathered___", "shardNumber___"
+_SHARD, _GATHERED = "Shard___", "Gathered___"
 #: Element-wise ops without a formula.
 _MORE = frozenset({
     "And", "Clip", "Equal", "Floor", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Log", "Max", "Min", "Not",
@@ -210,18 +207,11 @@ class _Division:
                 more: dict[str, object] = {OPERATOR: MEAN_OPERATOR} if self.mean else {}
                 self.ops.append(self.op(SCATTER_GRADIENT, (id,), shard, reader, **more))
             else:
-                self.ops.append(self.op(TAKE_SHARD, (id, self.number()), shard, reader))
+                self.ops.append(
+                    self.op(TAKE_SHARD, (id, shard_number(self.graph, self.shards, self.replicas)), shard, reader)
+                )
             self.names[id] = shard
         return self.names[id]
-
-    def number(self) -> str:
-        """The id of a constant that differs between replicas: the index of the shard that each one holds."""
-        stride, size = self.shards.domain
-        id = f"{_NUMBER}{stride}x{size}"
-        if id not in self.graph.tensors:
-            numbers = np.arange(self.replicas, dtype=np.int32) // stride % size
-            self.graph.add(Tensor(id, INT32, (), Role.CONSTANT, group=(1, 1)), numbers)
-        return id
 
     def op(self, type: str, inputs: tuple[str, ...], output: str, like: Op, **attributes: object) -> Op:
         given = {"shards": self.shards} | attributes

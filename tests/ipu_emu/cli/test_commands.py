@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from ipu_emu.cli import main
+from tests.helpers.mpi_jobs import PROGRAMS
 from tests.ipu_emu.helpers.commands import ipu_emu, printed
 
 
@@ -33,31 +34,14 @@ def test_a_nul_character_in_a_word(command: str) -> None:
     assert "a NUL character" in done.stderr
 
 
-def test_an_interrupt_while_modules_are_imported_ends_quietly() -> None:
-    program = (
-        "import sys\nfrom ipu_emu.__main__ import run\n"
-        "class Interrupted:\n"
-        "    def find_spec(self, name, *rest):\n"
-        "        if name == 'ipu_emu.cli':\n"
-        "            raise KeyboardInterrupt\n"
-        "sys.meta_path.insert(0, Interrupted())\n"
-        "sys.exit(run())\n"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
-
-
-def test_an_interrupt_before_the_program_runs_ends_compat_quietly() -> None:
-    program = (
-        "import runpy, sys\n"
-        "class Interrupted:\n"
-        "    def find_spec(self, name, *rest):\n"
-        "        if name == 'ipu_emu.tensorflow':\n"
-        "            raise KeyboardInterrupt\n"
-        "sys.meta_path.insert(0, Interrupted())\n"
-        "runpy.run_module('ipu_emu.compat', run_name='__main__')\n"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+@pytest.mark.parametrize(
+    ("module", "imported"),
+    [("ipu_emu", "ipu_emu.cli"), ("ipu_emu.compat", "ipu_emu.tensorflow")],
+    ids=["ipu-emu", "compat"],
+)
+def test_an_interrupt_while_modules_are_imported_ends_quietly(module: str, imported: str) -> None:
+    command = [sys.executable, str(PROGRAMS / "ipu_emu/interrupted_import.py"), module, imported]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
