@@ -18,15 +18,15 @@ def replace_file(
     path: str | os.PathLike[str],
     *parts: bytes | memoryview,
     sync: bool = False,
-    owner_only: bool = False,
+    mode: int = 0o666,
     follow: bool = True,
 ) -> None:
     """Write ``parts`` to ``path``; if that fails, raise OSError and leave the old file unchanged.
 
     A symbolic link stays one: the file that it points to is replaced. A link that another user may have planted is
     refused. A device or a pipe, such as /dev/stdout, is written to directly. Without ``follow`` all these are
-    replaced. With ``sync``, content and name are on the disk on return; with ``owner_only``, nobody else may read the
-    file.
+    replaced. With ``sync``, content and name are on the disk on return. ``mode``: who may read and write the
+    file, less what the umask takes.
     """
     target = _resolved(os.path.abspath(path)) if follow else os.path.abspath(path)
     if follow and _is_stream(target):
@@ -36,7 +36,7 @@ def replace_file(
     folder, name = os.path.split(target)
     temporary = os.path.join(folder, f".{name[:_NAME_CHARACTERS]}.{os.urandom(8).hex()}.tmp")
     try:
-        _write(temporary, parts, sync, 0o600 if owner_only else 0o666)
+        _write(temporary, parts, sync, mode)
         os.replace(temporary, target)
     except BaseException:
         with suppress(OSError):

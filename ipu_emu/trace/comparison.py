@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ipu_emu.trace.findings import RunAnalysis
+from ipu_emu.trace.separate_programs import notes_on
 
 __all__ = ["Comparison", "compare"]
 
@@ -23,6 +24,7 @@ class Comparison:
     before: dict[str, float]
     after: dict[str, float]
     replicas: tuple[int, int]
+    notes: Sequence[str] = ()
 
     @property
     def step_seconds(self) -> tuple[float, float]:
@@ -77,12 +79,14 @@ class Comparison:
             },
             "serial_fraction": self.serial_fraction,
             "sentences": list(self.sentences()),
+            "notes": list(self.notes),
         }
 
 
 def compare(before: RunAnalysis, after: RunAnalysis) -> Comparison:
     """Compare two runs."""
-    return Comparison(_step(before), _step(after), (_replicas(before), _replicas(after)))
+    notes = [note for found in (before, after) for note in notes_on(found.run)]
+    return Comparison(_step(before), _step(after), (_replicas(before), _replicas(after)), notes)
 
 
 def _step(found: RunAnalysis) -> dict[str, float]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from ipu_emu.errors import ArgumentError
 from popdist_py.bounded_read import read_file
 from popdist_py.trace.records import PROFILE_SUFFIX
 
-__all__ = ["modelled_ops", "read_profiles"]
+__all__ = ["Profiles", "modelled_ops", "read_profiles"]
 
 _LONGEST = 1 << 28
 #: Of the parts of a profile that are read, their types.
@@ -20,19 +21,34 @@ _PARTS = {"name": str, "pid": int, "instructions": list, "memory": list, "stashe
 _NUMBERS = ("modelled_seconds", "times_per_step", "flops", "bytes")
 
 
-def read_profiles(folder: str | os.PathLike[str]) -> Sequence[Mapping[str, Any]]:
-    """All profiles of a folder; raise ArgumentError for one that is damaged."""
-    return [_read(path) for path in sorted(Path(folder).glob(f"*{PROFILE_SUFFIX}"))]
+@dataclass(frozen=True)
+class Profiles:
+    """The profiles of a folder, and a sentence for each file that is none."""
+
+    whole: Sequence[Mapping[str, Any]]
+    damaged: Sequence[str]
+
+
+def read_profiles(folder: str | os.PathLike[str]) -> Profiles:
+    """All profiles of a folder."""
+    whole, damaged = [], []
+    for path in sorted(Path(folder).glob(f"*{PROFILE_SUFFIX}")):
+        try:
+            whole.append(_read(path))
+        except ArgumentError as error:
+            damaged.append(f"{error}; the report is without it")
+    return Profiles(whole, damaged)
 
 
 def _read(path: Path) -> Mapping[str, Any]:
     try:
         data: dict[str, Any] = json.loads(read_file(path, _LONGEST))
     except (OSError, ValueError, RecursionError) as error:
-        raise ArgumentError(f"{path}: cannot be read as the profile of a program: {error}") from error
+        why = error.strerror if isinstance(error, OSError) else error
+        raise ArgumentError(f"{path}: cannot be read as the profile of a program: {why}") from error
     right = isinstance(data, dict) and all(isinstance(data.get(key), kind) for key, kind in _PARTS.items())
     if not right or not all(map(_is_instruction, data["instructions"])):
-        raise ArgumentError(f"{path}: is damaged: it is no profile of a program; remove it, or record the run anew")
+        raise ArgumentError(f"{path}: is damaged: it is no profile of a program")
     return data
 
 

@@ -13,6 +13,7 @@ from ipu_emu.trace.flows import flows
 from ipu_emu.trace.program_profiles import modelled_ops, read_profiles
 from ipu_emu.trace.run import Process
 from ipu_emu.trace.self_time import self_times
+from ipu_emu.trace.separate_programs import notes_on
 from ipu_emu.trace.stragglers import Punctuality, punctuality
 from ipu_emu.trace.time_use import TimeUse
 
@@ -33,14 +34,15 @@ def report_data(found: RunAnalysis) -> dict[str, Any]:
             {"cause": one.cause.value, "share": one.share, "text": one.text, "advice": one.advice}
             for one in found.findings
         ],
+        "notes": [*notes_on(run), *profiles.damaged],
         "instances": [_instance(use) for use in found.uses],
         "collectives": [_collectives(one) for one in found.collectives],
         "stragglers": [_straggler(one) for one in punctuality(found.uses, found.collectives)],
         "transfers": len(sent := flows(run)),
         "transfers_received_before_sent": sum(not flow.is_possible for flow in sent),
         "stages": _stages(found),
-        "ops": op_table(run.instances, modelled_ops(profiles)),
-        "programs": list(profiles),
+        "ops": op_table(run.instances, modelled_ops(profiles.whole)),
+        "programs": list(profiles.whole),
         "processes": [_process(process) for process in run.processes],
     }
 

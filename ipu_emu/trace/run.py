@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import and_
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +73,13 @@ class Run:
 
     folder: str
     processes: Sequence[Process]
+
+    @property
+    def mode(self) -> int:
+        """Who may read and write files that are made of these traces: no more than may read these."""
+        folder = Path(self.folder)
+        reads = [stat.S_IMODE(path.stat().st_mode) for path in (folder, *folder.glob(f"*{SUFFIX}"))]
+        return 0o600 | reduce(and_, reads, 0o666)
 
     @cached_property
     def seconds(self) -> float:

@@ -77,7 +77,7 @@ def export(options: LaunchOptions) -> None:
     except UnicodeEncodeError:
         raise UsageError([f"--export-config {path}: a value is not UTF-8 and cannot be written"]) from None
     try:
-        replace_file(path, text, sync=True, owner_only=True)
+        replace_file(path, text, sync=True, mode=0o600)
     except OSError as error:
         raise UsageError(
             [f"--export-config {path}: the file cannot be written: {error.strerror}; name another one"]

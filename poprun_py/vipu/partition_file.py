@@ -126,7 +126,7 @@ class PartitionFile:
     def _write(self, partitions: list[Partition]) -> None:
         text = json.dumps({"partitions": [asdict(partition) for partition in partitions]}, indent=1)
         try:
-            replace_file(self.path, text.encode(), sync=True, owner_only=True)
+            replace_file(self.path, text.encode(), sync=True, mode=0o600)
         except OSError as error:
             raise self._unusable(error) from None
 

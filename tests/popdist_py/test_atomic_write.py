@@ -25,7 +25,7 @@ def test_modes_follow_the_umask_or_are_the_owners(tmp_path: Path) -> None:
     before = os.umask(0o027)
     try:
         replace_file(tmp_path / "shared", b"")
-        replace_file(tmp_path / "own", b"", owner_only=True)
+        replace_file(tmp_path / "own", b"", mode=0o600)
     finally:
         os.umask(before)
     assert [(tmp_path / name).stat().st_mode & 0o777 for name in ("shared", "own")] == [0o640, 0o600]

@@ -34,7 +34,7 @@ measured on the hosts of the run.
 @click.argument("folders", nargs=-1, required=True, type=click.Path(path_type=Path))
 def report(format: str, html: Path | None, perfetto: Path | None, folders: tuple[Path, ...]) -> None:
     """Read the traces, print and write the report."""
-    from ipu_emu.cli.output.printing import console, print_json, write
+    from ipu_emu.cli.output.printing import check_outputs, console, print_json, write
     from ipu_emu.cli.output.run_report.report_page import report_html
     from ipu_emu.cli.output.run_report.report_text import comparison_text, report_text
     from ipu_emu.trace import read_run
@@ -47,6 +47,7 @@ def report(format: str, html: Path | None, perfetto: Path | None, folders: tuple
         raise ArgumentError(f"{len(folders)} folders were given; give one run, or two that are compared")
     if len(folders) == 2 and (html or perfetto):
         raise ArgumentError("--html and --perfetto show one run; leave out one of the folders")
+    check_outputs(html=html, perfetto=perfetto)
     found = [analyse(read_run(folder)) for folder in folders]
     if len(found) == 2:
         compared = compare(*found).data()
@@ -61,6 +62,6 @@ def report(format: str, html: Path | None, perfetto: Path | None, folders: tuple
     else:
         console().print(report_text(data))
     if html:
-        write(html, report_html(found[0], data))
+        write(html, report_html(found[0], data), mode=found[0].run.mode)
     if perfetto:
-        write(perfetto, trace_events(found[0].run))
+        write(perfetto, trace_events(found[0].run), mode=found[0].run.mode)

@@ -16,7 +16,7 @@ from ipu_emu.cli.commands.job_options import (
     shared_job_options,
 )
 from ipu_emu.cli.commands.model_options import ModelCommand
-from ipu_emu.cli.output.printing import check_writable, print_json, write
+from ipu_emu.cli.output.printing import check_outputs, print_json, write
 from ipu_emu.errors import EmulatorError
 
 __all__ = ["scale"]
@@ -148,8 +148,7 @@ def _measure(
     experiment = Experiment(words, launcher=more, **numbers)
     if output is not None and output.suffix not in (".svg", ".png", ".html", ".htm"):
         raise EmulatorError(f"--output {output}: pictures are .svg, .html or .png; use one of these suffixes")
-    for path in (rows, output):
-        check_writable(path)
+    check_outputs(rows=rows, output=output)
     found = experiment.run(launched, idle=check_idle(force=force))
     facts = experiment_facts(found, kinds)
     if form == "json":

@@ -14,10 +14,11 @@ from typing import Any
 
 from gcl.drawing.canvas import MARGIN, Canvas
 from gcl.drawing.units import memory
+from ipu_emu.cli.output.printing import check_outputs as check_files
 from ipu_emu.errors import EmulatorError
 from ipu_emu.hostio.probe.bottleneck_analysis import contradiction_in, overhead_of
 from ipu_emu.hostio.probe.program_runs import ProgramRun
-from popdist_py.atomic_write import replace_file, write_fault
+from popdist_py.atomic_write import replace_file
 
 __all__ = ["check_outputs", "rate", "write_html", "write_json", "write_png"]
 
@@ -42,10 +43,7 @@ def rate(run: ProgramRun) -> str:
 
 def check_outputs(json_file: Path | None, png: Path | None, html_file: Path | None) -> None:
     """Raise EmulatorError, before anything is measured, for files that cannot be written."""
-    for option, path in (("--json", json_file), ("--png", png), ("--html", html_file)):
-        fault = write_fault(path) if path else ""
-        if fault:
-            raise EmulatorError(f"{option} {path} cannot be written: {fault}")
+    check_files(json=json_file, png=png, html=html_file)
     if png and find_spec("matplotlib") is None:
         raise EmulatorError("--png needs matplotlib; pip install 'poprun-py[plots]', or use --html")
 

@@ -16,7 +16,7 @@ from rich.console import Console
 from ipu_emu.errors import EmulatorError
 from popdist_py.atomic_write import replace_file, write_fault
 
-__all__ = ["check_writable", "console", "print_json", "write"]
+__all__ = ["check_outputs", "console", "print_json", "write"]
 
 
 def console() -> Console:
@@ -33,16 +33,29 @@ def print_json(value: Any) -> None:
     click.echo(json.dumps(value, indent=2))
 
 
-def check_writable(path: Path | None) -> None:
-    """Raise EmulatorError if it is known already that a file cannot be written; before work that takes long."""
-    if path is not None and (fault := write_fault(path)):
-        raise EmulatorError(f"{path} cannot be written: {fault}")
+def check_outputs(**outputs: Path | None) -> None:
+    """Raise EmulatorError if it is known, before work that takes long, that a file of an option cannot be written.
+
+    Also if two options write one file.
+    """
+    found: dict[str, str] = {}
+    for option, path in outputs.items():
+        if path is None:
+            continue
+        if fault := write_fault(path):
+            raise EmulatorError(f"--{option} {path} cannot be written: {fault}")
+        other = option if path.exists() and not path.is_file() else found.setdefault(os.path.realpath(path), option)
+        if other != option:
+            raise EmulatorError(f"--{other} and --{option} both write {path}; give each a name of its own")
 
 
-def write(path: Path, data: bytes) -> None:
-    """Write a file and print its name to standard error; raise EmulatorError if it cannot be written."""
+def write(path: Path, data: bytes, *, mode: int = 0o666) -> None:
+    """Write a file and print its name to standard error; raise EmulatorError if it cannot be written.
+
+    ``mode``: who may read and write it, less what the umask takes.
+    """
     try:
-        replace_file(path, data)
+        replace_file(path, data, mode=mode)
     except OSError as error:
         raise EmulatorError(f"{path} cannot be written: {error.strerror}; choose another place") from error
     click.echo(f"written: {path}", err=True)

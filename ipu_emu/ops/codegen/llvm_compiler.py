@@ -167,7 +167,7 @@ def _save(key: str, code: bytes) -> None:
     if folder is not None:
         with suppress(OSError):
             head = _MAGIC + zlib.crc32(code).to_bytes(4, "little")
-            replace_file(folder / key, head, code, owner_only=True, follow=False)
+            replace_file(folder / key, head, code, mode=0o600, follow=False)
 
 
 # The folder in which kernels are kept

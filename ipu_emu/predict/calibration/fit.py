@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from ipu_emu.errors import EmulatorError
 from ipu_emu.predict.calibration.profile import PARAMETERS, Parameter, Profile, rates_of
 from ipu_emu.predict.calibration.rows import Row
+from ipu_emu.predict.job import Job
 from ipu_emu.predict.model import Shape, StepModel, placed
 
 __all__ = ["Fit", "fitted", "leave_one_out", "profile_of"]
@@ -49,7 +50,7 @@ def fitted(rows: Sequence[Row], start: Values | None = None) -> Fit:
 
     ``start``: values that are probably near.
     """
-    models = [placed(row.job) for row in rows]
+    models = _models(rows)
     free = [True] * len(_KINDS)
     while True:
         fit, slope = _fit(rows, models, free, start)
@@ -71,14 +72,14 @@ def _fit(
     hold = np.diag([_ROW_SPREAD / _KINDS[index].spread for index in chosen])
     most = np.log([kind.most for kind in _KINDS])
     for _ in range(_ITERATIONS):
-        slope, now = _slope(rows, models, logs)
+        slope, now = _slope(models, logs)
         system = np.vstack([slope[:, chosen] * weights[:, None], hold])
         wanted = np.concatenate([(measured - now) * weights, hold @ (expected - logs[chosen])])
         step = np.clip(np.linalg.lstsq(system, wanted, rcond=None)[0], -0.5, 0.5)
         logs[chosen] = np.minimum(logs[chosen] + step, most[chosen])
         if np.abs(step).max(initial=0.0) < _CONVERGED:
             break
-    slope = _slope(rows, models, logs)[0] * weights[:, None]
+    slope = _slope(models, logs)[0] * weights[:, None]
     covariance = np.zeros((len(_KINDS), len(_KINDS)))
     system = np.vstack([slope[:, chosen], hold])
     covariance[np.ix_(chosen, chosen)] = _ROW_SPREAD**2 * np.linalg.inv(system.T @ system)
@@ -98,14 +99,26 @@ def _least_determined(fit: Fit, slope: Values, free: Sequence[bool]) -> int | No
     return None if found is None else found[1]
 
 
+def _models(rows: Sequence[Row]) -> list[StepModel]:
+    """The model of each row; rows of equal jobs share one."""
+    made: dict[Job, StepModel] = {}
+    return [made.get(row.job) or made.setdefault(row.job, placed(row.job)) for row in rows]
+
+
 def _weights(rows: Sequence[Row]) -> Values:
     copies = Counter(row.configuration for row in rows)
     return np.sqrt([1 / copies[row.configuration] for row in rows])
 
 
-def _logs(rows: Sequence[Row], models: Sequence[StepModel], logs: Values) -> Values:
+def _logs(models: Sequence[StepModel], logs: Values) -> Values:
     """The logarithms of predicted step times."""
-    return np.log([step_seconds(model, np.exp(logs)) for model in models])
+    return np.log(_predicted(models, np.exp(logs)))
+
+
+def _predicted(models: Sequence[StepModel], values: Values) -> Values:
+    """The seconds of a step of each model; each model is evaluated once."""
+    seconds = {id(model): step_seconds(model, values) for model in {id(each): each for each in models}.values()}
+    return np.array([seconds[id(model)] for model in models])
 
 
 def step_seconds(model: StepModel, values: Values) -> float:
@@ -113,11 +126,11 @@ def step_seconds(model: StepModel, values: Values) -> float:
     return float(sum(model.terms(rates_of(values, model.job.release), Shape.of(model.job)).values()))
 
 
-def _slope(rows: Sequence[Row], models: Sequence[StepModel], logs: Values) -> tuple[Values, Values]:
+def _slope(models: Sequence[StepModel], logs: Values) -> tuple[Values, Values]:
     """[row, parameter] change of the logarithm of a step, and the logarithms."""
-    now = _logs(rows, models, logs)
+    now = _logs(models, logs)
     shifts = _STEP * np.eye(len(logs))
-    return np.stack([(_logs(rows, models, logs + shift) - now) / _STEP for shift in shifts], 1), now
+    return np.stack([(_logs(models, logs + shift) - now) / _STEP for shift in shifts], 1), now
 
 
 def leave_one_out(rows: Sequence[Row]) -> dict[str, Any]:
@@ -137,8 +150,9 @@ def leave_one_out(rows: Sequence[Row]) -> dict[str, Any]:
         fit = fitted(others, everything.values)
         known = zip(PARAMETERS, everything.identified, fit.identified, strict=True)
         lost = [name for name, had, has in known if had and not has]
-        for row in left_out:
-            error = step_seconds(placed(row.job), fit.values) / row.seconds - 1
+        expected = _predicted(_models(left_out), fit.values)
+        for row, one in zip(left_out, expected, strict=True):
+            error = float(one) / row.seconds - 1
             if lost:
                 alone[row.name] = {"error": error, "needs": lost}
             else:
@@ -155,7 +169,8 @@ def leave_one_out(rows: Sequence[Row]) -> dict[str, Any]:
 def profile_of(rows: Sequence[Row], name: str) -> Profile:
     """The profile that the rows determine."""
     fit = fitted(rows)
-    residuals = {row.name: step_seconds(placed(row.job), fit.values) / row.seconds - 1 for row in rows}
+    expected = _predicted(_models(rows), fit.values)
+    residuals = {row.name: float(one) / row.seconds - 1 for row, one in zip(rows, expected, strict=True)}
     several = len({row.configuration for row in rows}) > 1
     left_out = leave_one_out(rows) if several else {}
     found = list(left_out.get("errors", {}).values())

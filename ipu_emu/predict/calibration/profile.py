@@ -13,8 +13,8 @@ Nominal values are 1: without a calibration everything runs at its peak rate.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
@@ -148,20 +148,90 @@ def shipped() -> Profile:
 def _profile(text: str | bytes, name: str) -> Profile:
     try:
         found = json.loads(text)
-        if found.pop("schema") != _SCHEMA:
-            raise KeyError("schema")
-        found["parameters"] = tuple(Parameter(**each) for each in found["parameters"])
-        if [each.name for each in found["parameters"]] != list(PARAMETERS):
-            raise KeyError("parameters")
-        if not all(0 < each.value < 1e6 and each.sigma >= 0 for each in found["parameters"]):
-            raise ValueError("parameters")
-        found["covariance"] = tuple(map(tuple, found["covariance"]))
-        if np.array(found["covariance"], float).shape != (len(PARAMETERS), len(PARAMETERS)):
-            raise ValueError("covariance")
-        for key in ("models", "families", "generations", "releases"):
-            found[key] = tuple(found[key])
-        return Profile(name, **found)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, RecursionError):
+        fault = "it is no JSON"
+    else:
+        fault = _fault(found)
+    if fault:
         raise EmulatorError(
-            f"--calibration {name} is not a calibration ({error}); make one with ipu-emu calibrate ROWS.csv -o {name}"
-        ) from None
+            f"--calibration {name} is not a calibration: {fault}; make one with ipu-emu calibrate ROWS.csv -o {name}"
+        )
+    parts: dict[str, Any] = {key: found[key] for key in _PARTS if key in found}
+    parts["parameters"] = tuple(Parameter(**each) for each in parts["parameters"])
+    parts["covariance"] = tuple(map(tuple, parts["covariance"]))
+    parts |= {key: tuple(part) for key, part in parts.items() if isinstance(part, list)}
+    return Profile(name, **parts)
+
+
+def _fault(found: Any) -> str:
+    """Why the content of a file is no profile; '' if it is one."""
+    if not isinstance(found, dict):
+        return "it is no JSON object"
+    if found.get("schema") != _SCHEMA:
+        return f"its schema is not '{_SCHEMA}'"
+    missing = [key for key in _PARTS if key not in found and key not in _OPTIONAL]
+    if missing:
+        return f"it has no {missing[0]}"
+    unknown = [key for key in found if key not in _PARTS and key != "schema"]
+    if unknown:
+        return f"it has an unknown part '{unknown[0]}'"
+    wrong = [key for key, is_right in _PARTS.items() if key in found and not is_right(found[key])]
+    return f"its {wrong[0]} {'are' if wrong[0].endswith('s') else 'is'} not as calibrate writes them" if wrong else ""
+
+
+def _is_number(value: object) -> bool:
+    return type(value) in (int, float) and abs(value) < 1e300  # type: ignore[arg-type]
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and 0 <= value < 1e9
+
+
+def _are_names(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(each, str) for each in value)
+
+
+def _are_residuals(value: object) -> bool:
+    return isinstance(value, dict) and all(map(_is_number, value.values()))
+
+
+def _is_covariance(value: object) -> bool:
+    rows = value if isinstance(value, list) else []
+    size = len(PARAMETERS)
+    return len(rows) == size and all(
+        isinstance(row, list) and len(row) == size and all(map(_is_number, row)) for row in rows
+    )
+
+
+def _are_parameters(value: object) -> bool:
+    every = value if isinstance(value, list) else []
+    return all(map(_is_parameter, every)) and [each["name"] for each in every] == list(PARAMETERS)
+
+
+def _is_parameter(value: object) -> bool:
+    return (
+        isinstance(value, dict)
+        and value.keys() == {each.name for each in fields(Parameter)}
+        and all(isinstance(value[key], str) for key in ("name", "unit", "meaning"))
+        and isinstance(value["identified"], bool)
+        and all(_is_number(value[key]) for key in ("value", "sigma"))
+        and 0 < value["value"] < 1e6
+        and value["sigma"] >= 0
+    )
+
+
+#: The parts of a file, and whether one is as it should be.
+_PARTS: Mapping[str, Callable[[object], bool]] = {
+    "rows": _is_count,
+    "parameters": _are_parameters,
+    "covariance": _is_covariance,
+    "spread": _is_number,
+    "models": _are_names,
+    "families": _are_names,
+    "generations": _are_names,
+    "releases": _are_names,
+    "most_domains": _is_count,
+    "residuals": _are_residuals,
+    "leave_one_out": lambda value: isinstance(value, dict),
+}
+_OPTIONAL = ("residuals", "leave_one_out")

@@ -17,6 +17,8 @@ from popdist_py.bounded_read import read_file
 __all__ = ["ProgramRow", "Row", "layer_counts", "program_rows", "read_rows", "rows_text"]
 
 _MOST_BYTES = 16 << 20
+#: Of a step: shorter ones are no measurements.
+_LEAST_SECONDS, _MOST_SECONDS = 1e-9, 1e9
 
 
 @dataclass(frozen=True)
@@ -72,11 +74,13 @@ def program_rows(text: str, name: str) -> list[ProgramRow]:
     rows = []
     for number, line in enumerate(lines, 2):
         try:
-            instances, accumulation, batch = (int(line[each]) for each in ("instances", "accumulation", "batch"))
-            seconds = float(line["step_seconds"])
-            if min(instances, accumulation, batch) < 1 or not 0 < seconds < 1e9:
+            instances, accumulation, batch = (
+                _whole(line[each].strip()) for each in ("instances", "accumulation", "batch")
+            )
+            seconds = _real(line["step_seconds"].strip())
+            if min(instances, accumulation, batch) < 1 or not _LEAST_SECONDS <= seconds <= _MOST_SECONDS:
                 raise ValueError
-        except (KeyError, TypeError, ValueError):
+        except (AttributeError, KeyError, ValueError):
             raise EmulatorError(
                 f"{name}, line {number}: no row of a program; it needs instances, accumulation, batch, step_seconds"
             ) from None
@@ -88,7 +92,7 @@ def layer_counts(text: str) -> tuple[tuple[int, int], ...]:
     """``3,7,7,7``, or ``1/1,3/3,4/3`` for parts of layers; raise EmulatorError for anything else."""
     try:
         parts = [part.split("/") for part in text.split(",")]
-        counts = tuple((int(part[0]), int(part[-1])) for part in parts)
+        counts = tuple((_whole(part[0]), _whole(part[-1])) for part in parts)
         if any(len(part) > 2 for part in parts) or min(map(min, counts)) < 0:
             raise ValueError
     except ValueError:
@@ -97,6 +101,22 @@ def layer_counts(text: str) -> tuple[tuple[int, int], ...]:
             "attention and feed-forward parts"
         ) from None
     return counts
+
+
+def _whole(text: str) -> int:
+    _check_digits(text)
+    return int(text)
+
+
+def _real(text: str) -> float:
+    _check_digits(text)
+    return float(text)
+
+
+def _check_digits(text: str) -> None:
+    """Python's numbers also take digits of other scripts, and ``1_000``."""
+    if not text.isascii() or "_" in text:
+        raise ValueError
 
 
 def _yes(text: str) -> bool:
@@ -111,10 +131,10 @@ def _list(text: str) -> tuple[str, ...]:
 
 _READ: Mapping[str, Callable[[str], Any]] = {
     **dict.fromkeys(
-        ("replicas", "ipus", "batch", "accumulation", "bn_span", "hosts", "instances", "embedding_ipu"), int
+        ("replicas", "ipus", "batch", "accumulation", "bn_span", "hosts", "instances", "embedding_ipu"), _whole
     ),
-    **dict.fromkeys(("length", "vocabulary", "masked", "size"), int),
-    **dict.fromkeys(("packing", "host_rate"), float),
+    **dict.fromkeys(("length", "vocabulary", "masked", "size"), _whole),
+    **dict.fromkeys(("packing", "host_rate"), _real),
     **dict.fromkeys(("model", "optimiser", "dtype", "schedule", "release", "input_dtype", "stash_dtype"), str),
     **dict.fromkeys(("recompute", "overlap_io", "merge_collectives", "training"), _yes),
     **dict.fromkeys(("shared", "off_chip"), _list),
@@ -140,18 +160,26 @@ def read_rows(text: str, name: str) -> list[Row]:
             f"{name} {said or 'has no measurement'}; it needs {', '.join(_NEEDED)} and {' or '.join(_MEASURED)}, "
             f"and may have {', '.join(column for column in ('name', 'system', *_READ) if column not in _NEEDED)}"
         )
-    rows = [_row(line, f"{name}, line {number}") for number, line in enumerate(lines, 2)]
+    made: dict[tuple[str, ...], Job] = {}
+    rows = [_row(line, f"{name}, line {number}", made) for number, line in enumerate(lines, 2)]
     if not rows:
         raise EmulatorError(f"{name} has no rows; write a line for each measured configuration")
     return rows
 
 
-def _row(line: dict[str, str], where: str) -> Row:
+def _row(line: dict[str, str], where: str, made: dict[tuple[str, ...], Job]) -> Row:
+    """The row of a line; ``made`` are the jobs of lines before by their cells."""
     cells = {column.strip(): (cell or "").strip() for column, cell in line.items() if isinstance(cell, str)}
     if None in line:
         raise EmulatorError(
             f'{where}: more cells than the first line has columns; quote cells that have commas: "3,7,7,7"'
         )
+    key = tuple(cells.get(column, "") for column in ("system", *_READ))
+    job = made.get(key) or made.setdefault(key, _job(cells, where))
+    return Row(cells.get("name") or job.title, job, _seconds(cells, job, where))
+
+
+def _job(cells: dict[str, str], where: str) -> Job:
     fields: dict[str, Any] = {}
     for column, read in _READ.items():
         text = cells.get(column, "")
@@ -172,7 +200,7 @@ def _row(line: dict[str, str], where: str) -> Row:
         job.network  # noqa: B018
     except EmulatorError as error:
         raise EmulatorError(f"{where}: {error}") from None
-    return Row(cells.get("name") or job.title, job, _seconds(cells, job, where))
+    return job
 
 
 def _seconds(cells: dict[str, str], job: Job, where: str) -> float:
@@ -180,9 +208,13 @@ def _seconds(cells: dict[str, str], job: Job, where: str) -> float:
     if column is None:
         raise EmulatorError(f"{where}: there is no measurement; fill {' or '.join(_MEASURED)}")
     try:
-        value = float(cells[column])
+        value = _real(cells[column])
     except ValueError:
-        value = -1.0
-    if not 0 < value < 1e12:
-        raise EmulatorError(f"{where}: {column} '{cells[column]}' is not valid; give a number above 0")
-    return value if column == "step_seconds" else job.global_batch / value
+        value = 0.0
+    seconds = value if column == "step_seconds" else job.global_batch / value if value else 0.0
+    if not _LEAST_SECONDS <= seconds <= _MOST_SECONDS:
+        raise EmulatorError(
+            f"{where}: {column} '{cells[column]}' is not valid; give a number by which a step takes from "
+            f"{_LEAST_SECONDS:g} to {_MOST_SECONDS:g} seconds"
+        )
+    return seconds

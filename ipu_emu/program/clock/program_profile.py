@@ -47,7 +47,7 @@ def record_profile(step: ModelledStep, name: str) -> None:
         path = f"{stem}.{recorder.serial('profile')}{trace.PROFILE_SUFFIX}"
         data = json.dumps({"pid": os.getpid(), **program_profile(step, name)}).encode()
         try:
-            replace_file(path, data, owner_only=True)
+            replace_file(path, data, mode=0o600)
         except OSError as error:
             trace.instant("the profile of the program cannot be written", why=error.strerror)
 

@@ -36,6 +36,6 @@ def test_a_report_has_the_steps_and_both_programs(tmp_path):
     (use,) = analyse(read_run(tmp_path)).uses
     assert use.steps == 4
     assert {"compute", "compilation", "initialisation", "weight loading"} <= use.categories.keys()
-    profiles = read_profiles(tmp_path)
+    profiles = read_profiles(tmp_path).whole
     assert sorted(each["name"] for each in profiles) == ["inference", "training"]
     assert all(each["instructions"] and each["memory"] for each in profiles)

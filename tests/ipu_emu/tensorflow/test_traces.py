@@ -20,5 +20,5 @@ def test_a_report_has_the_steps_and_the_program(tf: Any, run: Any, tmp_path: Pat
     (use,) = analyse(read_run(tmp_path)).uses
     assert use.steps == 1
     assert {"compute", "compilation", "initialisation"} <= use.categories.keys()
-    (profile,) = read_profiles(tmp_path)
+    (profile,) = read_profiles(tmp_path).whole
     assert profile["instructions"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ from ipu_emu.trace.findings import analyse
 from ipu_emu.trace.report_data import report_data
 from popdist_py.trace import Category, Kind, Recorder
 from popdist_py.trace.records import key_of
+from tests.ipu_emu.helpers.commands import ipu_emu, printed
 
 
 @pytest.fixture
@@ -68,3 +70,65 @@ def test_a_folder_whose_name_is_no_text_gets_a_page(tmp_path: Path) -> None:
     recorder.close()
     found = analyse(read_run(folder))
     assert b"run?: traced run" in report_html(found, report_data(found))
+
+
+def test_outputs_are_no_more_open_than_the_traces(folder: Path, tmp_path: Path) -> None:
+    trace = next(folder.glob("*.trace"))
+    page, timeline = tmp_path / "page.html", tmp_path / "timeline.json"
+    for mode, expected in ((0o600, 0o600), (0o644, 0o644)):
+        trace.chmod(mode)
+        printed(f"report {folder} --html {page} --perfetto {timeline}")
+        assert [stat.S_IMODE(path.stat().st_mode) for path in (page, timeline)] == [expected, expected]
+    folder.chmod(0o700)
+    printed(f"report {folder} --html {page}")
+    assert stat.S_IMODE(page.stat().st_mode) == 0o600
+
+
+def test_two_outputs_of_one_name_are_refused(folder: Path, tmp_path: Path) -> None:
+    page, link = tmp_path / "page.html", tmp_path / "link"
+    link.symlink_to(page)
+    done = ipu_emu(f"report {folder} --html {page} --perfetto {link}")
+    assert done.exit_code == 2
+    assert f"--html and --perfetto both write {link}" in done.output
+    assert not page.exists()
+    printed(f"report {folder} --html /dev/null --perfetto /dev/null")
+
+
+def test_an_output_in_a_folder_that_is_gone_gets_one_message(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    done = ipu_emu(f"report {folder} --html page.html --perfetto x")
+    assert done.exit_code == 2
+    assert "--html page.html cannot be written: No such file or directory" in done.output
+
+
+def recorded(folder: Path, begin: int, end: int, **about: object) -> None:
+    recorder = Recorder(str(folder), limit=1 << 20, about={"host": "h", "boot": "b", **about})
+    recorder.record(key_of(Kind.SPAN, recorder.name("step", Category.COMPUTE)), begin, end)
+    recorder.close()
+
+
+@pytest.mark.parametrize(
+    ("others", "programs"),
+    [
+        ([(40, {"pid": 2})], 2),  # later
+        ([(5, {"pid": 2})], 1),  # beside it, as mpirun starts them
+        ([(5, {"pid": 2, "arguments": ["other"]})], 2),
+        ([(2, {"pid": 2, "arguments": ["other"]})], 1),  # in its time: something that it started
+        ([(40, {"pid": 2, "parent": 1})], 1),
+        ([(5, {"pid": 2, "environment": {"POPDIST_JOB": job}}) for job in "ab"], 3),
+        ([(at, {"pid": at, "environment": {"POPDIST_JOB": "a"}}) for at in (2, 60)], 2),  # a job that was restarted
+    ],
+)
+def test_several_programs_in_one_folder_are_noted(
+    tmp_path: Path, others: list[tuple[int, dict[str, object]]], programs: int
+) -> None:
+    recorded(tmp_path, 1_000, 20_000, pid=1)
+    for begin, about in others:
+        recorded(tmp_path, begin * 1_000, (begin + 17) * 1_000, **about)
+    said = printed(f"report {tmp_path}")
+    assert (f"the traces of {programs} programs or jobs" in said) is (programs > 1), said
+    assert ("Note: " in printed(f"report {tmp_path} {tmp_path}")) is (programs > 1)

@@ -54,6 +54,7 @@ function summary(data, colours) {
   const said = data.findings.map(one => el("div", { className: "finding" }, el("b", {}, one.text), ": ", one.advice));
   const missing = data.processes.reduce((sum, one) => sum + one.dropped_records, 0);
   return [
+    ...data.notes.map(note => el("div", { className: "finding" }, "Note: " + note)),
     el("p", { className: "summary" }, "While steps run: ", data.summary),
     ...(said.length ? said : [el("div", { className: "fine" }, "No single cause costs more than a tenth of the time.")]),
     missing ? el("div", { className: "finding" }, `${missing} records are missing: raise IPU_EMU_TRACE_LIMIT`) : null,

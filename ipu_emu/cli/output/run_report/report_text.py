@@ -29,11 +29,13 @@ def comparison_text(data: Mapping[str, Any]) -> RenderableType:
     table = Table("category", "before", "after", "after / before", title=f"time of a step [{unit.name}]")
     for name, (old, new) in data["step_seconds_by_category"].items():
         table.add_row(name, unit.number(old), unit.number(new), f"{new / old:.2f}" if old else "")
-    return Group(*data["sentences"], "", table)
+    return Group(*(f"Note: {note}" for note in data["notes"]), *data["sentences"], "", table)
 
 
 def _head(data: Mapping[str, Any]) -> Iterator[RenderableType]:
     yield f"{data['folder']}: {TimeUnit.of(data['wall_seconds']).text(data['wall_seconds'])} of wall time, measured"
+    for note in data["notes"]:
+        yield f"Note: {note}"
     yield f"While steps run: {data['summary']}"
     for one in data["findings"]:
         yield f"- {one['text']}: {one['advice']}"

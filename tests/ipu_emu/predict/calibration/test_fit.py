@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from ipu_emu.errors import EmulatorError
 from ipu_emu.hardware import System
@@ -15,7 +18,7 @@ from ipu_emu.predict.calibration.fit import fitted, profile_of, step_seconds
 from ipu_emu.predict.calibration.profile import PARAMETERS, SHIPPED_ROWS, Profile, load, shipped
 from ipu_emu.predict.calibration.rows import Row, read_rows
 from ipu_emu.predict.job import Job
-from ipu_emu.predict.model import placed
+from ipu_emu.predict.model import StepModel, placed
 
 ROWS = read_rows(SHIPPED_ROWS.read_text(), "rows.csv")
 
@@ -109,6 +112,14 @@ LINE = "model,replicas,batch,accumulation,step_seconds\n"
         (LINE + "resnet50,-1,20,10,0.1\n", "line 2: replicas -1 is not possible"),
         (LINE + "resnet50,16,20,10,0.1,7\n", "line 2: more cells than the first line has columns"),
         (LINE.replace("batch", "model"), "has the column model 2 times"),
+        (LINE + "resnet50,\u0661\u0666,20,10,0.1\n", "line 2: replicas '\u0661\u0666' is not valid"),
+        (LINE + "resnet50,1_6,20,10,0.1\n", "line 2: replicas '1_6' is not valid"),
+        (LINE + "resnet50,16,20,10,\u0661\n", "line 2: step_seconds '\u0661' is not valid"),
+        (
+            LINE + "resnet50,16,20,10,1e-300\n",
+            "'1e-300' is not valid; give a number by which a step takes from 1e-09",
+        ),
+        (LINE.replace("step_", "samples_per_").replace("seconds", "second") + "resnet50,16,20,10,1e300\n", "1e+09"),
     ],
 )
 def test_mistakes_in_rows(text: str, said: str) -> None:
@@ -116,14 +127,66 @@ def test_mistakes_in_rows(text: str, said: str) -> None:
         read_rows(text, "rows.csv")
 
 
-def test_files_that_are_no_calibration(tmp_path: Path) -> None:
-    for text in ("", "{}", '{"schema": "ipu-emu calibration 1"}', "[1]"):
-        path = tmp_path / "profile.json"
-        path.write_text(text)
-        with pytest.raises(EmulatorError, match="is not a calibration"):
-            load(path)
+SHIPPED: dict[str, Any] = shipped().dump()
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("", "it is no JSON"),
+        ("\xff", "it is no JSON"),
+        ("[" * 100_000, "it is no JSON"),
+        ([1], "it is no JSON object"),
+        ({}, "its schema is not 'ipu-emu calibration 1'"),
+        ({"schema": ["ipu-emu calibration 1"]}, "its schema is not"),
+        ({"schema": SHIPPED["schema"]}, "it has no rows"),
+        (SHIPPED | {"colour": 1}, "it has an unknown part 'colour'"),
+        (SHIPPED | {"rows": "13"}, "rows are not as calibrate writes them"),
+        (SHIPPED | {"spread": True}, "spread is not as"),
+        (SHIPPED | {"spread": float("nan")}, "spread is not as"),
+        (SHIPPED | {"models": "resnet50"}, "models are not as"),
+        (SHIPPED | {"residuals": [1]}, "residuals are not as"),
+        (SHIPPED | {"leave_one_out": 3}, "leave_one_out is not as"),
+        (SHIPPED | {"covariance": [[1, 2]]}, "covariance is not as"),
+        (SHIPPED | {"covariance": [[float("inf")] * 6] * 6}, "covariance is not as"),
+        (SHIPPED | {"parameters": [1]}, "parameters are not as"),
+        (SHIPPED | {"parameters": [{"x": 1}] * 6}, "parameters are not as"),
+        (SHIPPED | {"parameters": [{**SHIPPED["parameters"][0], "value": -1}, *SHIPPED["parameters"][1:]]}, "not as"),
+        (
+            SHIPPED | {"parameters": [{**SHIPPED["parameters"][0], "value": "1"}, *SHIPPED["parameters"][1:]]},
+            "not as",
+        ),
+    ],
+)
+def test_files_that_are_no_calibration(tmp_path: Path, content: Any, said: str) -> None:
+    path = tmp_path / "profile.json"
+    path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="latin-1")
+    with pytest.raises(EmulatorError) as raised:
+        load(path)
+    text = str(raised.value)
+    assert text.startswith(f"--calibration {path} is not a calibration: ")
+    assert said in text
+    assert text.endswith(f"; make one with ipu-emu calibrate ROWS.csv -o {path}")
+
+
+def test_a_calibration_that_is_not_there_is_said_so() -> None:
     with pytest.raises(EmulatorError, match="cannot be read"):
         load("/nonexistent/profile.json")
+
+
+def test_equal_rows_are_evaluated_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+
+    def counted(model: StepModel, values: NDArray[np.float64]) -> float:
+        calls.append(1)
+        return step_seconds(model, values)
+
+    monkeypatch.setattr("ipu_emu.predict.calibration.fit.step_seconds", counted)
+    line = "resnet50,16,20,10,0.12\n"
+    profile_of(read_rows(LINE + line, "one.csv"), "one")
+    alone = len(calls)
+    assert profile_of(read_rows(LINE + 2000 * line, "many.csv"), "many").rows == 2000
+    assert len(calls) == 2 * alone
 
 
 def test_one_row_is_enough_to_correct_one_share() -> None:

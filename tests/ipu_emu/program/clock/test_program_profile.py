@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from ipu_emu.cli.commands.compile_model import CompileRequest
-from ipu_emu.errors import ArgumentError
 from ipu_emu.hardware import Device, DeviceKind, System
 from ipu_emu.program.clock.modelled_step import ModelledStep
 from ipu_emu.program.clock.program_profile import program_profile, record_profile
@@ -64,7 +63,7 @@ def test_profiles_are_written_beside_the_trace_and_only_with_one(tmp_path: Path)
         record_profile(step, "validation")
     finally:
         stop()
-    first, second = read_profiles(tmp_path / "run")
+    first, second = read_profiles(tmp_path / "run").whole
     assert (first["name"], second["name"]) == ("training", "validation")
     assert {key: first[key] for key in first if key != "pid"} == json.loads(
         json.dumps(program_profile(step, "training"))
@@ -75,7 +74,18 @@ def test_profiles_are_written_beside_the_trace_and_only_with_one(tmp_path: Path)
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"name": "x"}', "[" * 100_000])
-def test_damaged_profiles_are_refused_in_one_message(tmp_path: Path, content: str) -> None:
+def test_a_damaged_profile_is_left_out_with_one_sentence(tmp_path: Path, content: str) -> None:
     (tmp_path / f"1.0{PROFILE_SUFFIX}").write_text(content)
-    with pytest.raises(ArgumentError, match="profile of a program"):
-        read_profiles(tmp_path)
+    (tmp_path / f"2.0{PROFILE_SUFFIX}").write_text(
+        json.dumps(
+            {
+                "pid": 1,
+                **program_profile(ModelledStep(KINDS["plain"].compiled(POD).executable, DEVICE, 1, 1), "whole"),
+            }
+        )
+    )
+    found = read_profiles(tmp_path)
+    assert [each["name"] for each in found.whole] == ["whole"]
+    (said,) = found.damaged
+    assert "profile of a program" in said
+    assert said.endswith("the report is without it")
