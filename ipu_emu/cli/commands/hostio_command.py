@@ -73,13 +73,16 @@ def hostio(
 ) -> None:
     """Run the program, print and write the results."""
     from gcl.drawing.units import counted
-    from ipu_emu.cli.output.hostio_report import check_outputs, rate, write_html, write_json, write_png
+    from ipu_emu.cli.output.hostio_report import check_png, rate, write_html, write_json, write_png
+    from ipu_emu.cli.output.printing import check_outputs
     from ipu_emu.hostio.probe.bottleneck_analysis import advice, table
     from ipu_emu.hostio.probe.program_runs import MeasuredProgram, counts_of, measure
 
     if popdist_py.getInstanceIndex():
         return
-    check_outputs(json_file, png, html)
+    check_outputs(json=json_file, png=png, html=html)
+    if png:
+        check_png()
     asked = MeasuredProgram((program, *arguments), replicas_per_instance, steps, timeout)
     runs = []
     with _sigterm_as_exit():

@@ -14,13 +14,12 @@ from typing import Any
 
 from gcl.drawing.canvas import MARGIN, Canvas
 from gcl.drawing.units import memory
-from ipu_emu.cli.output.printing import check_outputs as check_files
 from ipu_emu.errors import EmulatorError
 from ipu_emu.hostio.probe.bottleneck_analysis import contradiction_in, overhead_of
 from ipu_emu.hostio.probe.program_runs import ProgramRun
 from popdist_py.atomic_write import replace_file
 
-__all__ = ["check_outputs", "rate", "write_html", "write_json", "write_png"]
+__all__ = ["check_png", "rate", "write_html", "write_json", "write_png"]
 
 _COLOURS = {"real": "#c2410c", "generated": "#2563eb", "synthetic": "#64748b"}
 _COLUMNS: list[tuple[str, Callable[[ProgramRun], str]]] = [
@@ -41,10 +40,9 @@ def rate(run: ProgramRun) -> str:
     return f"{value:,.0f}/s" if value >= 100 else f"{value:.3g}/s"
 
 
-def check_outputs(json_file: Path | None, png: Path | None, html_file: Path | None) -> None:
-    """Raise EmulatorError, before anything is measured, for files that cannot be written."""
-    check_files(json=json_file, png=png, html=html_file)
-    if png and find_spec("matplotlib") is None:
+def check_png() -> None:
+    """Raise EmulatorError, before anything is measured, if no picture can be drawn."""
+    if find_spec("matplotlib") is None:
         raise EmulatorError("--png needs matplotlib; pip install 'poprun-py[plots]', or use --html")
 
 
