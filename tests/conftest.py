@@ -11,6 +11,8 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.helpers.parameter_names import parameter_name
+
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD)
 
 
@@ -57,17 +59,8 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:
-    """Name a test's parameters that are short lists, tuples or dicts by their content instead of their position."""
-    if isinstance(val, dict):
-        parts = [f"{name}={value}" for name, value in val.items()]
-    elif isinstance(val, list | tuple):
-        parts = [*map(str, val)]
-    elif isinstance(val, set | frozenset):
-        parts = sorted(map(str, val))
-    else:
-        return None
-    text = ascii(" ".join(parts))[1:-1]
-    return text if len(text) <= 60 and " at 0x" not in text else None
+    """Name a test's parameters by their content instead of their position."""
+    return parameter_name(val)
 
 
 def pytest_configure(config: pytest.Config) -> None:
