@@ -81,8 +81,8 @@ def test_a_single_host_that_is_this_one_needs_no_srun(slurm):
     not (os.environ.get("SLURM_JOB_ID") and shutil.which("srun")), reason="not inside an allocation of a real Slurm"
 )
 def test_a_real_allocation_exchanges_values(launch):
-    script = "import popdist_py as p; p.init(); print(p.allGather(10 * p.getInstanceIndex()))"
-    job = launch("--mpi", "mpich", "--backend", "slurm", "--num-instances", "2", sys.executable, "-c", script)
+    gather = (sys.executable, str(PROGRAMS / "poprun_py/mpi/host_collectives.py"), "gather")
+    job = launch("--mpi", "mpich", "--backend", "slurm", "--num-instances", "2", *gather)
     code, out, err = job.finish()
     assert code == 0, err
     assert out.count(b"[ 0 10]") == 2

@@ -7,6 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.helpers.mpi_jobs import PROGRAMS
+
+SCRIPTS = PROGRAMS / "poprun_py/in_process"
+ADDITION = str(SCRIPTS / "addition.py")
 CACHE = "cache=$POPDIST_EXECUTABLE_CACHE_PATH; echo $cache; stat -c %a $cache; touch $cache/x"
 
 
@@ -49,17 +53,11 @@ def in_process(launch, *arguments: str, stdin: bytes = b"") -> tuple[int, bytes,
     return launch("--backend", "inprocess", "--num-replicas", "2", *arguments).finish(stdin)
 
 
-def test_in_process_a_script_runs_as_if_python_ran_it(launch, tmp_path):
-    (tmp_path / "other.py").write_text("number = 3\n")
-    (tmp_path / "script.py").write_text(
-        "import os, sys, other\n"
-        "print(__name__, sys.argv, os.getpid() == int(sys.argv[1]), os.environ['POPDIST_NUM_LOCAL_REPLICAS'])\n"
-        "sys.exit(other.number)\n"
-    )
+def test_in_process_a_script_runs_as_if_python_ran_it():
     shell = f'exec {Path(sys.executable).parent}/poprun-py --backend inprocess --num-replicas 2 "$@" $$'
     done = subprocess.run(
         ["sh", "-c", shell, "sh", sys.executable, "script.py"],
-        cwd=tmp_path,
+        cwd=SCRIPTS,
         capture_output=True,
         timeout=250,
         check=False,
@@ -69,20 +67,18 @@ def test_in_process_a_script_runs_as_if_python_ran_it(launch, tmp_path):
     assert done.returncode == 3
 
 
-def test_in_process_under_the_debugger(launch, tmp_path):
-    (tmp_path / "script.py").write_text("x = 41\nx += 1\nprint('end')\n")
-    code, out, _ = in_process(launch, sys.executable, "-m", "pdb", "script.py", stdin=b"b 3\nc\np x\nq\n")
+def test_in_process_under_the_debugger(launch):
+    code, out, _ = in_process(launch, sys.executable, "-m", "pdb", ADDITION, stdin=b"b 3\nc\np x\nq\n")
     assert code == 0
     assert b"(Pdb) 42" in out
 
 
 def test_in_process_the_debugger_may_also_hold_the_launcher(tmp_path):
-    (tmp_path / "script.py").write_text("x = 41\nx += 1\nprint('end')\n")
     launcher = str(Path(sys.executable).parent / "poprun-py")
-    command = [sys.executable, "-m", "pdb", launcher, "--backend", "inprocess", sys.executable, "script.py"]
+    command = [sys.executable, "-m", "pdb", launcher, "--backend", "inprocess", sys.executable, ADDITION]
     done = subprocess.run(
         command,
-        input=b"b %b:3\nc\np x\nq\n" % os.fsencode(tmp_path / "script.py"),
+        input=b"b %b:3\nc\np x\nq\n" % os.fsencode(ADDITION),
         cwd=tmp_path,
         capture_output=True,
         timeout=250,
@@ -96,11 +92,8 @@ def test_in_process_other_programs_take_the_process_over(launch):
     assert (code, out, err) == (5, b"2\n", b"")
 
 
-def test_in_process_ctrl_c_is_a_keyboard_interrupt(launch, tmp_path):
-    (tmp_path / "script.py").write_text(
-        "import os, signal\ntry: os.kill(os.getpid(), signal.SIGINT)\nexcept KeyboardInterrupt: print('caught')\n"
-    )
-    assert in_process(launch, sys.executable, "script.py")[:2] == (0, b"caught\n")
+def test_in_process_ctrl_c_is_a_keyboard_interrupt(launch):
+    assert in_process(launch, sys.executable, str(SCRIPTS / "ctrl_c.py"))[:2] == (0, b"caught\n")
 
 
 def test_in_process_is_one_instance_only(launch):

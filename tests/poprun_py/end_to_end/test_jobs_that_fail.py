@@ -16,6 +16,8 @@ from tests.helpers.mpi_jobs import PROGRAMS
 from tests.poprun_py.conftest import sampled_with_mpi
 
 IN_A_BARRIER = str(PROGRAMS / "poprun_py/in_a_barrier.py")
+#: Followed by what it is to do.
+ENDING = (sys.executable, str(PROGRAMS / "poprun_py/endings.py"))
 
 
 class Barrier:
@@ -85,19 +87,13 @@ def test_the_user_s_signals_end_the_job_in_order(launch, mpi, number):
 
 def test_a_segment_whose_maker_died_while_it_made_it_is_removed(launch):
     name = f"mpich_shm_{os.getpid():x}_9"
-    code = f"import os, signal; open('/dev/shm/{name}', 'x').close(); os.kill(os.getpid(), signal.SIGKILL)"
-    status, _, err = launch("-v", sys.executable, "-c", code).finish()
+    status, _, err = launch("-v", *ENDING, "die_while_a_segment_is_made", name).finish()
     assert status == 137
     assert not Path("/dev/shm", name).exists(), err
 
 
 def test_programs_may_tidy_up_after_ctrl_c(launch):
-    script = (
-        "import os, time\n"
-        "try:\n    print('READY', flush=True)\n    time.sleep(60)\n"
-        "except KeyboardInterrupt: os.write(1, b'tidied up\\n')"
-    )
-    job = launch("--num-instances", "2", sys.executable, "-c", script)
+    job = launch("--num-instances", "2", *ENDING, "tidy_up")
     job.read_until("READY", 2)
     job.process.send_signal(signal.SIGINT)
     code, out, _ = job.finish()
@@ -106,13 +102,7 @@ def test_programs_may_tidy_up_after_ctrl_c(launch):
 
 
 def test_a_second_ctrl_c_ends_it_at_once(launch, mpi):
-    script = (
-        "import os, time, signal\n"
-        "signal.signal(2, lambda *_: os.write(1, b'SEEN\\n'))\n"  # print cannot be entered twice
-        "print('READY', flush=True)\n"
-        "while 1: time.sleep(60)"
-    )
-    job = launch("--mpi", mpi, "--grace", "100", "--num-instances", "2", sys.executable, "-c", script)
+    job = launch("--mpi", mpi, "--grace", "100", "--num-instances", "2", *ENDING, "continue_after_ctrl_c")
     job.read_until("READY", 2)
     job.process.send_signal(signal.SIGINT)
     job.read_until("SEEN", 2)
@@ -133,17 +123,13 @@ def test_programs_that_ignore_signals_are_killed(launch, mpi):
 
 
 def test_an_exception_shows_its_traceback_and_one_line_of_ours(launch, mpi):
-    script = (
-        "import os, time\nif os.environ['POPDIST_REPLICA_INDEX_OFFSET'] == '1': raise ValueError('my mistake')\n"
-        "time.sleep(60)"
-    )
-    code, _, err = launch("--mpi", mpi, "--num-instances", "2", sys.executable, "-c", script).finish()
+    code, _, err = launch("--mpi", mpi, "--num-instances", "2", *ENDING, "raise_in_instance_1").finish()
     lines = err.decode().splitlines()
     assert code == 1
     assert lines[0] == "[1,1]<stderr>:Traceback (most recent call last):"
     assert lines[-2] == "[1,1]<stderr>:ValueError: my mistake"
     assert re.match(r"poprun-py: instance 1 \(pid \d+ on localhost, replica 1\) exited with code 1", lines[-1])
-    assert lines[-1].endswith("exited with code 1: ValueError: my mistake (<string>:2)")
+    assert lines[-1].endswith("exited with code 1: ValueError: my mistake (endings.py:27, in raise_in_instance_1)")
     assert sum("poprun-py" in line for line in lines) == 1
 
 
@@ -156,11 +142,7 @@ def test_the_last_lines_of_a_hidden_instance_are_shown_when_it_fails(launch):
 
 
 def test_mpi_abort_names_the_instance_and_its_code(launch, mpi):
-    script = (
-        "from mpi4py import MPI\nimport time\nw = MPI.COMM_WORLD\nw.Barrier()\n"
-        "if w.rank == 1: w.Abort(7)\ntime.sleep(60)"
-    )
-    job = launch("--mpi", mpi, "--num-instances", "2", sys.executable, "-c", script)
+    job = launch("--mpi", mpi, "--num-instances", "2", *ENDING, "abort_in_instance_1")
     code, _, err = job.finish()
     assert code == 7
     assert re.search(rb"poprun-py: instance 1 .* (exited|called MPI_Abort) with code 7", err)
@@ -168,19 +150,17 @@ def test_mpi_abort_names_the_instance_and_its_code(launch, mpi):
 
 
 def test_a_program_that_raises_and_hangs_in_mpi_finalize_ends_the_job(launch, mpi):
-    script = "from mpi4py import MPI\nimport time\nif MPI.COMM_WORLD.rank: raise ValueError('mine')\ntime.sleep(60)"
-    job = launch("--mpi", mpi, "--num-instances", "2", sys.executable, "-c", script)
+    job = launch("--mpi", mpi, "--num-instances", "2", *ENDING, "raise_with_mpi")
     code, _, err = job.finish(timeout=250)
     assert code == 1
     last = err.decode().splitlines()[-1]
     assert re.match(r"poprun-py: instance 1 \(pid .*\) raised an exception and then waited in MPI_Finalize", last)
-    assert last.endswith("ValueError: mine (<string>:3)")
+    assert last.endswith("ValueError: mine (endings.py:44, in raise_with_mpi)")
     job.assert_nothing_left()
 
 
 def test_a_time_limit_names_who_has_ended_and_waits_in_mpi_finalize(launch):
-    script = "from mpi4py import MPI\nimport sys, time\nif MPI.COMM_WORLD.rank: sys.exit(3)\ntime.sleep(60)"
-    job = launch("--timeout", "8", "--num-instances", "2", sys.executable, "-c", script)
+    job = launch("--timeout", "8", "--num-instances", "2", *ENDING, "exit_with_mpi")
     code, _, err = job.finish()
     assert code == 124
     assert b"(--timeout); instance 1 has ended and waits in MPI_Finalize for the others" in err
@@ -188,11 +168,7 @@ def test_a_time_limit_names_who_has_ended_and_waits_in_mpi_finalize(launch):
 
 
 def test_a_program_that_prints_a_traceback_and_continues_is_left_alone(launch):
-    script = (
-        "from mpi4py import MPI\nimport time, traceback\n"
-        "try: 1 / 0\nexcept ZeroDivisionError: traceback.print_exc()\ntime.sleep(2.5); print('fine')"
-    )
-    code, out, _ = launch("--num-instances", "2", sys.executable, "-c", script).finish()
+    code, out, _ = launch("--num-instances", "2", *ENDING, "print_a_traceback_and_continue").finish()
     assert (code, out.count(b"fine")) == (0, 2)
 
 

@@ -16,7 +16,10 @@ import psutil
 import pytest
 
 from poprun_py.linux import loopback_only
+from tests.helpers.mpi_jobs import PROGRAMS
 from tests.poprun_py.conftest import BIN, sampled_with_mpi
+
+WORLD_OF_MPI = str(PROGRAMS / "poprun_py/mpi/world_of_mpi.py")
 
 #: Of a flood: long, for the test counts the lines.
 LONG_LINE = "x" * 150
@@ -44,11 +47,7 @@ def test_instances_know_who_they_are_and_streams_stay_apart(launch, mpi):
 
 @sampled_with_mpi(count=[2, 8])
 def test_one_world_with_the_library_of_the_launcher(launch, mpi, count):
-    code = (
-        "from mpi4py import MPI; w = MPI.COMM_WORLD; total = w.allreduce(w.rank + 1)\n"
-        "print(w.size, total, MPI.get_vendor()[0].replace(' ', ''))"
-    )
-    job = launch("--mpi", mpi, "--num-instances", str(count), sys.executable, "-c", code)
+    job = launch("--mpi", mpi, "--num-instances", str(count), sys.executable, WORLD_OF_MPI, "sum")
     status, out, err = job.finish(timeout=250)
     assert status == 0, err
     vendor = "OpenMPI" if "openmpi" in mpi else "MPICH"
@@ -92,8 +91,8 @@ def test_stdin_that_nobody_reads_stops_nothing(launch):
 
 
 def test_lines_of_many_writers_are_never_mixed(launch, mpi):
-    program = "import os, sys\nfor n in range(3000): os.write(1, b'%06d %s\\n' % (n, b'x' * (n % 300)))"
-    job = launch("--mpi", mpi, "--num-instances", "4", sys.executable, "-c", program)
+    program = str(PROGRAMS / "poprun_py/lines_of_all_lengths.py")
+    job = launch("--mpi", mpi, "--num-instances", "4", sys.executable, program)
     code, out, err = job.finish(timeout=250)
     assert code == 0, err
     expected = [f"{n:06d} {'x' * (n % 300)}" for n in range(3000)]
@@ -184,9 +183,7 @@ _IN_OTHER_PROCESSES = ["unshare", "--pid", "--fork", "--mount-proc"]
     reason="needs a pid namespace",
 )
 def test_a_launch_that_sees_no_process_of_another_job_leaves_its_files_alone(launch, mpi):
-    wait = "w.Barrier(); print('met', flush=True); w.rank or input(); w.Barrier()"
-    program = f"from mpi4py.MPI import COMM_WORLD as w; {wait}"
-    job = launch("--mpi", mpi, "--num-instances", "2", sys.executable, "-c", program)
+    job = launch("--mpi", mpi, "--num-instances", "2", sys.executable, WORLD_OF_MPI, "wait")
     job.read_until("met", 2)
     files = {each for pid in job.processes() for each in _named_files(pid)}
     assert files
@@ -205,9 +202,7 @@ _FILTER = 26
 
 
 def test_a_job_on_one_host_listens_on_the_loopback_only(launch, mpi):
-    wait = "w.Barrier(); print('met', flush=True); w.rank or input(); w.Barrier()"
-    program = f"from mpi4py.MPI import COMM_WORLD as w; {wait}"
-    job = launch("--mpi", mpi, "--num-instances", "2", "PASSWORD=hunter2", sys.executable, "-c", program)
+    job = launch("--mpi", mpi, "--num-instances", "2", "PASSWORD=hunter2", sys.executable, WORLD_OF_MPI, "wait")
     job.read_until("met", 2)
     found = [psutil.Process(pid) for pid in job.processes()]
     assert not any("hunter2" in word for process in found for word in process.cmdline())

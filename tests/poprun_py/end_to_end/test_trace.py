@@ -111,9 +111,7 @@ def test_a_folder_that_cannot_be_used_is_refused(folder: str) -> None:
 def test_a_job_of_which_one_instance_alone_can_record_a_trace_ends(launch, mpi, tmp_path: Path) -> None:
     """As where the disk is full: instances compare their clocks if any of them records."""
     one = ("--instance-mpi-local-args", f"1:-x IPU_EMU_TRACE={tmp_path}/t")
-    code = "import popdist_py; popdist_py.init(); popdist_py.synchronize()"
-    status, _, err = launch("--mpi", mpi, "--num-instances", "2", *one, sys.executable, "-c", code).finish(
-        timeout=100
-    )
+    meet = (sys.executable, str(PROGRAMS / "poprun_py/mpi/host_collectives.py"), "meet")
+    status, _, err = launch("--mpi", mpi, "--num-instances", "2", *one, *meet).finish(timeout=100)
     assert (status, err) == (0, b"")
     assert len(list((tmp_path / "t").glob("*.trace"))) == 1

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.mpi_jobs import PROGRAMS
+
 
 def test_a_job_that_fails_starts_again_until_it_succeeds(launch, mpi):
     script = "echo start $POPDIST_RESTART_COUNT; test $POPDIST_RESTART_COUNT = 2"
@@ -33,8 +35,8 @@ def test_the_whole_job_starts_again_and_in_the_end_the_failure_counts(launch):
 
 
 def test_killed_processes_are_a_reason_to_start_again(launch):
-    script = "import os\nif os.environ['POPDIST_RESTART_COUNT'] == '0': os.kill(os.getppid(), 9)\nprint('well')"
-    code, out, err = launch("--max-restarts", "1", sys.executable, "-c", script).finish()
+    program = (sys.executable, str(PROGRAMS / "poprun_py/endings.py"), "kill_the_supervisor_once")
+    code, out, err = launch("--max-restarts", "1", *program).finish()
     assert code == 0, err
     assert out == b"[1,0]<stdout>:well\n"
 

@@ -11,6 +11,9 @@ import pytest
 
 from poprun_py.linux import mpi_files
 from poprun_py.linux.mpi_files import MpiFiles, folders_of
+from tests.helpers.mpi_jobs import PROGRAMS
+
+HOLDS_FILE = str(PROGRAMS / "poprun_py/linux/holds_file.py")
 
 
 @pytest.fixture(params=[True, False], ids=["inotify", "without inotify"])
@@ -37,11 +40,9 @@ def test_what_the_job_has_open_or_mapped_is_found(tmp_path, files):
 @pytest.mark.parametrize(("command", "kept"), [("hydra_pmi_proxy", True), ("hydra_pmi_proxy", False), ("cat", True)])
 def test_a_closed_file_is_that_of_the_process_manager_that_remembers_it(tmp_path, command, kept):
     path = tmp_path / "hydra_hwloc_xmlfile_Lx3ToV"
-    code = "import ctypes, sys; libc = ctypes.CDLL(None); libc.strdup.restype = ctypes.c_void_p; "
-    code += f"open('/proc/self/comm', 'w').write({command!r}); "
-    code += f"libc.strdup(sys.argv[1].encode()[{0 if kept else 1}:]); print(flush=True); input()"
+    words = ["remembered" if kept else "forgotten", str(path), command]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen([sys.executable, "-c", code, str(path)], **pipes) as other:
+    with subprocess.Popen([sys.executable, HOLDS_FILE, *words], **pipes) as other:
         files = MpiFiles(lambda: [other.pid], [str(tmp_path)])
         path.touch()
         other.stdout.readline()
@@ -76,10 +77,9 @@ def test_a_segment_that_a_process_of_another_container_holds_is_not_abandoned(tm
     files = MpiFiles(lambda: [], [str(tmp_path)])
     path = tmp_path / "mpich_shm_1d7cc14c_0"
     path.write_bytes(bytes(4096))
-    code = f"import mmap; f = open({str(path)!r}, 'r+b'); m = mmap.mmap(f.fileno(), 4096); "
-    code += "f.close(); " * mapped + "print(flush=True); input()"
+    words = ["mapped" if mapped else "open", str(path)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen([sys.executable, "-c", code], **pipes) as other:
+    with subprocess.Popen([sys.executable, HOLDS_FILE, *words], **pipes) as other:
         other.stdout.readline()
         assert files.abandoned() == []
         other.communicate(b"\n")

@@ -10,6 +10,7 @@ import pytest
 from poprun_py.errors import UsageError
 from poprun_py.options.option_table import OPTIONS, LaunchOptions
 from poprun_py.options.parser import parse
+from tests.helpers.mpi_jobs import PROGRAMS
 
 
 def mistakes(line: str, **environ: str) -> tuple[str, ...]:
@@ -118,10 +119,6 @@ def test_every_row_has_a_field_and_every_beginning_of_a_name_finds_it():
 
 @pytest.mark.parametrize("argument", ["--version", "--dry-run"])
 def test_the_launcher_imports_nothing_that_is_slow(argument, tmp_path):
-    code = (
-        "import sys; from poprun_py.cli import main; main(sys.argv[1:]); "
-        "print('slow:', *sorted({'numpy', 'mpi4py', 'click', 'rich', 'numba', 'onnx', 'asyncio'} & set(sys.modules)))"
-    )
-    command = [sys.executable, "-c", code, argument, "true"]
+    command = [sys.executable, str(PROGRAMS / "poprun_py/slow_imports.py"), argument, "true"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=250, check=True, cwd=tmp_path)
     assert done.stdout.splitlines()[-1] == "slow:"

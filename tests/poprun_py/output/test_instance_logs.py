@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.mpi_jobs import PROGRAMS
+
 SCRIPT = r"echo out $POPDIST_REPLICA_INDEX_OFFSET; printf ' 1%%\r 2%%\r 3%%' >&2; printf '\377\n'; printf 'no end'"
 
 
@@ -70,10 +72,8 @@ def test_a_folder_that_cannot_be_made_is_reported_and_nothing_is_started(launch)
 
 
 def test_a_failure_says_where_all_of_it_is(launch):
-    script = "import sys\nfor n in range(100): print(n, file=sys.stderr)\nsys.exit(5)"
-    job = launch(
-        "--log-dir", "l", "--num-instances", "2", "--only-output-from-instance", "1", sys.executable, "-c", script
-    )
+    program = (sys.executable, str(PROGRAMS / "poprun_py/endings.py"), "fail_after_100_lines")
+    job = launch("--log-dir", "l", "--num-instances", "2", "--only-output-from-instance", "1", *program)
     code, _, err = job.finish()
     assert code == 5
     if b"poprun-py: instance 0" in err:  # either may be the first to fail

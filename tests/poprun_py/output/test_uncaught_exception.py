@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from poprun_py.output.uncaught_exception import find_uncaught
+from tests.helpers.mpi_jobs import PROGRAMS
 
 TRACEBACK = b'Traceback (most recent call last):\n  File "x.py", line 1, in <module>\n    f()\n    ^^^\n'
 
@@ -36,10 +37,9 @@ def test_what_python_prints_is_recognised(code, told):
     assert str(find_uncaught(b"warning: something\n" + stderr + b"MPI says goodbye\n")) == told
 
 
-def test_the_place_is_in_the_user_s_code_not_in_a_library(tmp_path):
-    script = tmp_path / "train.py"
-    script.write_text("import json\ndef load(text):\n    return json.loads(text)\nload('{')\n")
-    assert str(find_uncaught(stderr_of(str(script)))).endswith("(train.py:3, in load)")
+def test_the_place_is_in_the_user_s_code_not_in_a_library():
+    script = PROGRAMS / "poprun_py/broken_json.py"
+    assert str(find_uncaught(stderr_of(str(script)))).endswith("(broken_json.py:7, in load)")
 
 
 @pytest.mark.parametrize(

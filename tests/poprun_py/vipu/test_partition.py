@@ -29,6 +29,7 @@ from poprun_py.vipu.partition import (
     partition_request,
 )
 from poprun_py.vipu.partition_file import PartitionFile, partition_file
+from tests.helpers.mpi_jobs import PROGRAMS
 
 SERVER = Server("localhost", 8090, 5.0)
 GONE = PartitionUser(2**22 + 1, 1, os.uname().nodename)
@@ -157,13 +158,8 @@ def test_a_partition_stays_on_request(file):
 
 def test_a_partition_is_removed_with_the_last_job_that_uses_it(file):
     with file.held(asks()):
-        child = f"""
-from poprun_py.vipu.partition_file import PartitionFile
-from poprun_py.vipu.partition import PartitionRequest, Server
-with PartitionFile({file.path!r}, print).held(PartitionRequest(Server("localhost", 8090, 5.0), "p", 4)) as decision:
-    print(decision.action)
-"""
-        done = subprocess.run([sys.executable, "-c", child], capture_output=True, text=True, timeout=250, check=True)
+        child = [sys.executable, str(PROGRAMS / "poprun_py/uses_partition.py"), file.path]
+        done = subprocess.run(child, capture_output=True, text=True, timeout=250, check=True)
         assert done.stdout == "used\n"
         assert names(file) == {"p": 4}
     assert names(file) == {}

@@ -1,0 +1,10 @@
+"""Fail within a library."""
+
+import json
+
+
+def load(text):
+    return json.loads(text)
+
+
+load("{")

@@ -1,0 +1,3 @@
+"""What a script finds beside it."""
+
+number = 3

@@ -1,0 +1,9 @@
+"""Print who runs this script, and how; end with the number of the module beside it."""
+
+import os
+import sys
+
+import other
+
+print(__name__, sys.argv, os.getpid() == int(sys.argv[1]), os.environ["POPDIST_NUM_LOCAL_REPLICAS"])
+sys.exit(other.number)
