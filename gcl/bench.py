@@ -32,6 +32,7 @@ from gcl.scheduling.options import Options
 from gcl.scheduling.schedule import schedule
 from gcl.transport.memory.segment import DEFAULT_BYTES
 from popdist_py.named_choice import NamedChoice
+from popdist_py.short_commands import ShortMessages
 
 __all__ = ["main"]
 
@@ -67,7 +68,9 @@ In place: the result replaces the input (all_gather: the shards are slices of on
 """
 
 
-@click.command(help=_HELP, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.command(
+    cls=ShortMessages, help=_HELP, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
 @click.option("-b", "--min-bytes", default="1KiB", show_default=True, help="Smallest size.")
 @click.option("-e", "--max-bytes", default="16MiB", show_default=True, help="Largest size.")
 @click.option(

@@ -26,6 +26,7 @@ from gcl.scheduling.phases import ProgramPhase
 from gcl.scheduling.program.text_diagram import columns, exchange_table, ladder
 from gcl.scheduling.schedule import Schedule, schedule
 from popdist_py.named_choice import NamedChoice
+from popdist_py.short_commands import ShortMessages
 
 __all__ = ["explanation", "main"]
 
@@ -65,7 +66,9 @@ GCL_OPTIONS and GCL_NUM_IO_TILES.
 """
 
 
-@click.command(help=_HELP, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.command(
+    cls=ShortMessages, help=_HELP, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
 @click.option(
     "--replicas", type=click.IntRange(1, _MOST_REPLICAS), default=16, show_default=True, help="Number of replicas."
 )

@@ -23,6 +23,8 @@ from ipu_emu.cli.commands.scale_command import scale
 from ipu_emu.cli.commands.schedule_command import schedule
 from ipu_emu.errors import EmulatorError
 from popdist_py.errors import PopdistError
+from popdist_py.short_commands import ShortMessages
+from popdist_py.short_message import short_message
 
 __all__ = ["main"]
 
@@ -58,7 +60,7 @@ class _UserError(click.ClickException):
     exit_code = 2
 
 
-class _Commands(click.Group):
+class _Commands(ShortMessages, click.Group):
     """A group of commands that report user errors in one message, with exit code 2."""
 
     def main(self, *args: Any, **extra: Any) -> Any:
@@ -88,7 +90,7 @@ class _Commands(click.Group):
         try:
             return super().invoke(ctx)
         except (EmulatorError, PopdistError) as error:
-            raise _UserError(str(error.args[0])) from None
+            raise _UserError(short_message(str(error.args[0]))) from None
         except KeyboardInterrupt:
             click.echo("\nAborted!", err=True)
             raise click.exceptions.Exit(130) from None

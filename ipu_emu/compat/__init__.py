@@ -35,6 +35,8 @@ from pathlib import Path
 from pkgutil import get_importer
 from types import ModuleType
 
+from popdist_py.short_message import short_message
+
 __all__ = ["ALIASES", "install", "main", "take_over"]
 
 #: The names that a program imports, and the modules that it gets.
@@ -132,8 +134,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         runpy.run_module(given[1], run_name="__main__", alter_sys=True)
         return 0
     program = Path(given[0])
-    if not program.is_file():
-        print(f"{program}: there is no such file; name the program to run", file=sys.stderr)
+    if not os.path.isfile(program):  # which takes names of any length
+        print(f"{short_message(str(program))}: there is no such file; name the program to run", file=sys.stderr)
         return 2
     if fault := _fault(program):
         print(fault, file=sys.stderr)

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+from popdist_py.short_message import short_message
 from poprun_py.errors import PoprunError
 from poprun_py.options.option_table import LaunchOptions
 from poprun_py.options.parser import parse
@@ -29,7 +30,7 @@ def execute(argv: Sequence[str]) -> int:
         from poprun_py.output.log import say
 
         for line in error.lines:
-            say(line)
+            say(short_message(line))
         return error.exit_code
 
 
