@@ -201,6 +201,8 @@ def _best_placements(found: Configurations) -> Configurations:
 
 # ---------------------------------------------------------------- sweeps
 
+_MOST_VALUES = 10**7
+
 
 def sweep_values(text: str) -> tuple[str, list[int]]:
     """``batch=1..8``, ``replicas=1,2,4`` or ``replicas=16..256x2`` as a name and its values."""
@@ -212,7 +214,11 @@ def sweep_values(text: str) -> tuple[str, list[int]]:
         for part in given.split(","):
             ends, _, factor = part.partition("x")
             first, _, last = ends.partition("..")
+            if factor and int(factor) < 2:
+                raise ValueError
             values += _range(int(first), int(last or first), int(factor or 1))
+            if len(values) > _MOST_VALUES:
+                raise ValueError
         if not values or min(values) < (0 if name in COLUMNS[4:] else 1):
             raise ValueError
         if name in COLUMNS[4:] and max(values) > 1:
@@ -227,7 +233,7 @@ def sweep_values(text: str) -> tuple[str, list[int]]:
 
 
 def _range(first: int, last: int, factor: int) -> list[int]:
-    if last < first or (factor > 1 and first < 1) or last - first > 10**7:
+    if last < first or (factor > 1 and first < 1) or last - first > _MOST_VALUES:
         raise ValueError
     if factor == 1:
         return list(range(first, last + 1))

@@ -18,6 +18,8 @@ __all__ = ["Mapping", "Stage", "framework_stages", "ipus_by_stage", "popart_stag
 #: The IPU of each forward stage; several for one with concurrent parts, -1 for one on all IPUs.
 Mapping = Sequence[int | Sequence[int]]
 _Ipus = tuple[tuple[int, ...], ...]
+#: IPUs of the largest Pod.
+_MOST_IPUS = 65_536
 
 
 @dataclass(frozen=True)
@@ -43,10 +45,11 @@ def ipus_by_stage(stages: int, mapping: Mapping | None) -> _Ipus:
         raise EmulatorError(f"Each stage must be mapped to an IPU: {len(mapping)} mappings != {stages} stages")
     ipus = tuple((entry,) if isinstance(entry, int) else tuple(entry) for entry in mapping)
     for stage, entry in enumerate(ipus):
-        if not entry or len(set(entry)) < len(entry) or (min(entry) < 0 and entry != (ALL_IPUS,)):
+        exists = entry == (ALL_IPUS,) or all(0 <= ipu < _MOST_IPUS for ipu in entry)
+        if not entry or len(set(entry)) < len(entry) or not exists:
             raise EmulatorError(
-                f"stage {stage} is mapped to {mapping[stage]}; use an IPU from 0, different IPUs for concurrent "
-                "parts, or -1 for all IPUs"
+                f"stage {stage} is mapped to {mapping[stage]}; use an IPU from 0 to {_MOST_IPUS - 1:,}, different "
+                "IPUs for concurrent parts, or -1 for all IPUs"
             )
     return ipus
 

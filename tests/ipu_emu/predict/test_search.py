@@ -100,7 +100,13 @@ def test_values(text: str, values: list[int]) -> None:
     assert sweep_values(text)[1] == values
 
 
-@pytest.mark.parametrize("text", ["batch", "colour=1", "batch=0", "batch=4..1", "recompute=2", "batch=1.5", "batch="])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("batch", "colour=1", "batch=0", "batch=4..1", "recompute=2", "batch=1.5", "batch="),
+        *("batch=1..8x0", "batch=1..8x1", "batch=1..8x-2", "batch=1..9000000,1..9000000"),
+    ],
+)
 def test_values_that_are_none(text: str) -> None:
     with pytest.raises(EmulatorError, match="is not valid"):
         sweep_values(text)

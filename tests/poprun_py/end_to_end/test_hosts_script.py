@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from tests.helpers.mpi_jobs import ROOT
@@ -46,6 +47,20 @@ def test_the_hosts_and_all_that_runs_on_them_end_with_the_script():
     assert os.read(hold, 1) == b""
     assert script.wait() == -signal.SIGKILL
     assert entries() == before
+
+
+@needs_hosts
+def test_several_signals_end_it_as_one():
+    script = subprocess.Popen(
+        [*SCRIPT, "2", "sh", "-c", "echo up; exec sleep 1000"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert script.stdout
+    assert script.stdout.readline() == b"up\n"
+    while script.poll() is None:  # also when its command is gone already
+        script.send_signal(signal.SIGTERM)
+        time.sleep(0.005)
+    assert script.communicate()[1] == b""
+    assert script.returncode == 128 + signal.SIGTERM
 
 
 def test_mistakes_are_refused_in_one_line():

@@ -86,6 +86,7 @@ def test_svg_has_a_box_for_each_task(words: str) -> None:
         ("--stages 2 --count 4 --mapping 0,1+", "--mapping 1,: not a list of numbers"),
         ("--stages 2 --count 4 --mapping 0,1+1", "stage 1 is mapped to [1, 1]"),
         ("--stages 2 --count 4 --mapping 0,-2", "stage 1 is mapped to -2"),
+        ("--stages 2 --count 4 --mapping 0,9999999999", "use an IPU from 0 to 65,535"),
         ("--kind interleaved --stages 2 --count 4 --mapping 0,0", "does not currently support multiple pipeline"),
         ("--stages 2 --count 4 --forward 1", "--forward has 1 times for 2 stages; give one per stage"),
         ("--stages 2 --count 4 --forward 0,0", "that of some stage above 0"),
