@@ -31,6 +31,7 @@ from ipu_emu.engine.threads.worker_threads import PART_IN_PIPELINES, WORTH_A_THR
 from ipu_emu.errors import SessionError
 from ipu_emu.graph import Role, original_of
 from ipu_emu.ops import Call
+from ipu_emu.ops.codegen.compiler_pages import give_back_compiler
 from ipu_emu.ops.core.call_chain import call_chain
 from ipu_emu.program.buckets import Bucket
 from ipu_emu.program.executable import Executable
@@ -49,6 +50,9 @@ from ipu_emu.program.instructions import (
 from ipu_emu.program.overlapped_loops import OverlappedLoop
 
 __all__ = ["PARTS", "Engine"]
+
+#: Bytes of a plan from which the compiler's code is not kept in memory as well.
+_LARGE_PLAN = 1 << 26
 
 
 class Engine:
@@ -82,6 +86,8 @@ class Engine:
         self._program = list(self._bind(executable.program))
         self._warm_up()
         self._load()
+        if sum(sizes.values()) >= _LARGE_PLAN:
+            give_back_compiler()
 
     def _warm_up(self) -> None:
         """Run all collectives once, on zeros, so that their set-up does not delay the first step."""

@@ -41,7 +41,7 @@ def load_model(source: bytes | str | os.PathLike[str]) -> onnx.ModelProto:
 
 
 def load_light(source: bytes | str | os.PathLike[str] | onnx.ModelProto) -> tuple[onnx.ModelProto, Large]:
-    """Parse a ModelProto without the data of large initializers; return both, the data as read-only views."""
+    """Parse a ModelProto without the data of large initializers; return both."""
     return _loaded(source, light=True)
 
 
@@ -97,9 +97,14 @@ def initializers_of(model: onnx.ModelProto, large: Large = _NONE) -> dict[str, n
     data = {}
     for proto in model.graph.initializer:
         # Of two initializers of one name the last one counts: it kept its data.
-        taken = proto.name in large and not (proto.raw_data or proto.float_data)
-        data[proto.name] = np.array(large[proto.name]) if taken else array_of(proto)
+        taken = proto.name in large and not (proto.raw_data or proto.float_data or proto.int32_data)
+        data[proto.name] = _owned(large[proto.name]) if taken else array_of(proto)
     return data
+
+
+def _owned(array: np.ndarray) -> np.ndarray:
+    """Return ``array``, or a copy of one that is a view of the model."""
+    return array if array.flags.writeable else np.array(array)
 
 
 def opset_of(model: onnx.ModelProto) -> int:

@@ -5,7 +5,7 @@ peak memory of a TrainingSession up to prepareDevice, with its ModelProto given 
 GB for BERT-base and 457 instead of 589 MB for ResNet-50; loading takes 0.3 to 1.2 times the processor time. These
 fields of onnx.proto are used:
 
-    ModelProto.graph = 7        GraphProto.initializer = 5        TensorProto.float_data = 4, raw_data = 9
+    ModelProto.graph = 7    GraphProto.initializer = 5    TensorProto.float_data = 4, int32_data = 5, raw_data = 9
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
+from ipu_emu.graph.packed_varints import packed_halves
+
 __all__ = ["Piece", "field_header", "with_initializers", "without_large_data"]
 
 Piece = bytes | memoryview
 
-_GRAPH, _INITIALIZER, _FLOAT_DATA, _RAW_DATA = 7, 5, 4, 9
+_GRAPH, _INITIALIZER, _FLOAT_DATA, _INT32_DATA, _RAW_DATA = 7, 5, 4, 5, 9
 #: Data of at least this number of bytes are removed.
 _LARGE_BYTES = 1 << 16
 #: Wire types, by what follows a key: a varint, 8 bytes, a length and that many bytes, 4 bytes.
@@ -36,8 +38,9 @@ _TYPES: dict[int, np.dtype[Any]] = {
 
 
 def without_large_data(model: bytes) -> tuple[bytes, dict[str, NDArray[Any]]]:
-    """Return ``model`` without the data of large initializers, and these data by name, as views of ``model``.
+    """Return ``model`` without the data of large initializers, and these data by name.
 
+    They are read-only views of ``model``, or arrays of their own if they are stored in another form than in memory.
     Anything unexpected stays in the model, for the parser to report.
     """
     data, found = memoryview(model), dict[str, NDArray[Any]]()
@@ -111,21 +114,30 @@ def _light_graph(field: _Field, found: dict[str, NDArray[Any]]) -> list[Piece]:
 def _light_tensor(content: memoryview, found: dict[str, NDArray[Any]]) -> bytes | None:
     """Return an initializer without its data; None if the data must stay in the model."""
     fields = list(_fields(content))
-    data = [field for field in fields if field.number in (_FLOAT_DATA, _RAW_DATA) and field.wire_type == _BYTES]
+    numbers = (_FLOAT_DATA, _INT32_DATA, _RAW_DATA)
+    data = [field for field in fields if field.number in numbers and field.wire_type == _BYTES]
     if len(data) != 1 or len(data[0].content) < _LARGE_BYTES:
         return None
     light = b"".join(field.whole for field in fields if field is not data[0])
     proto = onnx.TensorProto.FromString(light)
-    dtype = _TYPES.get(proto.data_type)
     inside = proto.data_location != onnx.TensorProto.EXTERNAL and not proto.HasField("segment")
-    if dtype is None or not inside or proto.name in found or proto.float_data or proto.int32_data:
+    if not inside or proto.name in found or proto.float_data or proto.int32_data:
         return None
-    if data[0].number == _FLOAT_DATA and proto.data_type != onnx.TensorProto.FLOAT:
+    values = _values(data[0], proto)
+    if values is None:
         return None
-    if len(data[0].content) != prod(proto.dims) * dtype.itemsize:
-        return None
-    found[proto.name] = np.frombuffer(data[0].content, dtype).reshape(tuple(proto.dims))
+    found[proto.name] = values.reshape(tuple(proto.dims))
     return light
+
+
+def _values(field: _Field, proto: onnx.TensorProto) -> NDArray[Any] | None:
+    """Return the data of ``proto``; None if they are of a type, or in a field, that only the parser reads."""
+    dtype, count = _TYPES.get(proto.data_type), prod(proto.dims)
+    if dtype is None or (field.number == _FLOAT_DATA and proto.data_type != onnx.TensorProto.FLOAT):
+        return None
+    if field.number == _INT32_DATA:
+        return packed_halves(field.content, count) if proto.data_type == onnx.TensorProto.FLOAT16 else None
+    return np.frombuffer(field.content, dtype) if len(field.content) == count * dtype.itemsize else None
 
 
 def with_initializers(model: onnx.ModelProto, initializers: Iterable[Sequence[Piece]]) -> bytes:

@@ -14,7 +14,8 @@ from onnx import helper, numpy_helper
 from ipu_emu import popart
 from ipu_emu.graph import protobuf_wire
 from ipu_emu.graph.onnx_files import initializers_of, load_light
-from ipu_emu.graph.onnx_tensors import pieces_of
+from ipu_emu.graph.onnx_tensors import array_of, pieces_of
+from ipu_emu.graph.packed_varints import packed_halves
 from ipu_emu.graph.protobuf_wire import with_initializers, without_large_data
 
 VALUES = np.random.default_rng(0).standard_normal((300, 70)).astype(np.float32)
@@ -41,7 +42,8 @@ FORMS: dict[str, tuple[Callable[[], onnx.TensorProto], bool]] = {
     "floats": (lambda: typed("w", VALUES), True),
     "raw floats": (lambda: raw("w", VALUES), True),
     "raw halves": (lambda: raw("w", np.repeat(VALUES, 2, 0).astype(np.float16)), True),
-    "halves in entries": (lambda: typed("w", VALUES.astype(np.float16)), False),
+    "halves in entries": (lambda: typed("w", np.repeat(VALUES, 2, 0).astype(np.float16)), True),
+    "integers in entries": (lambda: typed("w", np.arange(70000, dtype=np.int32)), False),
     "raw numbers of 64 bits": (lambda: raw("w", np.arange(30000)), False),
     "small": (lambda: raw("w", VALUES[:3]), False),
 }
@@ -63,6 +65,29 @@ def test_data_are_those_that_onnx_reads(form: str, tmp_path: Path) -> None:
             np.testing.assert_array_equal(found[name], values, strict=True)
             assert found[name].flags.aligned
             assert found[name].flags.writeable
+
+
+@pytest.mark.parametrize("count", [70000, 70001])
+def test_two_halves_in_one_entry(count: int) -> None:
+    """PopART's form, in which an entry is negative where the second value is."""
+    values = np.random.default_rng(2).standard_normal(count).astype(np.float16)
+    values[:300] = 0
+    bits = np.append(values.view(np.uint16), np.uint16(0))[: count + count % 2].view(np.int32)
+    proto = onnx.TensorProto(name="w", data_type=onnx.TensorProto.FLOAT16, dims=[count], int32_data=bits.tolist())
+    light, large = without_large_data(model_of(proto).SerializeToString())
+    assert set(large) == {"w"}
+    assert len(light) < 1000
+    np.testing.assert_array_equal(large["w"], array_of(proto), strict=True)
+    np.testing.assert_array_equal(large["w"], values)
+
+
+@pytest.mark.parametrize(
+    "change", [lambda data: data + b"\x80", lambda data: data[:-1], lambda data: b"\xff" * 70000]
+)
+def test_halves_of_another_number_are_left_to_the_parser(change: Callable[[bytes], bytes]) -> None:
+    data = b"\x80\x01" * 70000
+    assert packed_halves(memoryview(data), 70000) is not None
+    assert packed_halves(memoryview(change(data)), 70000) is None
 
 
 def broken(change: Callable[[onnx.TensorProto], object]) -> bytes:
@@ -106,12 +131,16 @@ def test_two_of_one_name() -> None:
 def test_mutated_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever is taken out, nothing is read that onnx would read otherwise."""
     monkeypatch.setattr(protobuf_wire, "_LARGE_BYTES", 16)
-    good = bytes(model_of(raw("w", VALUES[0]), typed("v", VALUES[1])).SerializeToString())
+    good = bytes(
+        model_of(
+            raw("w", VALUES[0]), typed("v", VALUES[1]), typed("h", VALUES[2].astype(np.float16))
+        ).SerializeToString()
+    )
     chance = random.Random(5)
     taken = 0
     for _ in range(2000):
         data = bytearray(good)
-        place = chance.randrange(len(data) - VALUES.shape[1] * 8) if chance.random() < 0.5 else chance.randrange(200)
+        place = chance.randrange(len(data) - VALUES.shape[1] * 10) if chance.random() < 0.5 else chance.randrange(200)
         if chance.random() < 0.7:
             data[place] = chance.randrange(256)
         else:
