@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import socket
 
-from popdist_py.environment import REPORT_SOCKET
 from poprun_py.wire.messages import Report
+from poprun_py.wire.variables import REPORT_SOCKET
 
 __all__ = ["ProgressSocket"]
 

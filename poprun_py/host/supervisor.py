@@ -13,7 +13,6 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from popdist_py.environment import EXECUTABLE_CACHE_PATH
 from poprun_py.errors import ChannelError
 from poprun_py.host.child_process import ChildProcess, StreamForwarder
 from poprun_py.host.hang_detection import HangDetector
@@ -26,7 +25,7 @@ from poprun_py.linux.mpi_files import FOLDERS, MpiFiles, folders_of
 from poprun_py.wire import messages
 from poprun_py.wire.channel import Channel, connect
 from poprun_py.wire.messages import LAUNCHER, MPI, OWN, STDERR, UNMANAGED
-from poprun_py.wire.variables import ADDRESS_VARIABLE, KEY_VARIABLE, RANK_VARIABLE
+from poprun_py.wire.variables import ADDRESS_VARIABLE, EXECUTABLE_CACHE_PATH, KEY_VARIABLE, RANK_VARIABLE
 
 if TYPE_CHECKING:
     from poprun_py.host.progress_socket import ProgressSocket

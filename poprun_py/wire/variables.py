@@ -1,9 +1,17 @@
 """Variables of the supervisor: the environment variables through which the launcher starts its supervisors.
 
-Constants only, so that planning a job imports nothing that runs one.
+Constants only, so that planning a job imports nothing that runs one. The last two are also in
+popdist_py/environment.py: importing popdist_py would delay every supervisor by 10 ms.
 """
 
-__all__ = ["ADDRESS_VARIABLE", "KEY_VARIABLE", "PATH_VARIABLE", "RANK_VARIABLE"]
+__all__ = [
+    "ADDRESS_VARIABLE",
+    "EXECUTABLE_CACHE_PATH",
+    "KEY_VARIABLE",
+    "PATH_VARIABLE",
+    "RANK_VARIABLE",
+    "REPORT_SOCKET",
+]
 
 #: Where the launcher listens: ``host:port``, or several separated by commas.
 ADDRESS_VARIABLE = "POPRUN_PY_CHANNEL"
@@ -16,3 +24,9 @@ PATH_VARIABLE = "POPRUN_PY_PATH"
 
 #: The name of the variable in which the MPI's process manager gives each process its rank.
 RANK_VARIABLE = "POPRUN_PY_RANK_VARIABLE"
+
+#: The folder in which programs keep compiled executables.
+EXECUTABLE_CACHE_PATH = "POPDIST_EXECUTABLE_CACHE_PATH"
+
+#: The socket through which a program reports its progress to its supervisor.
+REPORT_SOCKET = "POPDIST_REPORT_SOCKET"
