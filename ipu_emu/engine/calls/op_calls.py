@@ -12,16 +12,15 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
-from gcl.kernels.half import float_to_half, half_to_float
 from gcl.kernels.jit import bound
 from ipu_emu.engine.calls.floating_point_checks import with_floating_point_check
 from ipu_emu.engine.calls.while_call import while_call
 from ipu_emu.engine.replicas.buffers import Buffers
 from ipu_emu.graph import Graph, Op
 from ipu_emu.ops import TABLE, BoundOp, Call
+from ipu_emu.ops.codegen.compiled_call import relocation
 from ipu_emu.ops.control.loop_and_while import WHILE
 from ipu_emu.ops.core.call_chain import CallChain, call_chain
 from ipu_emu.ops.core.kernel_helpers import storage
@@ -87,8 +86,8 @@ def _guarded(guard: NDArray[Any], step: Call) -> Call:
 
 
 def _widen(half: NDArray[Any], image: NDArray[Any]) -> Call:
-    return partial(half_to_float, storage(half).view(np.uint16), storage(image))
+    return relocation(storage(half), storage(image))
 
 
 def _round(image: NDArray[Any], half: NDArray[Any]) -> Call:
-    return partial(float_to_half, storage(image), storage(half).view(np.uint16))
+    return relocation(storage(image), storage(half))

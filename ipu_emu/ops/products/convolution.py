@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from gcl.kernels.jit import jit
 from ipu_emu.errors import RefusedError
 from ipu_emu.graph.dtype import FLOAT16
+from ipu_emu.ops.codegen.compiled_call import relocation
 from ipu_emu.ops.core.adjoint import Adjoint, Value
 from ipu_emu.ops.core.call_chain import call_chain
 from ipu_emu.ops.core.cost import flops
@@ -36,46 +37,43 @@ __all__ = ["OPS"]
 # Columns: the windows of a block of output rows gathered into a matrix, and the adjoint of that
 
 
-@jit
-def gather_columns(
-    x: NDArray[Any],
-    columns: NDArray[Any],
-    height: int,
-    batch: int,
-    rows: int,
-    first: int,
-    kh: int,
-    kw: int,
-    sh: int,
-    sw: int,
-    ph: int,
-    pw: int,
-    dh: int,
-    dw: int,
-) -> None:
-    """columns[c, i, j, row, w, n] = x[c, (first + row) sh - ph + i dh, w sw - pw + j dw, n], 0 outside x.
+def gather_columns(x: NDArray[Any], columns: NDArray[Any], windows: Windows, first: int) -> Call:
+    """columns[c, i, j, row, w, n] = x[c, (first + row) sh - ph + i dh, w sw - pw + j dw, n], 0 outside x."""
+    (sh, sw), (dh, dw), (ph, pw) = windows.strides, windows.dilations, windows.pads
+    rows, width = columns.shape[3:5]
+    calls: list[Call] = [partial(columns.fill, 0)] if _reaches_out(windows) else []
+    for i in range(windows.kernel[0]):
+        y = first * sh - ph + i * dh
+        top, bottom = positions_inside(windows.input[0], rows, sh, y)
+        for j in range(windows.kernel[1]):
+            shift = j * dw - pw
+            low, high = positions_inside(windows.input[1], width, sw, shift)
+            if bottom > top and high > low:
+                source = x[:, y + top * sh :: sh, shift + low * sw :: sw][:, : bottom - top, : high - low]
+                calls.append(relocation(source, columns[:, i, j, top:bottom, low:high]))
+    return call_chain(*calls)
 
-    x is [C H, W N]; columns is [C kh kw rows, OW N]: a row of either is one image row of all samples.
-    """
-    in_width, width = x.shape[1] // batch, columns.shape[1] // batch
-    for line in range(columns.shape[0]):
-        k = line // rows
-        y = (first + line % rows) * sh - ph + k // kw % kh * dh
-        shift = k % kw * dw - pw
-        low, high = positions_inside(in_width, width, sw, shift)
-        out = columns[line]
-        if y < 0 or y >= height or high <= low:
-            out[:] = 0
-            continue
-        source = x[k // (kh * kw) * height + y]
-        out[: low * batch] = 0
-        out[high * batch :] = 0
-        run = (high - low) * batch if sw == 1 else batch
-        for w in range(low, low + 1 if sw == 1 else high):
-            target = out[w * batch : w * batch + run]
-            part = source[(w * sw + shift) * batch : (w * sw + shift) * batch + run]
-            for n in range(run):
-                target[n] = part[n]
+
+def _reaches_out(windows: Windows) -> bool:
+    """Whether windows reach beyond the image."""
+    last = [
+        (size - 1) * stride - pad + (taps - 1) * dilation
+        for size, stride, pad, taps, dilation in zip(
+            windows.output, windows.strides, windows.pads, windows.kernel, windows.dilations, strict=True
+        )
+    ]
+    return any(windows.pads) or any(end >= size for end, size in zip(last, windows.input, strict=True))
+
+
+def positions_inside(in_width: int, width: int, stride: int, shift: int) -> tuple[int, int]:
+    """Output positions [low, high) whose input position w stride + shift lies in [0, in_width)."""
+    low = 0 if shift >= 0 else -(shift // stride)
+    high = (in_width - 1 - shift) // stride + 1 if in_width > shift else 0
+    return min(low, width), min(high, width)
+
+
+#: For the compiled kernel below.
+_positions_inside = jit(positions_inside)
 
 
 @jit
@@ -95,13 +93,16 @@ def scatter_columns(
     dh: int,
     dw: int,
 ) -> None:
-    """The adjoint of ``gather_columns``: add every element of columns to the element of x that it was copied from."""
+    """The adjoint of ``gather_columns``: add every element of columns to the element of x that it was copied from.
+
+    x is [C H, W N]; columns is [C kh kw rows, OW N]: a row of either is one image row of all samples.
+    """
     in_width, width = x.shape[1] // batch, columns.shape[1] // batch
     for line in range(columns.shape[0]):
         k = line // rows
         y = (first + line % rows) * sh - ph + k // kw % kh * dh
         shift = k % kw * dw - pw
-        low, high = positions_inside(in_width, width, sw, shift)
+        low, high = _positions_inside(in_width, width, sw, shift)
         if y < 0 or y >= height or high <= low:
             continue
         target = x[k // (kh * kw) * height + y]
@@ -111,14 +112,6 @@ def scatter_columns(
             part = target[(w * sw + shift) * batch : (w * sw + shift) * batch + run]
             for n in range(run):
                 part[n] += source[n]
-
-
-@jit
-def positions_inside(in_width: int, width: int, stride: int, shift: int) -> tuple[int, int]:
-    """Output positions [low, high) whose input position w stride + shift lies in [0, in_width)."""
-    low = 0 if shift >= 0 else -(shift // stride)
-    high = (in_width - 1 - shift) // stride + 1 if in_width > shift else 0
-    return min(low, width), min(high, width)
 
 
 @jit
@@ -201,11 +194,12 @@ class _Blocks:
                 continue
             columns = self.columns[: self.group * self.depth * rows * self.line]
             lines = columns.reshape(self.group * self.depth * rows, self.line)
+            taps = (-1, *self.windows.kernel, rows, self.windows.output[1], self.batch)
             place = (self.windows.input[0], self.batch, rows, first, *self.windows.numbers)
             yield (
                 columns.reshape(self.group, self.depth, rows * self.line),
                 y,
-                partial(gather_columns, self.lines, lines, *place),
+                gather_columns(self.x, columns.reshape(taps), self.windows, first),
                 partial(scatter_columns, lines, self.lines, *place),
             )
 
