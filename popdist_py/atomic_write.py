@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from contextlib import suppress
 
 __all__ = ["replace_file", "write_fault"]
@@ -12,6 +13,7 @@ __all__ = ["replace_file", "write_fault"]
 _NAME_CHARACTERS = 40
 #: Symbolic links that are followed one after the other, as many as Linux follows.
 _MOST_LINKS = 40
+_PLANTED = "it is a pipe or a device of another user"
 
 
 def replace_file(
@@ -23,15 +25,14 @@ def replace_file(
 ) -> None:
     """Write ``parts`` to ``path``; if that fails, raise OSError and leave the old file unchanged.
 
-    A symbolic link stays one: the file that it points to is replaced. A link that another user may have planted is
-    refused. A device or a pipe, such as /dev/stdout, is written to directly. Without ``follow`` all these are
-    replaced. With ``sync``, content and name are on the disk on return. ``mode``: who may read and write the
-    file, less what the umask takes.
+    A symbolic link stays one: the file that it points to is replaced. A device or a pipe that is read, such as
+    /dev/stdout, is written to directly. A link or a pipe that another user may have planted is refused. Without
+    ``follow`` all these are replaced. With ``sync``, content and name are on the disk on return. ``mode``: who may
+    read and write the file, less what the umask takes.
     """
     target = _resolved(os.path.abspath(path)) if follow else os.path.abspath(path)
     if follow and _is_stream(target):
-        with open(target, "wb") as stream:
-            stream.writelines(parts)
+        _write_stream(target, parts)
         return
     folder, name = os.path.split(target)
     temporary = os.path.join(folder, f".{name[:_NAME_CHARACTERS]}.{os.urandom(8).hex()}.tmp")
@@ -57,6 +58,8 @@ def write_fault(path: str | os.PathLike[str]) -> str:
         return f"there is no folder {folder}; create it first"
     if os.path.isdir(target):
         return "it is a folder; give the name of a file"
+    if _is_planted_stream(target):
+        return f"{_PLANTED}; choose another place"
     if not os.access(target if _is_stream(target) else folder, os.W_OK):
         return "permission denied; choose another place"
     return ""
@@ -71,6 +74,28 @@ def _write(path: str, parts: tuple[bytes | memoryview, ...], sync: bool, mode: i
             os.fsync(descriptor)
 
 
+def _write_stream(path: str, parts: tuple[bytes | memoryview, ...]) -> None:
+    """Write to a device or a pipe; raise OSError for a pipe that nobody reads, and for one of another user."""
+    own = _names_open_file(path)
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC | (0 if own else os.O_NOFOLLOW | os.O_NONBLOCK))
+    except OSError as error:
+        if error.errno == errno.ENXIO:
+            raise OSError(errno.ENXIO, "it is a pipe that nobody reads", path) from None
+        raise
+    with os.fdopen(descriptor, "wb") as stream:
+        if not own:
+            found = os.fstat(descriptor)
+            if stat.S_ISREG(found.st_mode) or not _is_trusted_owner(found.st_uid, path):
+                raise OSError(errno.EACCES, _PLANTED, path)
+            os.set_blocking(descriptor, True)
+        stream.writelines(parts)
+
+
+def _is_planted_stream(path: str) -> bool:
+    return _is_stream(path) and not _names_open_file(path) and not _is_trusted_owner(os.lstat(path).st_uid, path)
+
+
 def _resolved(path: str) -> str:
     """Follow symbolic links, except those of /dev and /proc to open files, which are written directly.
 
@@ -79,15 +104,15 @@ def _resolved(path: str) -> str:
     for _ in range(_MOST_LINKS + 1):
         if not os.path.islink(path) or _names_open_file(path):
             return path
-        if not _is_trusted_link(path):
+        if not _is_trusted_owner(os.lstat(path).st_uid, path):
             raise OSError(errno.EACCES, "it is a link that belongs to another user", path)
         path = os.path.join(os.path.dirname(path), os.readlink(path))
     raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
 
 
-def _is_trusted_link(path: str) -> bool:
-    folder = os.stat(os.path.dirname(path))
-    return os.lstat(path).st_uid in (os.geteuid(), 0, folder.st_uid)
+def _is_trusted_owner(user: int, path: str) -> bool:
+    """Whether what ``user`` put at ``path`` is this user's own, or of somebody who may do anything in its folder."""
+    return user in (os.geteuid(), 0, os.stat(os.path.dirname(path)).st_uid)
 
 
 def _is_stream(path: str) -> bool:

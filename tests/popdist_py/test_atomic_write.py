@@ -63,6 +63,29 @@ def test_a_pipe_is_written_to_and_not_replaced(tmp_path: Path) -> None:
     assert pipe.is_fifo()
 
 
+def test_a_pipe_that_nobody_reads_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="it is a pipe that nobody reads"):
+        replace_file(tmp_path / "pipe", b"text")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a pipe to another user")
+def test_a_pipe_of_another_user_is_refused_unless_the_folder_is_theirs(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    os.chown(pipe, 65534, 65534)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    with pytest.raises(OSError, match="it is a pipe or a device of another user"):
+        replace_file(pipe, b"secret")
+    assert write_fault(pipe) == "it is a pipe or a device of another user; choose another place"
+    assert os.read(reader, 100) == b""
+    os.chown(tmp_path, 65534, 65534)
+    assert write_fault(pipe) == ""
+    replace_file(pipe, b"text")
+    assert os.read(reader, 100) == b"text"
+    os.close(reader)
+
+
 def test_an_open_file_named_by_proc_is_written_to(tmp_path: Path) -> None:
     with (tmp_path / "out").open("wb") as file:
         (tmp_path / "link").symlink_to(f"/proc/self/fd/{file.fileno()}")
