@@ -6,9 +6,11 @@ import errno
 import os
 import stat
 
-__all__ = ["open_regular", "read_descriptor", "read_file"]
+__all__ = ["open_given", "open_regular", "read_descriptor", "read_file"]
 
 _PIECE_BYTES = 1 << 20
+#: Files that are open already.
+_OPEN_FILES = ("/dev/fd/", "/dev/stdin", "/proc/self/fd/")
 
 
 def read_file(path: str | os.PathLike[str], most: int | None = None) -> bytes:
@@ -30,6 +32,21 @@ def open_regular(path: str | os.PathLike[str], flags: int = 0) -> int:
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
     raise OSError(errno.EINVAL, "It is a pipe or a device, no regular file", os.fspath(path))
+
+
+def open_given(path: str | os.PathLike[str]) -> int:
+    """Open a file, a device, or a pipe that a shell passes as /dev/fd/N; raise OSError for a pipe with a name.
+
+    Opening a named pipe would wait for somebody who writes to it.
+    """
+    if os.fspath(path).startswith(_OPEN_FILES):
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "It is a pipe, no file", os.fspath(path))
+    os.set_blocking(descriptor, True)
+    return descriptor
 
 
 def read_descriptor(descriptor: int, most: int | None = None) -> bytes:

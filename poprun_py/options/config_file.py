@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from popdist_py.atomic_write import replace_file
+from popdist_py.bounded_read import open_given
 from popdist_py.suggestion import did_you_mean
 from poprun_py.errors import UsageError
 from poprun_py.options.option_table import OPTIONS, LaunchOptions, Option
@@ -86,7 +87,7 @@ def export(options: LaunchOptions) -> None:
 
 def _parsed(path: str) -> dict[str, Any]:
     try:
-        with open(path, "rb") as stream:
+        with open(open_given(path), "rb") as stream:
             text = stream.read(_MOST_BYTES).decode()
         if _DEEP_KEY.search(text):
             raise RecursionError

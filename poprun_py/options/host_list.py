@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from popdist_py.bounded_read import open_given
 from poprun_py.errors import UsageError
 
 __all__ = ["Host", "expanded", "from_file", "from_list", "names_here"]
@@ -49,7 +50,7 @@ def from_list(text: str, *, source: str) -> tuple[Host, ...]:
 def from_file(path: str, *, source: str) -> tuple[Host, ...]:
     """Return the hosts of a file: one (or a list) per line, "#" starts a comment; raise UsageError with the line."""
     try:
-        with open(path, encoding="utf-8", errors="surrogateescape") as stream:
+        with open(open_given(path), encoding="utf-8", errors="surrogateescape") as stream:
             text = stream.read(_MOST_CHARACTERS + 1)
     except OSError as error:
         raise UsageError([f"{source}: the file cannot be read: {error.strerror}"]) from None

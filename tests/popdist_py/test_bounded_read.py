@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from popdist_py.bounded_read import open_regular, read_file
+from popdist_py.bounded_read import open_given, open_regular, read_file
 
 
 @pytest.mark.parametrize("length", [0, 1, (1 << 20) + 1])
@@ -49,3 +49,18 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         open_regular(tmp_path / "none")
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_files_that_a_user_names_may_be_devices_and_open_pipes_but_no_named_pipes(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="It is a pipe, no file"):
+        open_given(tmp_path / "pipe")
+    (tmp_path / "x").write_bytes(b"text")
+    reader, writer = os.pipe()
+    os.write(writer, b"text")
+    os.close(writer)
+    for path, content in ((tmp_path / "x", b"text"), ("/dev/null", b""), (f"/dev/fd/{reader}", b"text")):
+        with open(open_given(path), "rb") as stream:
+            assert stream.read() == content
+            assert os.get_blocking(stream.fileno())
+    os.close(reader)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from pathlib import Path
 import click
 
 import popdist_py
+from ipu_emu.errors import EmulatorError
 
 __all__ = ["hostio"]
 
@@ -80,6 +82,8 @@ def hostio(
 
     if popdist_py.getInstanceIndex():
         return
+    if not os.path.isfile(program):
+        raise EmulatorError(f"{program} is no file; name the program to measure")
     check_outputs(json=json_file, png=png, html=html)
     if png:
         check_png()

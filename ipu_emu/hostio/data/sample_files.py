@@ -77,7 +77,8 @@ def _open(file: Path) -> _Content:
     except FeedError:
         raise
     except Exception as error:  # the readers raise what they like about a damaged file
-        raise FeedError(f"{file} could not be read: {error or type(error).__name__}") from error
+        why = error.strerror if isinstance(error, OSError) and error.strerror else error or type(error).__name__
+        raise FeedError(f"{file} could not be read: {why}") from error
     if scalars or not _named(content):
         raise FeedError(
             f"{file} has no rows{' in ' + scalars[0] if any(scalars) else ''}; a feed needs arrays of samples"
@@ -86,13 +87,42 @@ def _open(file: Path) -> _Content:
 
 
 def _npy(file: Path) -> _Content:
-    array: NDArray[Any] = np.load(file, mmap_mode="r", allow_pickle=False)
+    _check_magic(file, b"\x93NUMPY")
+    try:
+        array: NDArray[Any] = np.load(file, mmap_mode="r", allow_pickle=False)
+    except ValueError as error:
+        raise ValueError(_without_advice(error)) from None
     return array
 
 
 def _npz(file: Path) -> _Content:
+    _check_magic(file, b"PK")
     with np.load(file, allow_pickle=False) as archive:
-        return {name: archive[name] for name in archive.files}
+        return {name: _member(archive, name) for name in archive.files}
+
+
+def _member(archive: Any, name: str) -> NDArray[Any]:
+    try:
+        array = archive[name]
+    except ValueError as error:
+        raise ValueError(f"array '{name}': {_without_advice(error)}") from None
+    if not isinstance(array, np.ndarray):
+        raise ValueError(f"'{name}' is no array")
+    return array
+
+
+def _check_magic(file: Path, magic: bytes) -> None:
+    """Raise ValueError for a file of another kind, which numpy would take for a pickle."""
+    with file.open("rb") as stream:
+        if stream.read(len(magic)) != magic:
+            raise ValueError(f"it is no {file.suffix} file")
+
+
+def _without_advice(error: ValueError) -> str:
+    """What numpy says, but of Python objects, for which it advises what must not be done with data."""
+    said = str(error)
+    objects = "pickle" in said or "Python objects" in said
+    return "it has Python objects, not numbers; save an array of numbers" if objects else said
 
 
 def _arrow(file: Path) -> _Content:

@@ -24,6 +24,7 @@ from ipu_emu.poptorch.options.option_group import OptionGroup, checked
 from ipu_emu.poptorch.options.popart_options import _PopartOptions
 from ipu_emu.poptorch.options.strategies import PipelinedExecution, Stage, Strategy
 from ipu_emu.poptorch.options.tensor_locations import TensorLocationSettings, _TensorLocationOptions
+from popdist_py.bounded_read import open_given
 
 __all__ = ["Options"]
 
@@ -277,7 +278,7 @@ class Options(OptionGroup):
         """Apply the options in a file, one a line, such as ``deviceIterations(4)``."""
         names = {name: getattr(enums, name) for name in enums.__all__}
         names |= {"poptorch": _Names(), "torch": torch, "options": self, "Stage": Stage}
-        with open(filepath) as file:
+        with open(open_given(filepath)) as file:
             lines = file.read().splitlines()
         for number, line in enumerate(lines, 1):
             text = line.strip()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import stat
 import tomllib
 
@@ -98,6 +99,8 @@ def test_mistakes_of_file_and_line_are_reported_together(tmp_path):
 
 def test_a_file_that_is_not_there(tmp_path):
     assert "cannot be read: No such file" in mistakes("--import-config", str(tmp_path / "none"), "x")[0]
+    os.mkfifo(tmp_path / "pipe")
+    assert "cannot be read: It is a pipe, no file" in mistakes("--import-config", str(tmp_path / "pipe"), "x")[0]
     assert "cannot be read: Is a directory" in mistakes("--import-config", str(tmp_path), "x")[0]
 
 

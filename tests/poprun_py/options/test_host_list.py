@@ -83,6 +83,9 @@ def test_what_is_wrong_in_a_file_is_said_with_its_line(tmp_path):
         from_file(str(file), source="f")
     with pytest.raises(UsageError, match="cannot be read: No such file"):
         from_file(str(tmp_path / "none"), source="f")
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UsageError, match="cannot be read: It is a pipe, no file"):
+        from_file(str(tmp_path / "pipe"), source="f")
 
 
 def test_a_file_without_end_is_refused() -> None:

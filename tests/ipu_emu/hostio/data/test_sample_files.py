@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import os
+import pickle
 import random
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -67,3 +69,20 @@ def test_a_single_number_is_no_sequence_of_samples(tmp_path: Path) -> None:
     for name, where in (("x.npy", "no rows;"), ("x.npz", "no rows in rate;"), ("none.npz", "no rows;")):
         with pytest.raises(FeedError, match=where):
             open_files(tmp_path / name)
+
+
+def test_python_objects_are_refused_without_advice_to_load_them(tmp_path: Path) -> None:
+    objects = np.array([object()] * 3)
+    np.save(tmp_path / "objects.npy", objects, allow_pickle=True)
+    np.savez(tmp_path / "objects.npz", x=np.zeros(3), a=objects)
+    for name, said in (("objects.npy", "could not be read: it has"), ("objects.npz", "array 'a': it has")):
+        with pytest.raises(FeedError, match=f"{said} Python objects, not numbers; save an array of numbers$"):
+            open_files(tmp_path / name)
+    for name in ("other.npy", "other.npz"):
+        (tmp_path / name).write_bytes(pickle.dumps([1, 2, 3]))
+        with pytest.raises(FeedError, match=f"could not be read: it is no {(tmp_path / name).suffix} file$"):
+            open_files(tmp_path / name)
+    with zipfile.ZipFile(tmp_path / "text.npz", "w") as archive:
+        archive.writestr("notes.txt", "x")
+    with pytest.raises(FeedError, match=r"'notes.txt' is no array$"):
+        open_files(tmp_path / "text.npz")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -344,3 +345,10 @@ def test_sigterm_ends_the_job_too(tmp_path: Path) -> None:
     while psutil.pid_exists(instance):
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+def test_a_program_that_is_no_file_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.py")
+    done = CliRunner().invoke(main, ["hostio", str(tmp_path / "pipe.py")])
+    assert done.exit_code == 2
+    assert f"{tmp_path / 'pipe.py'} is no file; name the program to measure" in done.output
