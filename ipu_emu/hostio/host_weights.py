@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+import popdist_py
 from ipu_emu.compiler.gradients.gradient import Gradient
 from ipu_emu.compiler.optimisers.update_rule import zeros
 from ipu_emu.compiler.rewriting.reserved_prefixes import ACCUM, without_prefix
@@ -20,6 +23,9 @@ from ipu_emu.program.replica_variables import replica_variables
 __all__ = ["HostWeights"]
 
 _Array = NDArray[Any]
+
+#: Bytes of weights that are worth a thread: a new engine's memory gets its pages when it is first written to.
+_WORTH_A_THREAD = 64 << 20
 
 
 class HostWeights:
@@ -52,16 +58,24 @@ class HostWeights:
         self._of_first.clear()
         alone = engine.replicas.total == engine.replicas.local
         self._followed = [] if alone else replica_variables(engine.executable.graph)
-        for id, value in self.values.items():
-            if fresh and _is_zeros(value):
-                continue
-            shards = self._graph.tensors[id].shards
-            if shards is None:
-                engine.write(id, value)
-                continue
-            for replica in range(engine.replicas.local):
-                own = shards.cut(value, engine.replicas.offset + replica, engine.replicas.total)
-                np.copyto(engine.view(id, replica), own)
+        wanted = {id: value for id, value in self.values.items() if not (fresh and _is_zeros(value))}
+        threads = min(_cpus(), 1 + sum(value.nbytes for value in wanted.values()) // _WORTH_A_THREAD)
+        if threads == 1:
+            for id in wanted:
+                self._write(engine, id)
+            return
+        with ThreadPoolExecutor(threads) as pool:
+            for done in [pool.submit(self._write, engine, id) for id in wanted]:
+                done.result()
+
+    def _write(self, engine: Engine, id: str) -> None:
+        value, shards = self.values[id], self._graph.tensors[id].shards
+        if shards is None:
+            engine.write(id, value)
+            return
+        for replica in range(engine.replicas.local):
+            own = shards.cut(value, engine.replicas.offset + replica, engine.replicas.total)
+            np.copyto(engine.view(id, replica), own)
 
     def follow(self, engine: Engine) -> None:
         """Send the first replica's values of replica variables to all instances; all must call this after a run.
@@ -156,6 +170,11 @@ class HostWeights:
                 f"No weight or optimiser state '{id}' in the session; there are {', '.join(self.values)}"
             )
         return self.values[id]
+
+
+def _cpus() -> int:
+    """The CPUs of this instance, where instances share a host's."""
+    return max(1, len(os.sched_getaffinity(0)) // popdist_py.getNumInstances())
 
 
 def _is_zeros(value: _Array) -> bool:

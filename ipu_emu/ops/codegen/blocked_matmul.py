@@ -8,6 +8,7 @@ The smaller matrix is copied as a whole, once. A group stays in the L2 cache whi
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -128,15 +129,15 @@ class Blocked(Operands):
         y, bias = self.y[low:high, first:last], self.bias
         if bias is not None:
             bias = bias[first:last] if self.wide else bias[low:high]
-        starts = tile_starts(last - first, tile)
+        panels, at = _tile_offsets(last - first, tile, 4 * k * tile, y.itemsize)
         common: dict[str, Any] = {
             "bias": bias,
             "wide": self.wide,
             "x": self.scratch[1],
-            "from": offsets(np.arange(len(starts)) * k * tile * 4),
-            "at": offsets(starts * y.itemsize),
+            "from": panels,
+            "at": at,
             "x_step": 4 * tile,
-            "tiles": len(starts),
+            "tiles": len(at),
             "tile_chunk": _group(k, last - first, _GROUP_BESIDE) // tile,
         }
         blocks, left = divmod(high - low, ROWS)
@@ -155,3 +156,10 @@ class Blocked(Operands):
         if left:
             calls.append(product_call(y[blocks * ROWS :], k, 1, left, blocks * ROWS, w=rest, **strides[1], **common))
         return calls
+
+
+@lru_cache(maxsize=256)  # pure: the groups of a product have one width, and layers repeat
+def _tile_offsets(columns: int, tile: int, panel: int, itemsize: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Byte offsets of the tiles of ``columns`` in their panels, and in a row of the result."""
+    starts = tile_starts(columns, tile)
+    return offsets(np.arange(len(starts)) * panel), offsets(starts * itemsize)

@@ -32,8 +32,8 @@ def call(function: Function, *arguments: Argument) -> partial[None]:
 
 def named_call(function: Function, names: Sequence[str], **arguments: Argument) -> partial[None]:
     """Bind ``function`` by the names of its arguments."""
-    assert set(arguments) == set(names), set(arguments) ^ set(names)
-    return call(function, *(arguments[name] for name in names))
+    assert len(arguments) == len(names), set(arguments) ^ set(names)
+    return call(function, *[arguments[name] for name in names])
 
 
 def offsets(values: Any) -> NDArray[np.int64]:

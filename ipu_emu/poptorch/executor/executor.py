@@ -156,15 +156,10 @@ class PoplarExecutor(Questions):
 
     def _rule(self, trace: Trace) -> Any:
         tensors = self._tensors()
-        names = {
-            id(tensors[name]): name for name, grad in trace.parameters.items() if grad and self._is_read(trace, name)
-        }
+        read = {id_ for op in trace.graph.ops for id_ in op.inputs}
+        names = {id(tensors[name]): name for name, grad in trace.parameters.items() if grad and name in read}
         variable = bool(self._options.Training.auto_loss_scaling)
         return rule_of(self._optimizer, names, loss_scaling_variable=variable)
-
-    @staticmethod
-    def _is_read(trace: Trace, name: str) -> bool:
-        return any(name in op.inputs for op in trace.graph.ops)
 
     def _tensors(self) -> dict[str, torch.Tensor]:
         """The parameters and buffers of the module by name."""
@@ -185,13 +180,8 @@ class PoplarExecutor(Questions):
                 "Trying to run a model on an offline device (ConnectionType.Never): use Options.connectionType to "
                 "attach to a device"
             )
-        if self._program is None:
-            self._compile(args, kwargs)
+        self._start(args, kwargs)
         assert self._program is not None
-        assert self._arguments is not None
-        self._match_batch(args, kwargs)
-        if self._program.engine is None:
-            self._attach()
         self._refresh()
         tensors = self._given
         outputs = self._program.run([cleaned(one, f"{number}") for number, one in enumerate(tensors)])
@@ -201,6 +191,18 @@ class PoplarExecutor(Questions):
         elif self._program.trace.changed_buffers:
             self._host_buffers_stale = True
         return self._returned(outputs, tensors)
+
+    def _start(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """Compile for the first arguments, match later ones with them, and attach to a device if there is none."""
+        if self.isAttachedToDevice():
+            self._match_batch(args, kwargs)
+            return
+        with without_collection():  # once for both
+            if self._program is None:
+                self._compile(args, kwargs)
+            self._match_batch(args, kwargs)
+            if not self.isAttachedToDevice():
+                self._attach()
 
     def _match_batch(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         assert self._arguments is not None

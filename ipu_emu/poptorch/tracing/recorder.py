@@ -11,7 +11,6 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ipu_emu.errors import EmulatorError
-from ipu_emu.graph import Role
 from ipu_emu.ops import Value
 from ipu_emu.poptorch.aten.call import Call, cast
 from ipu_emu.poptorch.aten.random import RANDOM
@@ -20,6 +19,8 @@ from ipu_emu.poptorch.blocks import BlockLog
 from ipu_emu.poptorch.dtypes import device_dtype
 from ipu_emu.poptorch.errors import Error
 from ipu_emu.poptorch.graph_writer import GraphWriter
+from ipu_emu.poptorch.tracing.known_values import KnownValues
+from ipu_emu.poptorch.tracing.products import PRODUCTS, zeros_of_product
 from ipu_emu.poptorch.tracing.storages import Storages
 
 __all__ = ["Recorder"]
@@ -54,7 +55,7 @@ class Recorder(TorchDispatchMode):
         self.writer, self.storages, self.log = writer, storages, log
         self.unknown: dict[str, list[str]] = {}
         self.paused = False
-        self.buffers: set[str] = set()
+        self.known = KnownValues(writer.graph)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
@@ -105,7 +106,9 @@ class Recorder(TorchDispatchMode):
             if isinstance(arguments.get(name), torch.Tensor):
                 self.storages.prepare(arguments[name])
         values = {id(one): self._operand(one) for one in tensors}
-        out = func(*args, **kwargs)
+        # What nothing on the host can read needs no values there.
+        unread = base in PRODUCTS and not mutated and not all(one.tensor.id in self.known for one in values.values())
+        out = zeros_of_product(base, func, args, kwargs) if unread else func(*args, **kwargs)
         results = _flat(out)
         rule_name = _IN_PLACE.get(base, base) if mutated and base in _IN_PLACE else base
         call = Call(rule_name, arguments, values, self.writer, self.storages.write)
@@ -173,24 +176,7 @@ class Recorder(TorchDispatchMode):
 
     def _is_known(self, tensor: torch.Tensor) -> bool:
         """Whether a value depends on buffers and constants alone, as a check of a mask does."""
-        if not self.storages.knows(tensor):
-            return True
-        graph = self.writer.graph
-        makers, waiting = graph.producers(), [self.storages.read(tensor).tensor.id]
-        seen: set[str] = set()
-        while waiting:
-            id_ = waiting.pop()
-            if id_ in seen:
-                continue
-            seen.add(id_)
-            role = graph.tensors[id_].role
-            if role is Role.INPUT or (role is Role.WEIGHT and id_ not in self.buffers):
-                return False
-            if id_ in makers:
-                if makers[id_].type.startswith("Random"):
-                    return False
-                waiting += [one for one in makers[id_].inputs if one]
-        return True
+        return not self.storages.knows(tensor) or self.storages.read(tensor).tensor.id in self.known
 
     def _where(self) -> str:
         """The module and the line of the program that run now."""

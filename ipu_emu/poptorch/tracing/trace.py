@@ -125,7 +125,7 @@ class _Tracer:
             self.storages.set(tensor, self.writer.value(made))
             self.variables[name] = tensor
             if not isinstance(tensor, torch.nn.Parameter):
-                self.recorder.buffers.add(name)
+                self.recorder.known.buffers.add(name)
 
     @contextmanager
     def _host_state(self) -> Iterator[None]:

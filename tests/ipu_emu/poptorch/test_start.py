@@ -1,6 +1,7 @@
 """Start: tracing, compiling and attaching do no work that their result does not need."""
 
 import gc
+import threading
 
 import numpy as np
 import pytest
@@ -67,3 +68,54 @@ def test_states_that_are_zero_are_not_copied_to_a_new_device_and_trained_ones_ar
     after = optimizer.state_dict()["ipu_state"]
     assert all(np.array_equal(before[id], after[id].numpy()) for id in before)
     assert "Accl1___fc.weight" in written
+
+
+class Products(torch.nn.Module):
+    """``seen`` are the results of products while the module is traced."""
+
+    def __init__(self, width=3):
+        super().__init__()
+        self.fc, self.conv, self.seen = torch.nn.Linear(width, 2), torch.nn.Conv1d(1, 2, 2), []
+        self.register_buffer("table", torch.eye(3))
+
+    def forward(self, x):
+        known = self.table @ self.table
+        assert known.sum() == 3  # the host has its value
+        self.seen[:] = [self.fc(x), self.conv(x[:, None]), x @ x.t(), torch.bmm(x[None], self.table[None])]
+        return sum(one.sum() for one in self.seen)
+
+
+def test_products_of_parameters_and_inputs_are_not_computed_while_a_module_is_traced():
+    module, x = Products(), torch.randn(2, 3)
+    found = poptorch.inferenceModel(module)(x)
+    traced = [one.detach().clone() for one in module.seen]
+    assert torch.allclose(found, module(x).sum(), atol=1e-5)
+    assert [one.shape for one in traced] == [one.shape for one in module.seen]
+    assert not any(one.any() for one in traced)
+    assert all(one.any() for one in module.seen)
+
+
+def test_factors_that_do_not_match_are_refused_as_pytorch_does():
+    with pytest.raises(RuntimeError, match=r"mat1 and mat2 shapes cannot be multiplied \(2x3 and 4x2\)"):
+        poptorch.inferenceModel(Products(4))(torch.randn(2, 3))
+
+
+def test_large_weights_are_copied_to_a_new_device_by_several_threads(monkeypatch):
+    from ipu_emu.hostio import host_weights
+
+    threads, write = set(), Engine.write
+
+    def recorded(self, id, value):
+        threads.add(threading.current_thread().name)
+        write(self, id, value)
+
+    monkeypatch.setattr(Engine, "write", recorded)
+    monkeypatch.setattr(host_weights, "_cpus", lambda: 2)
+    module = torch.nn.Linear(4, 4)
+    for least, by_caller in ((1 << 30, True), (1, False)):
+        monkeypatch.setattr(host_weights, "_WORTH_A_THREAD", least)
+        threads.clear()
+        model = poptorch.inferenceModel(module)
+        x = torch.randn(2, 4)
+        assert torch.allclose(model(x), module(x), atol=1e-6)
+        assert (threads == {"MainThread"}) is by_caller
