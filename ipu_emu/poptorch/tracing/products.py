@@ -33,7 +33,7 @@ def _abstract(one: Any) -> Any:
 
 def _match(first: torch.Tensor, second: torch.Tensor) -> bool:
     same = first.dtype == second.dtype and first.dim() == second.dim() and first.shape[:-2] == second.shape[:-2]
-    return same and first.shape[-1] == second.shape[-2]
+    return bool(same and first.shape[-1] == second.shape[-2])
 
 
 def _spreads(added: torch.Tensor, shape: tuple[int, ...]) -> bool:
