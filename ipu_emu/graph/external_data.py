@@ -63,10 +63,20 @@ def places_of(model: onnx.ModelProto) -> dict[str, DataPlace]:
 def _place(proto: onnx.TensorProto) -> DataPlace:
     entries = {entry.key: entry.value for entry in proto.external_data}
     nbytes = prod(proto.dims) * dtype_numbered(proto.data_type).itemsize
-    try:
-        return DataPlace(entries["location"], int(entries.get("offset", 0)), int(entries.get("length", nbytes)))
-    except (KeyError, ValueError) as error:
-        raise EmulatorError(f"Initializer '{proto.name}' cannot be read from its file: {error}") from error
+    if not entries.get("location"):
+        raise _unreadable(proto.name, "its external data name no file: 'location' is missing")
+    numbers = {}
+    for key, default in (("offset", 0), ("length", nbytes)):
+        try:
+            numbers[key] = int(entries.get(key, default))
+        except ValueError:
+            raise _unreadable(proto.name, f"the {key} '{entries[key][:40]}' is not a whole number") from None
+    return DataPlace(entries["location"], **numbers)
+
+
+def _unreadable(id: str, why: object) -> EmulatorError:
+    said = f"{why.filename}: {why.strerror}" if isinstance(why, OSError) and why.filename else why
+    return EmulatorError(f"Initializer '{id}' cannot be read from its file: {said}")
 
 
 def reference(id: str, array: NDArray[np.generic], place: DataPlace) -> onnx.TensorProto:
@@ -90,7 +100,7 @@ def array_in(proto: onnx.TensorProto) -> NDArray[np.generic]:
                 raise ValueError(f"{dtype} {list(proto.dims)} is not within the file at byte {start}")
             return np.fromfile(file, dtype.numpy, count, offset=start).reshape(tuple(proto.dims))
     except (OSError, ValueError) as error:
-        raise EmulatorError(f"Initializer '{proto.name}' cannot be read from its file: {error}") from error
+        raise _unreadable(proto.name, error) from error
 
 
 def check_files(places: Places) -> None:

@@ -61,6 +61,8 @@ def proto_of(id: str, array: NDArray[Any]) -> onnx.TensorProto:
 
 def array_of(proto: onnx.TensorProto) -> NDArray[Any]:
     """Read an initializer in any of its forms; the array belongs to the caller."""
+    if min(proto.dims, default=0) < 0:
+        raise EmulatorError(f"Initializer '{proto.name}' has the shape {list(proto.dims)}; no size can be negative")
     if proto.data_location == onnx.TensorProto.EXTERNAL:
         return array_in(proto)
     dtype = dtype_numbered(proto.data_type)

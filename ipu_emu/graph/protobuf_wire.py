@@ -124,7 +124,7 @@ def _light_tensor(content: memoryview, found: dict[str, NDArray[Any]]) -> bytes 
     if not inside or proto.name in found or proto.float_data or proto.int32_data:
         return None
     values = _values(data[0], proto)
-    if values is None:
+    if values is None or min(proto.dims, default=0) < 0:
         return None
     found[proto.name] = values.reshape(tuple(proto.dims))
     return light

@@ -313,7 +313,6 @@ def test_the_median_of_nothing_is_refused() -> None:
     ("dims", "offset", "file"),
     [
         ([1 << 40, 1 << 40], 0, "data"),
-        ([-1], 0, "data"),
         ([4], 4, "data"),
         ([4], -4, "data"),
         ([4], 1 << 70, "data"),
@@ -331,3 +330,26 @@ def test_external_data_that_are_not_there(dims: list[int], offset: int, file: st
         tensor.external_data.add(key=key, value=value)
     with pytest.raises(EmulatorError, match="Initializer 'w' cannot be read from its file"):
         array_of(tensor)
+
+
+def test_external_data_without_a_file_are_said_so() -> None:
+    tensor = onnx.TensorProto(name="w", data_type=onnx.TensorProto.FLOAT, data_location=onnx.TensorProto.EXTERNAL)
+    with pytest.raises(EmulatorError, match="its external data name no file: 'location' is missing"):
+        array_of(tensor)
+    for key, value in (("location", "data"), ("offset", "here")):
+        tensor.external_data.add(key=key, value=value)
+    with pytest.raises(EmulatorError, match="the offset 'here' is not a whole number"):
+        array_of(tensor)
+
+
+@pytest.mark.parametrize("dims", [[-4, 4], [-1, 4], [-4, -4]])
+@pytest.mark.parametrize("repeats", [1, 10_000], ids=["small", "large"])
+def test_negative_sizes_of_weights_are_refused(dims: list[int], repeats: int) -> None:
+    for field, kind in (("float_data", onnx.TensorProto.FLOAT), ("int32_data", onnx.TensorProto.FLOAT16)):
+        tensor = onnx.TensorProto(name="w", data_type=kind, dims=[dims[0] * repeats, dims[1]])
+        getattr(tensor, field).extend([1] * abs(tensor.dims[0] * tensor.dims[1]))
+        node = helper.make_node("MatMul", ["x", "w"], ["y"])
+        inputs = [helper.make_tensor_value_info("x", kind, [2, 4])]
+        graph = helper.make_graph([node], "g", inputs, [helper.make_tensor_value_info("y", kind, [2, 4])], [tensor])
+        made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 11)], ir_version=7)
+        assert "no size can be negative" in outcome(made.SerializeToString())
