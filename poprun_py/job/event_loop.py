@@ -8,6 +8,7 @@ import selectors
 import signal
 import time
 from collections import deque
+from collections.abc import Iterable
 
 from popdist_py.environment import EXECUTABLE_CACHE_PATH
 from poprun_py.errors import ChannelError
@@ -160,7 +161,12 @@ class EventLoop:
     def _list_files(self) -> None:
         """List the files that the MPI has made for this job, while the processes live that use them."""
         if self._files and self._record:
-            self._record.add(self._files.found())
+            self._list(self._files.found())
+
+    def _list(self, files: Iterable[str]) -> None:
+        fault = self._record.add(files) if self._record else ""
+        if fault:
+            self._log.info(f"Files of {self._starter} are not listed, and may stay after the job: {fault}")
 
     def _on_timeout(self) -> None:
         waiting = f"; {self._job.waiting}" if self._job.waiting else ""
@@ -310,7 +316,7 @@ class EventLoop:
             self._job.heard(rank, self._delivery.read_stderr_end(rank))
         code = self._job.exit_code
         if self._record and (code or self._teardown.has_killed):
-            self._record.add(self._files.abandoned() if self._files else ())
+            self._list(self._files.abandoned() if self._files else ())
             for path in self._record.remove_listed():
                 self._log.debug(f"Removed {path}")
         for rank in range(len(self._plan.instances)):

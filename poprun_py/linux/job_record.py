@@ -12,6 +12,7 @@ to a job of which nothing is left: the last process of the job removes what it l
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import re
@@ -73,6 +74,7 @@ class JobRecord:
         self.shared_folder = _shared(folder)
         self._descriptor = _locked(folder)
         self._listed: set[str] = set()
+        self._end_of_line = b""
 
     def make_folder(self) -> str:
         """Create the job's own folder; return its path."""
@@ -88,14 +90,21 @@ class JobRecord:
             return ""
         return self.shared_folder
 
-    def add(self, paths: Iterable[str]) -> None:
-        """List files or folders that this user owns."""
+    def add(self, paths: Iterable[str]) -> str:
+        """List files or folders that this user owns; return why one could not be listed, '' if all are."""
+        fault = ""
         for path in paths:
             if path in self._listed or not (status := _own(path)):
                 continue
             self._listed.add(path)
-            line = f"{status.st_dev} {status.st_ino} {path}\n"
-            os.write(self._descriptor, line.encode(errors="surrogateescape"))
+            line = f"{status.st_dev} {status.st_ino} {path}\n".encode(errors="surrogateescape")
+            try:
+                whole = os.write(self._descriptor, self._end_of_line + line) == len(self._end_of_line + line)
+                fault = fault if whole else os.strerror(errno.ENOSPC)
+            except OSError as error:
+                whole, fault = False, error.strerror or str(error)
+            self._end_of_line = b"" if whole else b"\n"  # after a part of a line
+        return fault
 
     def remove_listed(self) -> list[str]:
         """Remove what is listed, once no process of the job is left that uses it; return the paths."""

@@ -199,3 +199,23 @@ def test_no_file_is_made_to_try_a_temporary_folder(temporary, monkeypatch):
     before = temporary.stat().st_mtime_ns
     assert temporary_folders() == [str(temporary), str(Path("relative").absolute()), "/tmp", "/var/tmp"]
     assert temporary.stat().st_mtime_ns == before
+
+
+def test_a_full_disk_loses_a_line_and_nothing_else(temporary, tmp_path, monkeypatch):
+    paths = [tmp_path / f"mpich_shm_{number}" for number in range(3)]
+    for path in paths:
+        path.touch()
+    record = JobRecord(new_folder(str(temporary)))
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda file, data: write(file, data[:9]))
+    assert record.add([str(paths[0])]) == "No space left on device"
+
+    def full(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "write", full)
+    assert record.add([str(paths[1])]) == "No space left on device"
+    monkeypatch.setattr(os, "write", write)
+    assert record.add([str(paths[2])]) == ""
+    assert record.remove_listed() == [str(paths[2])]
+    record.close()
