@@ -5,20 +5,24 @@ A process of its own takes most of its time to import PyTorch (2 s), TensorFlow 
 
 from __future__ import annotations
 
-import atexit
+import fcntl
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
 from functools import cache
+from hashlib import sha256
 from pathlib import Path
 
-__all__ = ["EMULATOR", "warm_python"]
+__all__ = ["EMULATOR", "PYTORCH_FACES", "WITH_PYTORCH", "warm_python"]
 
 _WARM_PYTHON = Path(__file__).with_name("warm_python.py")
 #: What most programs for the emulator import.
 EMULATOR = ("popdist_py", "gcl", "ipu_emu.popart", "ipu_emu.compat", "ipu_emu.hostio", "ipu_emu.hostio.checkpoint")
+#: What programs import that are trained from PyTorch.
+PYTORCH_FACES = ("torch", "ipu_emu.torch", "ipu_emu.poptorch", *EMULATOR)
+#: What ranks of PyTorch import, some of it only when DDP is made.
+WITH_PYTORCH = ("torch.distributed", "torch._dynamo", "gcl.torch", "mpi4py")
 #: What is read when modules are imported; no thread may be there when a process forks.
 _SETTINGS = {
     "PYTHONPATH": str(_WARM_PYTHON.parents[2]),
@@ -33,15 +37,25 @@ _SETTINGS = {
 
 def warm_python(*modules: str) -> list[str]:
     """What stands for ``python`` in a command whose process is forked from one that has imported ``modules``."""
-    return [sys.executable, "-I", "-S", str(_WARM_PYTHON), "run", _server(modules)[1]]
+    return [sys.executable, "-I", "-S", str(_WARM_PYTHON), "run", _server(modules)[0]]
 
 
 @cache
-def _server(modules: tuple[str, ...]) -> tuple[subprocess.Popen[bytes], str]:
-    """What forks those processes for this one, with the path of its socket; it ends when nothing can write to it."""
-    path = f"{tempfile.mkdtemp(prefix='warm-')}/socket"
-    command = [sys.executable, str(_WARM_PYTHON), "serve", path, *modules]
-    server = subprocess.Popen(command, stdin=subprocess.PIPE, env=os.environ | _SETTINGS, start_new_session=True)
-    atexit.register(shutil.rmtree, Path(path).parent)
-    assert server.wait(100) == 0  # it goes on in the background
-    return server, path
+def _server(modules: tuple[str, ...]) -> tuple[str, int]:
+    """The socket of what forks them, for all workers of this run of tests, and what keeps it alive while open."""
+    folder = Path(tempfile.gettempdir(), f"warm-{os.environ.get('PYTEST_XDIST_TESTRUNUID') or os.getpid()}")
+    folder.mkdir(mode=0o700, exist_ok=True)
+    path = folder / sha256(" ".join(modules).encode()).hexdigest()[:16]
+    alive = f"{path}.alive"
+    with open(folder / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if path.exists():
+            return str(path), os.open(alive, os.O_WRONLY | os.O_NONBLOCK)  # it fails if the server is gone
+        os.mkfifo(alive)
+        reading = os.open(alive, os.O_RDONLY | os.O_NONBLOCK)
+        writing = os.open(alive, os.O_WRONLY)
+        command = [sys.executable, str(_WARM_PYTHON), "serve", str(path), *modules]
+        server = subprocess.Popen(command, stdin=reading, env=os.environ | _SETTINGS, start_new_session=True)
+        os.close(reading)
+        assert server.wait(100) == 0  # it goes on in the background
+        return str(path), writing

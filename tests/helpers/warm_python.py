@@ -4,8 +4,8 @@
     python -I -S warm_python.py run SOCKET WHAT ...   be, for all others, the process that runs WHAT
 
 WHAT is as for Python: a file, ``-m MODULE`` or ``-c CODE``, and arguments. What is forked gets them, and the
-environment, folder, ignored signals, processors and file descriptors of the process that asks. That one passes
-signals on, and ends in the same way: with its exit code, or of its signal.
+environment, folder, ignored signals, processors, file descriptors, host and network (namespaces) of the process that
+asks. That one passes signals on, and ends in the same way: with its exit code, or of its signal.
 """
 
 import os
@@ -19,6 +19,8 @@ from contextlib import suppress
 #: Signals that are never passed on: no handler can have them, or they stop a process.
 _OWN = {getattr(signal, f"SIG{name}") for name in ("KILL", "STOP", "CHLD", "CONT", "TSTP", "TTIN", "TTOU")}
 _MOST_DESCRIPTORS = 250
+#: What a host that a test makes has of its own; ``mnt`` is the last, because the others are found in /proc.
+_NAMESPACES = ("uts", "ipc", "net", "time", "mnt")
 
 
 def run(path: str, argv: list[str]) -> None:
@@ -65,6 +67,7 @@ def serve(path: str) -> list[str]:
                 if key.fileobj == 0:
                     for pid in processes.values():
                         os.kill(pid, signal.SIGKILL)
+                    _remove(path)
                     os._exit(0)
                 elif key.fileobj is listener:
                     client = listener.accept()[0]
@@ -75,6 +78,7 @@ def serve(path: str) -> list[str]:
                         continue
                     pid = os.fork()
                     if not pid:
+                        _join_namespaces(client)
                         waiting.close()
                         for other in (listener, client, *processes):
                             other.close()
@@ -99,6 +103,17 @@ def serve(path: str) -> list[str]:
                     client.close()
 
 
+def _remove(path: str) -> None:
+    """Remove what this server has of files, and the folder if it is the last one there."""
+    folder = os.path.dirname(path)
+    os.remove(path)
+    os.remove(f"{path}.alive")
+    with suppress(OSError):  # another one did
+        if os.listdir(folder) == ["lock"]:
+            os.remove(f"{folder}/lock")
+            os.rmdir(folder)
+
+
 def _tell(client: socket.socket, number: int) -> None:
     """Send a number to who asked, who may be gone."""
     with suppress(OSError):
@@ -113,6 +128,28 @@ def _request(client: socket.socket) -> tuple[tuple, list[int]]:  # type: ignore[
         for number in received:
             os.close(number)
         raise
+
+
+def _join_namespaces(client: socket.socket) -> None:
+    """Be on the host, and in the network, of the process that asks."""
+    form = "iii"
+    pid, _, _ = struct.unpack(form, client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize(form)))
+    others = []
+    try:
+        for name in _NAMESPACES:
+            theirs = f"/proc/{pid}/ns/{name}"
+            if os.readlink(theirs) != os.readlink(f"/proc/self/ns/{name}"):
+                others.append(os.open(theirs, os.O_RDONLY))
+    except FileNotFoundError:  # who asked is gone
+        os._exit(1)
+    if others:
+        import ctypes
+
+        libc = ctypes.CDLL(None, use_errno=True)
+        for namespace in others:
+            if libc.setns(namespace, 0):
+                raise OSError(ctypes.get_errno(), "setns")
+            os.close(namespace)
 
 
 def _become(

@@ -7,6 +7,7 @@ import tempfile
 import traceback
 from collections.abc import Callable
 from datetime import timedelta
+from importlib import import_module
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,7 @@ def run_ranks(
     Raise AssertionError with the tracebacks of ranks that fail; ranks in ``dead`` may die, and return None.
     ``hosts``: the name of each rank's host, if there are several.
     """
+    import_module("torch._dynamo")  # which DDP imports: once here instead of on every rank
     forks = multiprocessing.get_context("fork")
     with tempfile.TemporaryDirectory() as folder:
         started = []

@@ -18,7 +18,7 @@ from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 import gcl.torch  # noqa: E402
 from tests.gcl.helpers.torch_ranks import run_ranks  # noqa: E402
 from tests.helpers.mpi_jobs import PROGRAMS, ROOT  # noqa: E402
-from tests.helpers.warm_processes import warm_python  # noqa: E402
+from tests.helpers.warm_processes import WITH_PYTORCH, warm_python  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -144,16 +144,17 @@ def test_a_backward_pass_raises_what_happened_to_another_rank(hook):
     assert "waits for rank 1, whose process has died" in run_ranks(2, training, hook, dead=(1,))[0]
 
 
-TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python"]
+TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python"]
 POPRUN_PY = [str(Path(sys.executable).parent / "poprun-py"), "--num-instances", "2", "--num-replicas", "2"]
-LAUNCHERS = {"torchrun": TORCHRUN, "poprun-py": POPRUN_PY}
 
 
 @pytest.mark.parametrize(("launcher", "hook"), [("torchrun", "none"), ("poprun-py", "ddp_hook")])
 def test_a_job_whose_rank_is_killed_ends_soon_and_leaves_nothing(launcher, hook):
     program = PROGRAMS / "gcl" / "torch_killed_rank.py"
+    python = warm_python(*WITH_PYTORCH)
+    command = {"torchrun": [*python, *TORCHRUN], "poprun-py": POPRUN_PY}[launcher]
     ended = subprocess.run(
-        [*LAUNCHERS[launcher], *warm_python("torch.distributed", "gcl.torch", "mpi4py"), str(program), hook],
+        [*command, *python, str(program), hook],
         capture_output=True,
         text=True,
         timeout=120,

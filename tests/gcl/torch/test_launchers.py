@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("torch", reason="PyTorch is not installed; scripts/test --with-torch adds it")
 
 from tests.helpers.mpi_jobs import PROGRAMS, ROOT
-from tests.helpers.warm_processes import warm_python
+from tests.helpers.warm_processes import WITH_PYTORCH, warm_python
 
 pytestmark = pytest.mark.torch
 
@@ -25,7 +25,7 @@ LAUNCHERS = {
 def test_ranks_meet_under(launcher):
     command = [
         *map(str, LAUNCHERS[launcher]),
-        *warm_python("torch.distributed", "gcl.torch", "mpi4py"),
+        *warm_python(*WITH_PYTORCH),
         str(PROGRAMS / "gcl" / "torch_launched.py"),
     ]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=100, cwd=ROOT, check=False)

@@ -16,7 +16,7 @@ from tests.gcl.helpers.torch_ranks import run_ranks  # noqa: E402
 from tests.gcl.torch.test_collectives import moves, same  # noqa: E402
 from tests.helpers.mpi_jobs import PROGRAMS, ROOT  # noqa: E402
 from tests.helpers.network_namespaces import hosts, needs_hosts  # noqa: E402
-from tests.helpers.warm_processes import warm_python  # noqa: E402
+from tests.helpers.warm_processes import WITH_PYTORCH, warm_python  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -101,7 +101,7 @@ def engines(output):
 def test_a_job_that_has_mpi_uses_it_between_hosts(launcher):
     options = {"mpirun": ["-n", "4"], "poprun-py": ["--num-instances", "4", "--num-replicas", "4"]}[launcher]
     command = [str(Path(sys.executable).parent / launcher), *options]
-    command += [*warm_python("torch.distributed", "gcl.torch", "mpi4py"), str(PROGRAM), "2"]
+    command += [*warm_python(*WITH_PYTORCH), str(PROGRAM), "2"]
     environ = os.environ | {"PYTHONPATH": str(ROOT)}
     ended = subprocess.run(command, capture_output=True, text=True, timeout=100, env=environ, cwd=ROOT, check=False)
     assert ended.returncode == 0, ended.stderr
@@ -113,7 +113,7 @@ def test_hosts_of_a_poprun_py_job_are_joined_by_its_mpi(tmp_path):
     with hosts(2, tmp_path) as where:
         launcher = Path(sys.executable).parent / "poprun-py"
         options = ["--host", ",".join(where.names), "--num-instances", 4, "--num-replicas", 4]
-        argv = where.command(0, [launcher, *options, sys.executable, PROGRAM, 0])
+        argv = where.command(0, [launcher, *options, *warm_python(*WITH_PYTORCH), PROGRAM, 0])
         environ = {"HYDRA_LAUNCHER_EXEC": str(where.ssh), "UCX_TLS": "tcp,self,posix", "PYTHONPATH": str(ROOT)}
         ended = subprocess.run(
             argv, capture_output=True, text=True, env=os.environ | environ, timeout=250, check=False
@@ -126,9 +126,18 @@ def test_hosts_of_a_torchrun_job_are_joined_by_gloo(tmp_path):
     with hosts(2, tmp_path) as where:
         jobs = []
         for host, name in enumerate(where.names):
-            torchrun = [sys.executable, "-m", "torch.distributed.run", "--nnodes", 2, "--nproc-per-node", 2]
+            torchrun = [
+                *warm_python(*WITH_PYTORCH),
+                "-m",
+                "torch.distributed.run",
+                "--nnodes",
+                2,
+                "--nproc-per-node",
+                2,
+            ]
             meeting = ["--node-rank", host, "--master-addr", where.names[0], "--master-port", 29500]
-            argv = where.command(host, [*torchrun, *meeting, "--local-addr", name, PROGRAM, 0])
+            program = ["--no-python", *warm_python(*WITH_PYTORCH), PROGRAM, 0]
+            argv = where.command(host, [*torchrun, *meeting, "--local-addr", name, *program])
             environ = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
             pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
             jobs.append(subprocess.Popen(argv, text=True, env=environ, **pipes))

@@ -80,8 +80,6 @@ def all_weights(data_parallel, fully_sharded_with):
 
 @pytest.fixture(scope="module")
 def gloo():
-    import torch._dynamo  # noqa: F401  PyTorch does when training begins: once here instead of on every rank
-
     return run_ranks(2, all_weights, [("none", False)], [False], backend="gloo")[0]
 
 

@@ -10,7 +10,7 @@ from torch.nn import functional as F  # noqa: E402
 
 import ipu_emu.poptorch as poptorch  # noqa: E402
 from tests.helpers.mpi_jobs import PROGRAMS, ROOT  # noqa: E402
-from tests.helpers.warm_processes import EMULATOR, warm_python  # noqa: E402
+from tests.helpers.warm_processes import PYTORCH_FACES, warm_python  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -79,7 +79,7 @@ def test_instances_and_replicas_change_no_bit():
     for instances in (1, 2, 4):
         command = [
             *(sys.executable, "-m", "poprun_py", "--num-instances", str(instances), "--num-replicas", "4"),
-            *(*warm_python("torch", "ipu_emu.poptorch", *EMULATOR), "-m", "ipu_emu.compat", program),
+            *(*warm_python(*PYTORCH_FACES), "-m", "ipu_emu.compat", program),
         ]
         made = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
         assert made.returncode == 0, made.stdout + made.stderr

@@ -10,6 +10,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed; scripts/t
 
 from ipu_emu import compat  # noqa: E402
 from tests.helpers.mpi_jobs import PROGRAMS  # noqa: E402
+from tests.helpers.warm_processes import PYTORCH_FACES, warm_python  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -41,6 +42,6 @@ def test_a_program_runs_unchanged(name, redirected):
 
 @pytest.mark.parametrize("name", sorted(ALONE))
 def test_a_program_that_starts_processes_runs_unchanged(name):
-    command = [sys.executable, "-m", "ipu_emu.compat", str(PROGRAMS / "poptorch" / f"{name}.py")]
+    command = [*warm_python(*PYTORCH_FACES), "-m", "ipu_emu.compat", str(PROGRAMS / "poptorch" / f"{name}.py")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

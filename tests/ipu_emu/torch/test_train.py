@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 import ipu_emu.torch  # noqa: E402
 from ipu_emu.torch.batches import Spread, batches_of  # noqa: E402
 from tests.helpers.mpi_jobs import PROGRAMS, ROOT  # noqa: E402
-from tests.helpers.warm_processes import EMULATOR, warm_python  # noqa: E402
+from tests.helpers.warm_processes import PYTORCH_FACES, warm_python  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -231,7 +231,7 @@ def test_all_spreads_of_replicas_give_the_same_module_on_all_instances():
     found = []
     for instances in (1, 2, 4):
         command = [sys.executable, "-m", "poprun_py", "--num-instances", str(instances), "--num-replicas", "4"]
-        command += [*warm_python("torch", "ipu_emu.torch", *EMULATOR), str(PROGRAMS / "ipu_emu/torch_train.py")]
+        command += [*warm_python(*PYTORCH_FACES), str(PROGRAMS / "ipu_emu/torch_train.py")]
         made = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
         assert made.returncode == 0, made.stdout + made.stderr
         found += [line.split("weights ")[1] for line in made.stdout.splitlines() if "weights " in line]

@@ -14,6 +14,7 @@ import pytest
 
 from tests.helpers.mpi_jobs import PROGRAMS, ROOT
 from tests.helpers.network_namespaces import Hosts, hosts, needs_hosts
+from tests.helpers.warm_processes import EMULATOR, warm_python
 from tests.poprun_py.conftest import sampled_with_mpi
 from tests.poprun_py.helpers.several_hosts import Job, kill_one
 
@@ -88,7 +89,7 @@ def test_a_subnet_is_used_by_its_name_on_each_host(four, run):
 @needs_hosts
 def test_training_over_four_hosts_gives_the_weights_of_one(four, run, tmp_path):
     """Bitwise; and the gradients really crossed the links."""
-    arguments = [sys.executable, str(ROOT / "examples/digits.py"), "--epochs", "2", "--weights-out"]
+    arguments = [*warm_python(*EMULATOR), str(ROOT / "examples/digits.py"), "--epochs", "2", "--weights-out"]
     before = four.sent_bytes(3)
     spread = run(4, "--num-instances", "4", "--num-replicas", "4", *arguments, str(tmp_path / "four.npz"))
     code, _, err = spread.finish(timeout=180)
