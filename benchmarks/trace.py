@@ -2,9 +2,11 @@
 
     python benchmarks/trace.py [--quick] [--json FILE]
 
-A round starts one process for each contender: the step without a trace and with one, and the same network in eager
-PyTorch without and with torch.profiler. What is compared is the time that recording adds to a step, in per cent, and
-the time of one user's span (``trace.span``, ``record_function``). Ratios above 1: ours costs less.
+A step is a weight update of examples/digits.py with its default settings: 2 micro-batches of 32 images, in runs of an
+epoch. A round starts a process for ours, and one for the same network in eager PyTorch; each takes turns between
+blocks of steps that are recorded and blocks that are not. What is compared is the median time that recording adds to
+a block, in per cent, in wall time and in processor time of the thread, and the time of one user's span
+(``trace.span``, ``record_function``). Ratios above 1: ours costs less.
 """
 
 from __future__ import annotations
@@ -16,8 +18,10 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
+from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
-from time import perf_counter, perf_counter_ns
+from time import perf_counter, perf_counter_ns, thread_time
 from typing import Any
 
 from support.extras import need
@@ -28,87 +32,108 @@ import numpy as np
 from support.rounds import Row, in_turns, write_rows
 
 HERE = Path(__file__).resolve()
-IMAGES = 30
-CONTENDERS = ("ours", "ours traced", "PyTorch", "PyTorch profiled")
+CONTENDERS = ("ours", "PyTorch")
+#: Blocks before those that count, in which kernels are loaded and short instructions measured.
+WARM_UP = 4
+
+#: Seconds of a block: wall time, and processor time of the thread.
+Times = tuple[float, float]
 
 
-def our_step() -> Any:
-    """One update of the network of examples/digits.py, from arrays on the host to the loss there."""
+@dataclass(frozen=True)
+class Cost:
+    """Microseconds of a step without a trace, what recording adds in per cent, and microseconds of a span."""
+
+    step: float
+    added: float
+    added_processor_time: float
+    span: float
+    span_unrecorded: float
+
+
+def ours(seconds: float) -> Cost:
+    """Epochs of examples/digits.py with its default settings, in a session that records and in one that does not."""
+    from ipu_emu import trace
+
+    trace.stop()
+    plain, steps = our_epoch()
+    unrecorded = span_cost(lambda: trace.span("mark"))
+    with tempfile.TemporaryDirectory() as folder:
+        trace.start(folder)
+        recorded, _ = our_epoch()
+        found = compared(lambda: timed(plain), lambda: timed(recorded), seconds)
+        return Cost(1e6 * found[0] / steps, *found[1:], span_cost(lambda: trace.span("mark")), unrecorded)
+
+
+def our_epoch() -> tuple[Callable[[], None], int]:
     sys.path.insert(0, str(HERE.parents[1] / "examples"))
     import digits
 
     import ipu_emu.popart as popart
 
-    weights = digits.first_weights(0, np.float32)
-    proto, ids = digits.network(weights, IMAGES)
-    device = popart.DeviceManager().createIpuModelDevice({"numIPUs": 1, "tilesPerIPU": 1472})
-    flow = popart.DataFlow(1, [ids["loss"]])
-    session = popart.TrainingSession(proto, flow, ids["loss"], popart.ConstSGD(0.01), device)
-    session.prepareDevice()
-    session.weightsFromHost()
-    random = np.random.default_rng(0)
-    data = {
-        ids["images"]: random.standard_normal((IMAGES, 1, 8, 8)).astype(np.float32),
-        ids["labels"]: random.integers(0, 10, IMAGES).astype(np.int32),
-    }
-    stepio = popart.PyStepIO(data, session.initAnchorArrays())
-    return lambda: session.run(stepio)
+    data, place = digits.Digits.load(0, np.float32), digits.Place.find(64)
+    settings = argparse.Namespace(epochs=30, half=False, seed=0)
+    training = digits.Training(data, place, digits.first_weights(0, np.float32), settings)
+    order = np.arange(training.steps * place.batch).reshape(training.steps, digits.ACCUMULATION, 1, -1)
+    inputs = {training.ids[name]: part[order] for name, part in zip(("images", "labels"), data.train, strict=True)}
+    stepio = popart.PyStepIO(inputs, training.anchors)
+    return lambda: training.session.run(stepio), training.steps
 
 
-def their_step() -> Any:
-    """The same network in eager PyTorch."""
+def theirs(seconds: float, steps: int = 22) -> Cost:
+    """The same network, micro-batches and optimiser in eager PyTorch, with torch.profiler and without."""
     import torch
     from torch import nn
+    from torch.profiler import ProfilerActivity, profile, record_function
 
     torch.set_num_threads(1)
     net = nn.Sequential(
-        *(nn.Conv2d(1, 8, 3, padding=1), nn.Tanh(), nn.AvgPool2d(2)),
-        *(nn.Conv2d(8, 16, 3, padding=1), nn.Tanh(), nn.AvgPool2d(2)),
-        *(nn.Flatten(), nn.Linear(64, 10)),
+        *(nn.Conv2d(1, 16, 3, padding=1), nn.Tanh(), nn.AvgPool2d(2)),
+        *(nn.Conv2d(16, 32, 3, padding=1), nn.Tanh(), nn.AvgPool2d(2)),
+        *(nn.Flatten(), nn.Linear(128, 10)),
     )
-    optimizer, loss = torch.optim.SGD(net.parameters(), lr=0.01), nn.CrossEntropyLoss()
-    x, y = torch.randn(IMAGES, 1, 8, 8), torch.randint(0, 10, (IMAGES,))
+    optimizer, loss = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9), nn.CrossEntropyLoss()
+    x, y = torch.randn(2, 32, 1, 8, 8), torch.randint(0, 10, (2, 32))
 
-    def step() -> float:
-        optimizer.zero_grad()
-        value = loss(net(x), y)
-        value.backward()
-        optimizer.step()
-        return float(value)
+    def block() -> None:
+        for _ in range(steps):
+            optimizer.zero_grad()
+            for images, labels in zip(x, y, strict=True):
+                value = loss(net(images), labels) / 2
+                value.backward()
+                float(value)
+            optimizer.step()
 
-    return step
-
-
-def measured(step: Any, seconds: float) -> float:
-    """Median microseconds of a step."""
-    for _ in range(50):
-        step()
-    times, end = [], perf_counter() + seconds
-    while perf_counter() < end:
-        begin = perf_counter_ns()
-        step()
-        times.append(perf_counter_ns() - begin)
-    return statistics.median(times) / 1e3
-
-
-def worker(contender: str, seconds: float) -> None:
-    """Print the microseconds of a step, and of a span where spans are recorded."""
-    span = 0.0
-    if contender.startswith("ours"):
-        from ipu_emu import trace
-
-        step = measured(our_step(), seconds)
-        span = span_cost(lambda: trace.span("mark"))
-    elif contender == "PyTorch":
-        step = measured(their_step(), seconds)
-    else:
-        from torch.profiler import ProfilerActivity, profile, record_function
-
-        own = their_step()
+    def profiled() -> Times:
         with profile(activities=[ProfilerActivity.CPU]):
-            step = measured(own, min(seconds, 1.0))  # it keeps everything in memory
-            span = span_cost(lambda: record_function("mark"))
-    print(json.dumps([step, span]))
+            return timed(block)
+
+    found = compared(lambda: timed(block), profiled, seconds)
+    unrecorded = span_cost(lambda: record_function("mark"))
+    with profile(activities=[ProfilerActivity.CPU]):
+        return Cost(1e6 * found[0] / steps, *found[1:], span_cost(lambda: record_function("mark")), unrecorded)
+
+
+def timed(block: Callable[[], None]) -> Times:
+    wall, processor = perf_counter(), thread_time()
+    block()
+    return perf_counter() - wall, thread_time() - processor
+
+
+def compared(plain: Callable[[], Times], recorded: Callable[[], Times], seconds: float) -> tuple[float, float, float]:
+    """Median seconds of a plain block, and the median per cent that recording adds: wall and processor time."""
+    pairs: list[tuple[Times, Times]] = []
+    end = perf_counter() + seconds
+    while perf_counter() < end or len(pairs) < 2 * WARM_UP:
+        if len(pairs) % 2:
+            after = recorded()
+            pairs.append((plain(), after))
+        else:
+            before = plain()
+            pairs.append((before, recorded()))
+    pairs = pairs[WARM_UP:]
+    added = [100 * (statistics.median(b[clock] / a[clock] for a, b in pairs) - 1) for clock in range(2)]
+    return statistics.median(a[0] for a, _ in pairs), added[0], added[1]
 
 
 def span_cost(make: Any, count: int = 20_000) -> float:
@@ -125,16 +150,12 @@ def span_cost(make: Any, count: int = 20_000) -> float:
     return min(loop(True) - loop(False) for _ in range(5))
 
 
-def run(contender: str, seconds: float) -> tuple[float, float]:
+def run(contender: str, seconds: float) -> Cost:
     """Start a process for a contender."""
     command = [sys.executable, str(HERE), "--worker", contender, "--seconds", str(seconds)]
-    with tempfile.TemporaryDirectory() as folder:
-        environment = {name: value for name, value in os.environ.items() if name != "IPU_EMU_TRACE"}
-        if contender == "ours traced":
-            environment["IPU_EMU_TRACE"] = folder
-        said = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
-    step, span = json.loads(said.splitlines()[-1])
-    return step, span
+    environment = {name: value for name, value in os.environ.items() if name != "IPU_EMU_TRACE"}
+    said = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+    return Cost(**json.loads(said.splitlines()[-1]))
 
 
 def main() -> None:
@@ -144,11 +165,11 @@ def main() -> None:
     parser.add_argument("--worker", choices=CONTENDERS, help=argparse.SUPPRESS)
     parser.add_argument("--seconds", type=float, default=None, help="length of a block of steps")
     args = parser.parse_args()
-    seconds = args.seconds or (0.4 if args.quick else 2.0)
+    seconds = args.seconds or (3.0 if args.quick else 10.0)
     if args.worker:
-        worker(args.worker, seconds)
+        print(json.dumps(asdict((ours if args.worker == "ours" else theirs)(seconds))))
         return
-    found: dict[str, list[tuple[float, float]]] = {name: [] for name in CONTENDERS}
+    found: dict[str, list[Cost]] = {name: [] for name in CONTENDERS}
     for name in in_turns(CONTENDERS, 3 if args.quick else 9):
         try:
             found[name].append(run(name, seconds))
@@ -160,27 +181,28 @@ def main() -> None:
     write_rows(args.json, rows)
 
 
-def table(found: dict[str, list[tuple[float, float]]]) -> list[Row]:
-    medians = {name: statistics.median(step for step, _ in rounds) for name, rounds in found.items() if rounds}
-    spans = {name: statistics.median(span for _, span in rounds) for name, rounds in found.items() if rounds}
-    rows = []
-    if {"ours", "ours traced"} <= medians.keys():
-        rows.append(Row("digits step", "us", medians["ours"], {}, 1.0))
-        added = 100 * statistics.median(
-            b[0] / a[0] - 1 for a, b in zip(found["ours"], found["ours traced"], strict=False)
-        )
-        peers = {}
-        if {"PyTorch", "PyTorch profiled"} <= medians.keys():
-            rounds = zip(found["PyTorch"], found["PyTorch profiled"], strict=False)
-            peers = {"torch.profiler": 100 * statistics.median(b[0] / a[0] - 1 for a, b in rounds)}
-        ratio = peers["torch.profiler"] / max(added, 0.1) if peers else 1.0
-        rows.append(Row("recording a digits step", "% of a step", added, peers, ratio))
-    if "ours traced" in spans:
-        peers = {"torch.profiler": spans["PyTorch profiled"]} if "PyTorch profiled" in spans else {}
-        ratio = peers["torch.profiler"] / spans["ours traced"] if peers else 1.0
-        rows.append(Row("a user's span", "us", spans["ours traced"], peers, ratio))
-        rows.append(Row("a user's span, nothing recorded", "us", spans["ours"], {}, 1.0))
-    return rows
+def table(found: dict[str, list[Cost]]) -> list[Row]:
+    """A row for each number, the median over the processes; none if ours failed."""
+    if not found["ours"]:
+        return []
+    medians = {
+        name: Cost(*(statistics.median(column) for column in zip(*map(astuple, costs), strict=True)))
+        for name, costs in found.items()
+        if costs
+    }
+    mine, peer = medians["ours"], medians.get("PyTorch")
+
+    def row(case: str, unit: str, number: Callable[[Cost], float], *, least: float = 0.01) -> Row:
+        peers = {"torch.profiler": number(peer)} if peer else {}
+        return Row(case, unit, number(mine), peers, number(peer) / max(number(mine), least) if peer else 1.0)
+
+    return [
+        Row("digits step", "us", mine.step, {}, 1.0),
+        row("recording a digits step", "% of a step", lambda cost: cost.added),
+        row("recording a digits step, processor time", "% of a step", lambda cost: cost.added_processor_time),
+        row("a user's span", "us", lambda cost: cost.span),
+        row("a user's span, nothing recorded", "us", lambda cost: cost.span_unrecorded),
+    ]
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipu_emu.errors import ArgumentError
+from ipu_emu.trace.sequence_spans import RECORDS, SequenceSpans
 from popdist_py.bounded_read import open_regular
 from popdist_py.environment import NAMES, RESTART_COUNT
 from popdist_py.trace.records import (
@@ -32,19 +33,6 @@ from popdist_py.trace.records import (
 )
 
 __all__ = ["RECORDS", "Name", "ProcessTrace", "read_process"]
-
-#: One record as it is read; ``thread`` is its number in the operating system.
-RECORDS = np.dtype(
-    [
-        ("begin", np.int64),
-        ("end", np.int64),
-        ("value", np.int64),
-        ("name", np.uint32),
-        ("track", np.uint16),
-        ("kind", np.uint16),
-        ("thread", np.uint32),
-    ]
-)
 
 
 @dataclass(frozen=True)
@@ -145,7 +133,8 @@ def _resolved(
             case _:
                 facts |= each
     _check_facts(path, process, facts)
-    parts = [_records(thread, words, names) for thread, words in blocks]
+    sequences: dict[int, SequenceSpans] = {}
+    parts = [_records(thread, words, names, sequences) for thread, words in blocks]
     records = np.concatenate(parts) if parts else np.zeros(0, RECORDS)
     records = records[np.argsort(records["begin"], kind="stable")]
     for table, used in ((names, records["name"]), (tracks, records["track"])):
@@ -177,24 +166,31 @@ def _is_time(value: object) -> bool:
     return type(value) is int and abs(value) < 1 << 62
 
 
-def _records(thread: int, words: NDArray[np.int64], names: Mapping[int, Name]) -> NDArray[Any]:
+def _records(
+    thread: int, words: NDArray[np.int64], names: Mapping[int, Name], sequences: dict[int, SequenceSpans]
+) -> NDArray[Any]:
     """The records of a chunk, with sequences as spans of their own."""
     rows = words[: len(words) // RECORD_WORDS * RECORD_WORDS].reshape(-1, RECORD_WORDS)
     kinds = rows[:, KEY] >> 48
-    (starts,) = np.nonzero(kinds == Kind.SEQUENCE)
-    plain = np.ones(len(rows), bool)
-    parts = []
+    plain = (kinds >= Kind.SPAN) & (kinds < Kind.SEQUENCE)
+    rounds: dict[int, list[int]] = {}
     free = 0
-    for start in starts:
-        if int(start) < free:  # a time stamp that looks like a sequence
+    for start in np.nonzero(kinds == Kind.SEQUENCE)[0].tolist():
+        if start < free:  # a time stamp that looks like a sequence
             continue
-        count = int(rows[start, VALUE]) & 0xFFFFFFFF
-        free = int(start) + 1 + -(-count // RECORD_WORDS)
+        free = start + 1 + -(-(int(rows[start, VALUE]) & 0xFFFFFFFF) // RECORD_WORDS)
         plain[start:free] = False
-        stamps = rows[start + 1 : free].reshape(-1)[:count]
-        parts.append(_spans(thread, rows[start], stamps, names))
-    known = plain & (kinds >= Kind.SPAN) & (kinds < Kind.SEQUENCE)
-    return np.concatenate([_columns(thread, rows[known]), *parts])
+        if rows[start, BEGIN]:  # it is not only prepared
+            rounds.setdefault(int(rows[start, KEY]), []).append(start)
+    parts = [_columns(thread, rows[plain])]
+    for key, starts in rounds.items():
+        number = key & 0xFFFFFFFF
+        if number not in sequences:
+            sequences[number] = SequenceSpans.of(names.get(number, Name("")).args)
+        spans = sequences[number].spans(rows, np.array(starts))
+        spans["track"], spans["thread"] = key >> 32 & 0xFFFF, thread
+        parts.append(spans)
+    return np.concatenate(parts)
 
 
 def _columns(thread: int, rows: NDArray[np.int64]) -> NDArray[Any]:
@@ -206,21 +202,4 @@ def _columns(thread: int, rows: NDArray[np.int64]) -> NDArray[Any]:
         rows[:, KEY] >> 48,
     )
     out["thread"] = thread
-    return out
-
-
-def _spans(
-    thread: int, start: NDArray[np.int64], stamps: NDArray[np.int64], names: Mapping[int, Name]
-) -> NDArray[Any]:
-    """The spans of one round of a sequence; the one that runs when the process ends is open."""
-    listed = names.get(int(start[KEY]) & 0xFFFFFFFF, Name("")).args.get("spans")
-    spans = [each for each in listed if type(each) is int and each >> 32 == 0] if isinstance(listed, list) else []
-    done = int(np.argmin(stamps != 0)) if (stamps == 0).any() else len(stamps)
-    count = min(done + 1, len(stamps), len(spans))
-    out = np.zeros(count, RECORDS)
-    out["begin"] = np.concatenate([start[BEGIN : BEGIN + 1], stamps])[:count]
-    out["end"] = stamps[:count]
-    out["name"] = spans[:count]
-    out["value"] = start[VALUE] >> 32
-    out["track"], out["kind"], out["thread"] = int(start[KEY]) >> 32 & 0xFFFF, Kind.SPAN, thread
     return out

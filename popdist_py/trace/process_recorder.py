@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from functools import wraps
+from sys import getrefcount
 from types import TracebackType
 from typing import Any, Protocol, TypeVar, cast
 
@@ -21,6 +22,9 @@ _DEFAULT_LIMIT_MIB = 512
 _LIMIT_DIGITS = 9
 
 _SPAN = key_of(Kind.SPAN, 0)
+_USER = Category.USER
+#: References to a mark that is only kept for its next use: of the table, of ``span`` and of ``getrefcount``.
+_UNUSED = 3
 _F = TypeVar("_F", bound=Callable[..., Any])
 _What = tuple[str, Category, dict[str, Any]]
 
@@ -43,11 +47,13 @@ class _ProcessRecorder:
     def __init__(self) -> None:
         self.recorder: Recorder | None = None
         self.known = False
+        self.marks: dict[str, Mark] = {}
         os.register_at_fork(after_in_child=self._forget)
 
     def _forget(self) -> None:
         """A forked child writes a file of its own."""
         self.recorder, self.known = None, False
+        self.marks.clear()
 
     def decide(self) -> Recorder | None:
         """Create the recorder if the environment asks for one."""
@@ -68,6 +74,7 @@ def recorder() -> Recorder | None:
 def start(folder: str | os.PathLike[str], *, role: str = "") -> Recorder | None:
     """Record from now on into a new file in ``folder``; on failure say why on standard error and return None."""
     stop()
+    _process.marks.clear()
     try:
         _process.recorder = Recorder(os.path.abspath(folder), limit=_limit() << 20, about=_about(role))
     except OSError as error:
@@ -80,20 +87,28 @@ def stop() -> None:
     if _process.recorder is not None:
         _process.recorder.close()
     _process.recorder, _process.known = None, True
+    _process.marks.clear()
 
 
 def span(name: str, category: Category = Category.USER, **args: Any) -> Mark:
     """A context manager, and a decorator, that records how long its block takes; ``args`` are shown beside it."""
-    own = _process.recorder if _process.known else _process.decide()
+    if not args and category is _USER:
+        kept = _process.marks.get(name)
+        if kept is not None and getrefcount(kept) == _UNUSED:
+            return kept
+        kept = _process.marks[name] = _mark(name, category, args)
+        return kept
+    return _mark(name, category, args)
+
+
+def _mark(name: str, category: Category, args: dict[str, Any]) -> Mark:
+    own = recorder()
     if own is None:
         unrecorded = _Unrecorded()
         unrecorded.what = name, category, args
         return unrecorded
     number = None if args else own.plain.get((name, category))
-    recorded = _Recorded()
-    recorded.recorder, recorded.value = own, 0
-    recorded.key = _SPAN | (own.name(name, category, **args) if number is None else number)
-    return recorded
+    return _Recorded(own, _SPAN | (own.name(name, category, **args) if number is None else number))
 
 
 def instant(name: str, category: Category = Category.USER, **args: Any) -> None:

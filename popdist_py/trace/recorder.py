@@ -16,6 +16,7 @@ from collections.abc import Sequence as Items
 from contextlib import suppress
 from itertools import islice
 from math import ceil
+from operator import length_hint
 from time import perf_counter_ns
 from types import TracebackType
 from typing import Any
@@ -28,6 +29,7 @@ from popdist_py.trace.records import (
     HEADER,
     HEADER_BYTES,
     KEY,
+    LONGEST_SEQUENCE,
     MAGIC,
     RECORD_WORDS,
     SUFFIX,
@@ -46,6 +48,10 @@ _CHUNK_WORDS = CHUNK_BYTES // WORD_BYTES
 _FIRST_WORD = CHUNK.size // WORD_BYTES
 #: Longest definition, in bytes of JSON; longer ones are left out.
 _LONGEST_DEFINITION = 1 << 16
+#: Most rounds of a sequence that are prepared at once.
+_MOST_ROUNDS = 64
+#: Linux's advice that maps all pages of memory for writing at once; since 5.14.
+_MADV_POPULATE_WRITE = 23
 
 
 class _Thread(threading.local):
@@ -119,16 +125,14 @@ class Recorder:
 
     def span(self, name: int, *, track: int = 0, value: int = 0) -> Span:
         """A context manager that records how long its block takes."""
-        made = Span()
-        made.recorder, made.key, made.value = self, Kind.SPAN << 48 | track << 32 | name, value
-        return made
+        return Span(self, Kind.SPAN << 48 | track << 32 | name, value)
 
     def record(self, key: int, begin: int, end: int, value: int = 0) -> None:
         """Write one record with a key of ``key_of``; times are of ``perf_counter_ns``."""
         words, free = self._own.chunk
         at = next(free, 0)
         if not at:
-            words, at = self._next_records(1)
+            words, (at,) = self.reserve(1)
         words[at], words[at + END], words[at + VALUE] = begin, end, value
         words[at + KEY] = key
 
@@ -148,9 +152,16 @@ class Recorder:
         now = perf_counter_ns()
         self.record(key_of(Kind.FLOW_OUT if out else Kind.FLOW_IN, name, track), now, now, number)
 
-    def sequence(self, names: Items[int], track: int = 0) -> Sequence:
-        """Spans that follow each other without a gap, each time in the same order: one time stamp each."""
-        return Sequence(self, key_of(Kind.SEQUENCE, self.name("sequence", spans=list(names)), track), len(names))
+    def sequence(self, names: Items[int], track: int = 0, *, groups: Items[Items[int]] = ()) -> Sequence:
+        """Up to ``LONGEST_SEQUENCE`` spans that follow each other without a gap, each time in the same order.
+
+        ``groups``: one time stamp for each, of consecutive spans that share its time in these proportions.
+        """
+        if len(names) > LONGEST_SEQUENCE:
+            raise ValueError(f"{len(names)} spans are too many for a sequence; give at most {LONGEST_SEQUENCE}")
+        shared = {"groups": [list(group) for group in groups]} if groups else {}
+        name = self.name("sequence", Category.USER, spans=list(names), **shared)
+        return Sequence(self, key_of(Kind.SEQUENCE, name, track), len(groups) or len(names))
 
     def serial(self, what: str) -> int:
         """The number of earlier calls for ``what``: equal in processes that make the same calls in the same order."""
@@ -172,23 +183,24 @@ class Recorder:
 
     # Memory
 
-    def reserve(self, records: int) -> tuple[memoryview, int]:
-        """Words of which those of ``records`` adjacent records are free, and the place of the first of them."""
-        words, free = self._own.chunk
-        first = next(free, 0)
-        last = next(islice(free, records - 2, None), 0) if records > 1 else first
-        return (words, first) if last else self._next_records(records)
+    def reserve(self, records: int, times: int = 1) -> tuple[memoryview, range]:
+        """Words, and the places in them of up to ``times`` runs of adjacent free records; of one at least.
 
-    def _next_records(self, records: int) -> tuple[memoryview, int]:
-        """Free records in a new chunk of this thread; if there is none, count them and return memory of no file."""
+        If there is no memory any more, the records of one run are counted, and the memory is that of no file.
+        """
+        words, free = self._own.chunk
+        found = min(times, length_hint(free) // records)
+        if found:
+            first = next(free)
+            next(islice(free, found * records - 2, None), None) if found * records > 1 else None
+            return words, range(first, first + found * records * RECORD_WORDS, records * RECORD_WORDS)
         with self._lock:
             chunk = self._new_chunk(ChunkKind.RECORDS, self._number_of_thread())
             if chunk is None:
                 self._drop(records)
-                return memoryview(bytearray(records * RECORD_WORDS * WORD_BYTES)).cast("q"), 0
-        words, free = memoryview(chunk).cast("q"), iter(range(_FIRST_WORD, _CHUNK_WORDS, RECORD_WORDS))
-        self._own.chunk = words, free
-        return self.reserve(records)
+                return memoryview(bytearray(records * RECORD_WORDS * WORD_BYTES)).cast("q"), range(1)
+        self._own.chunk = memoryview(chunk).cast("q"), iter(range(_FIRST_WORD, _CHUNK_WORDS, RECORD_WORDS))
+        return self.reserve(records, times)
 
     def _drop(self, records: int) -> None:
         *start, dropped = HEADER.unpack_from(self._header)
@@ -200,11 +212,12 @@ class Recorder:
             return None
         try:
             os.posix_fallocate(self._descriptor, self._size, CHUNK_BYTES)  # a full disk is an error here, not SIGBUS
-            os.pwrite(self._descriptor, bytes(CHUNK_BYTES), self._size)  # so that no page is filled while recording
             memory = mmap.mmap(self._descriptor, CHUNK_BYTES, offset=self._size)
         except OSError:
             self._limit = 0
             return None
+        with suppress(OSError):
+            memory.madvise(_MADV_POPULATE_WRITE)  # so that no page is mapped while recording
         CHUNK.pack_into(memory, 0, kind, thread, 0, 0, 0)
         self._size += CHUNK_BYTES
         return memory
@@ -233,19 +246,19 @@ class Recorder:
 class Span:
     """Records a block: its begin when the block is entered, its end when it is left."""
 
-    __slots__ = ("_at", "_words", "key", "recorder", "value")
+    __slots__ = ("_at", "_own", "_words", "key", "recorder", "value")
 
-    recorder: Recorder
-    key: int
-    value: int
+    def __init__(self, recorder: Recorder, key: int, value: int = 0) -> None:
+        self.recorder, self.key, self.value, self._own = recorder, key, value, recorder._own
 
     def __enter__(self) -> None:
-        words, free = self.recorder._own.chunk
+        words, free = self._own.chunk
         at = next(free, 0)
         if not at:
-            words, at = self.recorder._next_records(1)
+            words, (at,) = self.recorder.reserve(1)
         self._words, self._at = words, at
-        words[at + VALUE] = self.value
+        if self.value:
+            words[at + VALUE] = self.value
         words[at] = perf_counter_ns()
         words[at + KEY] = self.key
 
@@ -260,19 +273,27 @@ class Span:
 
 
 class Sequence:
-    """The times of spans that always follow each other in one order.
+    """The times of spans that always follow each other in one order, in rounds of ``count`` time stamps.
 
-    ``begin`` returns the memory for the time stamps of one round: element i is the end of span i.
+    Memory is prepared for several rounds at a time, so that a round writes nothing but its time stamps.
     """
 
     def __init__(self, recorder: Recorder, key: int, count: int) -> None:
-        self._recorder, self._key, self._count = recorder, key, count
+        self._recorder, self.count = recorder, count
         self._records = 1 + ceil(count / RECORD_WORDS)
+        self._prepared = struct.pack("qqqq", 0, 0, count, key) + bytes(
+            (self._records - 1) * RECORD_WORDS * WORD_BYTES
+        )
+        self._rounds = 1
 
-    def begin(self, value: int = 0) -> memoryview:
-        """Start a round now, all spans with ``value``; memory for as many 64-bit integers as there are spans."""
-        words, at = self._recorder.reserve(self._records)
-        words[at + VALUE] = value << 32 | self._count
-        words[at] = perf_counter_ns()
-        words[at + KEY] = self._key
-        return words[at + RECORD_WORDS : at + RECORD_WORDS + self._count]
+    def rounds(self, *, first: bool = False) -> tuple[memoryview, Iterator[int]]:
+        """Words, and where in them the next rounds of this thread are; more of them each time, unless ``first``.
+
+        The word at the place of a round is its begin, which makes it valid; it is written after the ``VALUE``: the
+        number that all spans have << 32 | ``count``. ``RECORD_WORDS`` further on the time stamps follow.
+        """
+        self._rounds = 1 if first else min(2 * self._rounds, _MOST_ROUNDS)
+        words, places = self._recorder.reserve(self._records, self._rounds)
+        stop = places[-1] + self._records * RECORD_WORDS
+        words[places[0] : stop] = memoryview(self._prepared * len(places)).cast("q")
+        return words, iter(places)

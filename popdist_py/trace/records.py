@@ -6,7 +6,8 @@
 
 A chunk begins with its kind and the number of the thread that writes it. What is not written yet is zero. A record is
 valid when its key, which is written last, is not zero, so a record of a process that is killed is there as a whole or
-not at all. A span whose end is zero was open when the process ended.
+not at all; a sequence, which is prepared before it runs, is valid when its begin is not zero. A span whose end is
+zero was open when the process ended.
 
     record, 4 words       begin, end: nanoseconds of CLOCK_MONOTONIC
     of 8 bytes            value: depends on the kind
@@ -29,6 +30,7 @@ __all__ = [
     "HEADER",
     "HEADER_BYTES",
     "KEY",
+    "LONGEST_SEQUENCE",
     "MAGIC",
     "PROFILE_SUFFIX",
     "RECORD_WORDS",
@@ -79,7 +81,11 @@ class Kind(IntEnum):
     COUNTER = 3  # the bits of a 64-bit float
     FLOW_OUT = 4  # the number that the FLOW_IN of the receiver has too
     FLOW_IN = 5
-    SEQUENCE = 6  # spans without gaps: the value of all << 32 | their number; their ends follow, in whole records
+    SEQUENCE = 6  # spans without gaps: the value of all << 32 | number of time stamps, which follow in whole records
+
+
+#: Spans of a sequence at most; the numbers of their names are one definition, and a round is in one chunk.
+LONGEST_SEQUENCE = 2048
 
 
 def key_of(kind: Kind, name: int, track: int = 0) -> int:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from time import perf_counter_ns
 from typing import Any
 
 from ipu_emu.engine.calls.step_counters import StepCounters
+from ipu_emu.engine.calls.timed_calls import Groups, timed_calls
 from ipu_emu.ops import Call
 from ipu_emu.ops.core.call_chain import call_chain
 from ipu_emu.program.instructions import (
@@ -26,6 +26,7 @@ from ipu_emu.program.instructions import (
 from ipu_emu.program.leaf_label import LeafLabel
 from popdist_py.trace import Category, Recorder
 from popdist_py.trace import Sequence as Spans
+from popdist_py.trace.records import LONGEST_SEQUENCE
 
 __all__ = ["BoundLeaves", "InstructionTrace"]
 
@@ -59,14 +60,27 @@ class InstructionTrace:
     def chain(
         self, bound: Sequence[tuple[Leaf, Sequence[Call]]], replica: int | None, counters: StepCounters
     ) -> Call:
-        """Run the calls in order; ``replica`` is the local index, None for instructions of all replicas at once."""
-        names = [self._name(leaf) for leaf, _ in bound]
+        """Run the calls in order; ``replica`` is the local index, None for instructions of all replicas at once.
+
+        Instructions without calls, such as views, have no spans.
+        """
+        bound = [(leaf, calls) for leaf, calls in bound if calls]
         track = 0
         if replica is not None and bound:
             ipu = next((op.place.ipu for leaf, _ in bound for op in leaf.ops), 0)
             number = self._offset + replica
             track = self._recorder.track(f"replica {number}, IPU {ipu}", replica=number, ipu=ipu)
-        return _TracedCalls([_one(calls) for _, calls in bound], self._recorder.sequence(names, track), counters)
+        parts = [bound[at : at + LONGEST_SEQUENCE] for at in range(0, len(bound), LONGEST_SEQUENCE)]
+        return call_chain(*(self._traced(part, track, counters) for part in parts))
+
+    def _traced(self, bound: BoundLeaves, track: int, counters: StepCounters) -> Call:
+        names = [self._name(leaf) for leaf, _ in bound]
+        categories = [row(CATEGORIES, type(leaf)) for leaf, _ in bound]
+
+        def sequence(groups: Groups) -> Spans:
+            return self._recorder.sequence(names, track, groups=groups)
+
+        return timed_calls([call_chain(*calls).steps for _, calls in bound], categories, sequence, counters)
 
     def _name(self, leaf: Leaf) -> int:
         op = leaf.ops[0] if leaf.ops else None
@@ -74,20 +88,3 @@ class InstructionTrace:
         about = {"instruction": type(leaf).__name__, "output": output} | ({"op": op.type} if op else {})
         category = row(CATEGORIES, type(leaf))
         return self._recorder.name(label, category, **about, **self._about)
-
-
-class _TracedCalls:
-    """One call that runs all ``calls`` in order and writes down when each ended."""
-
-    def __init__(self, calls: Sequence[Call], spans: Spans, counters: StepCounters) -> None:
-        self._calls, self._begin, self._counters = tuple(enumerate(calls)), spans.begin, counters
-
-    def __call__(self) -> None:
-        stamps, now = self._begin(self._counters.micro_batch), perf_counter_ns
-        for at, call in self._calls:
-            call()
-            stamps[at] = now()
-
-
-def _one(calls: Sequence[Call]) -> Call:
-    return calls[0] if len(calls) == 1 else call_chain(*calls)

@@ -17,7 +17,7 @@ from ipu_emu.errors import ArgumentError
 from ipu_emu.trace import read_process, read_run
 from ipu_emu.trace.perfetto import trace_events
 from popdist_py.trace import Category, Kind, Recorder, start, stop
-from popdist_py.trace.records import CHUNK_BYTES, HEADER_BYTES, key_of
+from popdist_py.trace.records import CHUNK_BYTES, HEADER_BYTES, LONGEST_SEQUENCE, RECORD_WORDS, key_of
 
 
 @pytest.fixture
@@ -77,13 +77,20 @@ def test_counters_that_json_has_no_number_for_are_null_for_perfetto(recorder, tm
     assert values == [0.25, None, None, None]
 
 
+def begin_and_stamp(sequence, count):
+    """Run the first ``count`` spans of the next round."""
+    words, places = sequence.rounds()
+    start = next(places)
+    words[start] = perf_counter_ns()
+    for i in range(count):
+        words[start + RECORD_WORDS + i] = perf_counter_ns()
+
+
 @pytest.mark.parametrize("count", [1, 3, 4, 5, 63])
 def test_a_sequence_is_read_as_spans_without_gaps(recorder, count):
     sequence = recorder.sequence([recorder.name(f"op {i}") for i in range(count)])
     for _ in range(3):
-        stamps = sequence.begin()
-        for i in range(count):
-            stamps[i] = perf_counter_ns()
+        begin_and_stamp(sequence, count)
     trace = read_process(recorder.path)
     assert names(trace) == [f"op {i}" for i in range(count)] * 3
     rounds = trace.records.reshape(3, count)
@@ -91,8 +98,7 @@ def test_a_sequence_is_read_as_spans_without_gaps(recorder, count):
 
 
 def test_a_sequence_that_is_interrupted_ends_with_an_open_span(recorder):
-    stamps = recorder.sequence([recorder.name(name) for name in "abc"]).begin()
-    stamps[0] = perf_counter_ns()
+    begin_and_stamp(recorder.sequence([recorder.name(name) for name in "abc"]), 1)
     trace = read_process(recorder.path)
     assert names(trace) == ["a", "b"]
     assert trace.records["end"][1] == 0
@@ -259,3 +265,47 @@ def test_a_limit_that_is_no_number_is_said_and_the_usual_one_is_used(limit, tmp_
     finally:
         stop()
     assert "is not a number of MiB; 512 are used" in capsys.readouterr().err
+
+
+def test_spans_that_are_timed_together_share_their_time_as_they_did_before(recorder):
+    own = [recorder.name(name) for name in "abc"]
+    words, places = recorder.sequence(own, groups=[[3, 1], [1]]).rounds()
+    start = next(places)
+    words[start], words[start + RECORD_WORDS], words[start + RECORD_WORDS + 1] = 1000, 1400, 2000
+    start = next(places)
+    words[start], words[start + RECORD_WORDS] = 3000, 3800  # and then it was killed
+    trace = read_process(recorder.path)
+    found = [(trace.names[int(each["name"])].name, int(each["begin"]), int(each["end"])) for each in trace.records]
+    assert found == [
+        *(("a", 1000, 1300), ("b", 1300, 1400), ("c", 1400, 2000)),
+        *(("a", 3000, 3600), ("b", 3600, 3800), ("c", 3800, 0)),
+    ]
+
+
+@pytest.mark.parametrize("groups", [3, [[]], [["x"]], [[1, 1]], [[1 << 70]]])
+def test_a_sequence_with_damaged_proportions_has_no_spans(groups, recorder):
+    name = recorder.name("sequence", spans=[recorder.name("a")], groups=groups)
+    recorder.record(key_of(Kind.SEQUENCE, name), 1, 0, 1)
+    recorder.record(1, 2, 3)  # its time stamps
+    assert len(read_process(recorder.path).records) == 0
+
+
+def test_a_sequence_that_is_too_long_is_refused(recorder):
+    with pytest.raises(ValueError, match=f"give at most {LONGEST_SEQUENCE}"):
+        recorder.sequence([1] * (LONGEST_SEQUENCE + 1))
+    begin_and_stamp(recorder.sequence(range(1, LONGEST_SEQUENCE + 1)), LONGEST_SEQUENCE)
+    assert len(read_process(recorder.path).records) == LONGEST_SEQUENCE
+
+
+def test_rounds_are_prepared_for_one_thread_and_end_with_the_limit(tmp_path):
+    recorder = Recorder(str(tmp_path), limit=HEADER_BYTES + 2 * CHUNK_BYTES, about={})
+    sequence = recorder.sequence([recorder.name("a")])
+    prepared = [len(list(sequence.rounds()[1])) for _ in range(8)]
+    assert prepared == [2, 4, 8, 16, 32, 64, 64, 64]
+    assert len(list(sequence.rounds(first=True)[1])) == 1
+    words, places = sequence.rounds()
+    while words.nbytes == CHUNK_BYTES:
+        words, places = sequence.rounds()
+    assert len(list(places)) == 1  # of no file
+    trace = read_process(recorder.path)
+    assert (len(trace.records), trace.dropped) == (0, 2)

@@ -8,6 +8,10 @@ import numpy as np
 import pytest
 
 from ipu_emu import popart, trace
+from ipu_emu.engine.calls.instruction_trace import InstructionTrace
+from ipu_emu.engine.calls.step_counters import StepCounters
+from ipu_emu.engine.calls.timed_calls import MEASURED_ROUNDS, short_ones_together
+from ipu_emu.program.instructions import CountMicroBatch
 from ipu_emu.trace import read_run
 from tests.ipu_emu.helpers.pipelined_models import Tower, threads
 
@@ -50,6 +54,38 @@ def test_a_step_is_traced_by_instruction(folder, monkeypatch, values, count):
             (names[int(each["name"])].args["stage"], tracks[int(each["track"])].args["ipu"]) for each in forward
         }
         assert stages == {(stage, stage) for stage in range(STAGES)}
+
+
+def test_short_instructions_are_counted_and_named_when_they_are_timed_together(folder):
+    steps = 1 + 2 * MEASURED_ROUNDS // A
+    trace.start(folder)
+    Tower(STAGES).trained(A=A, R=R, steps=steps)
+    trace.stop()
+    (process,) = read_run(folder).processes
+    names, tracks = process.trace.names, process.trace.tracks
+    gemms = [each for each in process.spans if names[int(each["name"])].args.get("op") == "Gemm"]
+    counts = Counter((tracks[int(each["track"])].args["replica"], int(each["value"])) for each in gemms)
+    assert counts == {(replica, micro_batch): STAGES * steps for replica in range(R) for micro_batch in range(A)}
+    assert any("groups" in name.args for name in names.values())
+
+
+def test_short_ones_of_one_kind_are_timed_together():
+    assert short_ones_together([9000, 10000, 2000, 500, 40000, 1, 1], "aaaaabb") == [
+        *([9000, 10000], [2000, 500], [40000], [1, 1]),
+    ]
+    assert short_ones_together([500, 40000, 500], "aab") == [[500, 40000], [500]]
+
+
+def test_a_chain_of_any_length_is_recorded(folder):
+    recorder = trace.start(folder)
+    count, ran = 40_000, []
+    leaves = [(CountMicroBatch("keep", "take"), [lambda: ran.append(1)])] * count
+    call = InstructionTrace(recorder, 0).chain(leaves, None, StepCounters())
+    for _ in range(2):
+        call()
+    trace.stop()
+    (process,) = read_run(folder).processes
+    assert len(process.spans) == len(ran) == 2 * count
 
 
 def test_spans_of_a_thread_nest_and_do_not_overlap(folder, monkeypatch):

@@ -1,0 +1,95 @@
+"""Timed calls: calls of instructions that write down when each ended, and short ones that are timed together.
+
+A time stamp takes 0.2 us of a step. So after some rounds short instructions that follow each other get one for all,
+and the proportions in which they share its time are those of these rounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from threading import get_ident
+from time import perf_counter_ns
+from typing import cast
+
+import numpy as np
+
+from ipu_emu.engine.calls.step_counters import StepCounters
+from ipu_emu.ops import Call
+from popdist_py.trace import Sequence as Spans
+from popdist_py.trace.records import RECORD_WORDS, VALUE
+
+__all__ = ["MEASURED_ROUNDS", "Groups", "short_ones_together", "timed_calls"]
+
+#: Rounds in which every instruction has a time stamp of its own.
+MEASURED_ROUNDS = 32
+#: Nanoseconds up to which instructions are timed together, and up to which one is timed with the next in any case.
+_TOGETHER, _SHORT = 20_000, 2_000
+
+#: Nanoseconds of instructions by groups that are timed together.
+Groups = Sequence[Sequence[int]]
+
+
+def short_ones_together(durations: Sequence[int], kinds: Sequence[object]) -> Groups:
+    """The groups of instructions with these durations; those of a group are of one kind."""
+    groups: list[list[int]] = []
+    kind: object = None
+    for own, duration in zip(kinds, durations, strict=True):
+        total = sum(groups[-1]) if groups else 0
+        if groups and own == kind and (total + duration <= _TOGETHER or total <= _SHORT):
+            groups[-1].append(duration)
+        else:
+            groups.append([duration])
+        kind = own
+    return groups
+
+
+def timed_calls(
+    calls: Sequence[Sequence[Call]],
+    kinds: Sequence[object],
+    sequence: Callable[[Groups], Spans],
+    counters: StepCounters,
+) -> Call:
+    """One call that runs the calls of all instructions in order and records when they ended.
+
+    Only instructions of one of ``kinds`` are timed together; ``sequence`` makes their spans.
+    """
+    now, spans, chain = perf_counter_ns, sequence([]), _chain(calls, [[1]] * len(calls))
+    count, left, measured = len(chain), MEASURED_ROUNDS if len(calls) > 1 else 0, list[list[int]]()
+    words, places, thread = memoryview(b""), cast(Iterator[int], iter(())), 0
+
+    def run() -> None:
+        nonlocal words, places, thread
+        start = next(places, -1)
+        if start < 0 or thread != get_ident():
+            words, places = spans.rounds(first=thread != get_ident())
+            start, thread = next(places), get_ident()
+        if counters.micro_batch:
+            words[start + VALUE] = counters.micro_batch << 32 | count
+        words[start] = now()
+        for at, group in chain:
+            for call in group:
+                call()
+            words[start + at] = now()
+        if left:
+            learn([words[start], *words[start + RECORD_WORDS : start + RECORD_WORDS + count]])
+
+    def learn(bounds: list[int]) -> None:
+        nonlocal left, spans, chain, count, places
+        left -= 1
+        measured.append(bounds)
+        if not left:
+            groups = short_ones_together(np.median(np.diff(measured), 0).astype(int).tolist(), kinds)
+            spans, chain, count, places = sequence(groups), _chain(calls, groups), len(groups), iter(())
+            measured.clear()
+
+    return run
+
+
+def _chain(calls: Sequence[Sequence[Call]], groups: Groups) -> Sequence[tuple[int, Sequence[Call]]]:
+    """The calls of each group, and where in the words of a round its time stamp is."""
+    each = iter(calls)
+    return tuple(
+        (RECORD_WORDS + at, tuple(call for one in islice(each, len(group)) for call in one))
+        for at, group in enumerate(groups)
+    )
