@@ -3,8 +3,8 @@
 small       input and output have places in the shared segment that are kept for the next call of the same size, so
             that a repeated call runs in compiled code
 larger      the input is copied into the segment; the others read it there while it is in a cache
-large       the same in chunks, of which one is copied in while another is copied out (all-reduce, and reduce-scatter:
-            the kernel copies out of the memory of the other processes, or chunks: gcl.transport.memory)
+large       the same in chunks, of which one is copied in while another is copied out (gcl.transport.memory; parts of
+            uneven sizes, and reduce-scatter: the kernel copies out of the memory of the other processes)
 """
 
 from __future__ import annotations
@@ -86,12 +86,18 @@ class HostGroup:
 
     def has_core(self) -> bool:
         """Whether each rank of the host has a core beside those on which PyTorch computes."""
-        ranks = max(self.ranks, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
-        return bool(self._cores >= ranks * (1 + torch.get_num_threads()))
+        return bool(self._cores >= self._neighbours() * (1 + torch.get_num_threads()))
 
     def is_awaited(self) -> bool:
-        """Whether a rank waits in a collective that this one has not begun."""
-        return self.path.is_awaited
+        """Whether ranks wait in a collective that this one has not begun, and leave a core on which to begin it.
+
+        Where more ranks compute than there are cores, it would take turns with all of them, and end no earlier.
+        """
+        return self.path.waiting > max(0, self._neighbours() - self._cores)
+
+    def _neighbours(self) -> int:
+        """Number of ranks of the host, of this group and of others."""
+        return max(self.ranks, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
 
     def close(self) -> None:
         """Leave: ranks that still wait for this one are told."""
@@ -174,9 +180,8 @@ class HostGroup:
             self.path.run(request, self._copied(request, x[None]), out[None])
         else:
             parts = np.split(out, self.ranks)
-            wanted = [Wanted(rank, 0, 1, part) for rank, part in enumerate(parts) if rank != self.rank]
+            wanted = [Wanted(rank, 0, 1, part, x if rank == self.rank else None) for rank, part in enumerate(parts)]
             self._offers.stream(self._named(f"all_gather({what})"), [x], wanted)
-            copy_array(parts[self.rank], x)
 
     def all_gather_list(self, x: np.ndarray, outs: Sequence[np.ndarray], what: str) -> None:
         """Copy the bytes ``x`` of rank i to ``outs[i]``."""
@@ -218,9 +223,13 @@ class HostGroup:
             self.path.run(request, self._copied(request, x[None]), out[None])
         else:
             parts, outs = np.split(x, self.ranks), np.split(out, self.ranks)
-            wanted = [Wanted(rank, self.rank, self.ranks, one) for rank, one in enumerate(outs) if rank != self.rank]
-            self._offers.stream(self._named(f"all_to_all({what})"), parts, wanted)
-            copy_array(outs[self.rank], parts[self.rank])
+            own = parts[self.rank]
+            wanted = [
+                Wanted(rank, self.rank, self.ranks, one, own if rank == self.rank else None)
+                for rank, one in enumerate(outs)
+            ]
+            sent = [None if rank == self.rank else part for rank, part in enumerate(parts)]
+            self._offers.stream(self._named(f"all_to_all({what})"), sent, wanted)
 
     def all_to_all(self, parts: Sequence[np.ndarray], outs: Sequence[np.ndarray], what: str) -> None:
         """Copy the bytes ``parts[j]`` of rank i to ``outs[i]`` of rank j; sizes may differ."""

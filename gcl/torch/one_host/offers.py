@@ -19,6 +19,7 @@ from gcl.core.request import Request
 from gcl.errors import CollectiveMismatch, PeerLost
 from gcl.kernels.copies import copy_bytes
 from gcl.transport.memory.process_vm import transfer
+from gcl.transport.memory.relayed_copies import Received, Sent, relay_layout, relay_plan
 from gcl.transport.memory.segment import array_at
 from gcl.transport.paths.memory_path import MemoryPath
 
@@ -27,8 +28,6 @@ __all__ = ["Offers", "Pieces", "Wanted"]
 #: Pieces of at least this many bytes are not copied into the segment.
 DIRECT_BYTES = 1 << 19
 _WORD = np.dtype(np.int64)
-#: Bytes of all chunks of a step, which should fit a cache; and of one chunk at least.
-_AREA_BYTES, _LEAST_CHUNK = 1 << 20, 1 << 16
 _WORDS = 3  # of a piece: offset in the segment or -1, address in its process, bytes
 
 
@@ -76,12 +75,13 @@ class Pieces:
 
 
 class Wanted(NamedTuple):
-    """What a rank wants of a piece of another rank, which has so many ``pieces``."""
+    """What a rank wants of a piece of another rank, which has so many ``pieces``, or of its own ``source``."""
 
     rank: int
     piece: int
     pieces: int
     out: np.ndarray
+    source: np.ndarray | None = None
 
 
 class Offers:
@@ -108,39 +108,28 @@ class Offers:
             lambda addresses: work(Pieces(list(map(_list_at, addresses)), self._arenas, self._process, request)),
         )
 
-    def stream(self, request: Request, pieces: Sequence[np.ndarray], wanted: Sequence[Wanted]) -> None:
-        """Copy what is ``wanted`` of the ``pieces`` (bytes) of all ranks, in chunks that stay in a cache.
+    def stream(self, request: Request, pieces: Sequence[np.ndarray | None], wanted: Sequence[Wanted]) -> None:
+        """Copy what is ``wanted`` of the ``pieces`` (bytes) of all ranks through chunks that stay in a cache.
 
-        In step k each rank copies its chunks k + 1 into one half of an area of the segment, while the others copy its
-        chunks k out of the other half. All pieces, and their number on each rank that sends any, are equal in size.
+        All pieces, and their number on each rank that sends any, are equal in size; None is a piece that nobody else
+        wants.
         """
-        nbytes = max([piece.size for piece in pieces] + [want.out.size for want in wanted])
-        most = max([len(pieces)] + [want.pieces for want in wanted])
-        chunk = max(_LEAST_CHUNK, _AREA_BYTES // most)
-        area = self._area(2 * most * chunk)
-        mine, steps = area.__array_interface__["data"][0], -(-nbytes // chunk)
-        sent = [piece.__array_interface__["data"][0] for piece in pieces]
-        places = [want.out.__array_interface__["data"][0] for want in wanted]
+        sent = [Sent(slot, _address(piece)) for slot, piece in enumerate(pieces) if piece is not None]
+        nbytes = max([piece.size for piece in pieces if piece is not None] + [want.out.size for want in wanted])
+        slots = max([len(pieces)] + [want.pieces for want in wanted])
+        layout = relay_layout(slots, in_turns=self._path.ranks > self._path.cores)
+        area = self._area(layout.nbytes)
 
-        def copy_in(step: int) -> None:
-            start = step * chunk
-            for number, address in enumerate(sent):
-                to = mine + (step % 2 * most + number) * chunk
-                copy_bytes(to, address + start, min(chunk, nbytes - start))
+        def plan(addresses: list[int]) -> np.ndarray:
+            received = [
+                Received(want.rank, addresses[want.rank], want.piece, _address(want.out))
+                if want.source is None
+                else Received(want.rank, _address(want.source), -1, _address(want.out))
+                for want in wanted
+            ]
+            return relay_plan(_address(area), layout, nbytes, sent, received)
 
-        def work_of(step: int) -> Callable[[list[int]], None]:
-            def work(addresses: list[int]) -> None:
-                start = step * chunk
-                for want, address in zip(wanted, places, strict=True):
-                    frm = addresses[want.rank] + (step % 2 * most + want.piece) * chunk
-                    copy_bytes(address + start, frm, min(chunk, nbytes - start))
-                if step + 1 < steps:
-                    copy_in(step + 1)
-
-            return work
-
-        copy_in(0)
-        self._path.exchange(request, area, *map(work_of, range(steps)))
+        self._path.relay(request, area, plan)
 
     def _area(self, nbytes: int) -> np.ndarray:
         if self._streams is None or self._streams.size < nbytes:
@@ -160,6 +149,10 @@ class Offers:
         if near is not piece and piece.nbytes:
             copy_bytes(near.ctypes.data, piece.__array_interface__["data"][0], piece.nbytes)
         return near
+
+
+def _address(array: np.ndarray) -> int:
+    return int(array.__array_interface__["data"][0])
 
 
 def _list_at(address: int) -> np.ndarray:

@@ -1,1 +1,1 @@
-"""Collectives over memory that ranks share: zero-copy, chunked and process_vm transfers, deadlock detection."""
+"""Collectives over memory that ranks share: zero-copy, chunked and relayed transfers, deadlock detection."""

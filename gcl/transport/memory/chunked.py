@@ -34,7 +34,7 @@ from gcl.transport.rendezvous.rank_table import CallStage, Table, meet, meet_aga
 
 __all__ = ["StagingLayout", "chunked_all_reduce", "staging_layout"]
 
-_MOST, _LEAST = 65536, 32768  # bytes of one rank's part of a round
+_MOST, _LEAST = 131072, 32768  # bytes of one rank's part of a round
 _FOOTPRINT = 3 << 20  # bytes of all sets of all ranks
 _SETS = 3  # at least one per overlapping round
 
@@ -56,7 +56,7 @@ def staging_layout(counts: Sequence[int], segment_bytes: int) -> StagingLayout:
     if slots == 0:
         return StagingLayout(_MOST, _SETS)
     chunk = _MOST
-    while chunk > _LEAST and _SETS * slots * chunk > _FOOTPRINT:
+    while chunk > _LEAST and (_SETS * slots * chunk > _FOOTPRINT or 4 * _SETS * most * chunk > segment_bytes):
         chunk //= 2
     return StagingLayout(chunk, max(_SETS, min(_FOOTPRINT // (slots * chunk), segment_bytes // (4 * most * chunk))))
 

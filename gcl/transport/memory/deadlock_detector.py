@@ -69,7 +69,11 @@ class WaitStatus:
 
     def is_awaited(self) -> bool:
         """Whether some rank waits for this one."""
-        return any(self.ahead(rank) > 0 for rank in range(self.domain.ranks))
+        return self.waiting() > 0
+
+    def waiting(self) -> int:
+        """Number of ranks that wait for this one."""
+        return sum(self.ahead(rank) > 0 for rank in range(self.domain.ranks))
 
     def heartbeats(self, rank: int) -> int:
         """Number of times ``rank`` published that it waits while no other thread of its process can make progress."""

@@ -4,8 +4,8 @@
     work     each rank combines its own slice of all ranks' tensors directly into all ranks' results
     meet     every result is complete
 
-Where a tensor of any rank lies outside its segment, so that the others cannot address it, ``chunked`` or
-``process_vm`` completes the all-reduce.
+Where a tensor of any rank lies outside its segment, so that the others cannot address it, ``chunked`` completes the
+all-reduce.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ import numpy as np
 
 from gcl.core.groups import Group
 from gcl.core.operators import Operator
-from gcl.core.prepared_call import BROKEN, DONE, MISMATCH, STAGED, WAITING, PreparedCall
+from gcl.core.prepared_call import DONE, MISMATCH, STAGED, WAITING, PreparedCall
 from gcl.core.request import REDUCING, Collective, CollectiveCode, Request
 from gcl.core.world import World
 from gcl.errors import ArgumentError, CollectiveMismatch, CollectiveTimeout, GclError, PeerLost, reason_of
@@ -26,7 +26,7 @@ from gcl.reduce.reduction import new_scratch, recipe
 from gcl.transport.memory.chunked import chunked_all_reduce, staging_layout
 from gcl.transport.memory.deadlock_detector import DeadlockDetector, WaitStatus
 from gcl.transport.memory.memory_domain import MemoryDomain
-from gcl.transport.memory.process_vm import buffers, process_vm_all_reduce
+from gcl.transport.memory.relayed_copies import relay
 from gcl.transport.memory.segment import Segment
 from gcl.transport.memory.staged_copies import StagedCopies
 from gcl.transport.memory.zero_copy import zero_copy_copy, zero_copy_reduce
@@ -36,15 +36,10 @@ from gcl.transport.rendezvous.rank_table import Meeting, Table
 
 __all__ = ["KEPT_BYTES", "MemoryPath"]
 
-#: From this size on, too large for any cache, the kernel's copies between processes are faster than chunks, which are
-#: written twice. Below it, copies within a cache are 3 times as fast as the kernel's.
-_PROCESS_VM_BYTES = 32 << 20
 #: Copies of larger tensors are not kept from call to call.
 KEPT_BYTES = 1 << 18
 #: Collectives that read private tensors without copying them to the segment first.
 _DIRECT = (CollectiveCode.ALL_REDUCE, CollectiveCode.SHARED_ALL_GATHER)
-#: Arguments of a kernel that reduces: the table, the call, the recipe, and scratch memory for sums.
-_Arguments = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
 class MemoryPath:
@@ -69,7 +64,6 @@ class MemoryPath:
         )
         domain.segment.reserve(staging.nbytes(world.local, world.ranks))
         self._scratch = new_scratch()
-        self._chunks = buffers(group.size)
         self._kept: list[np.ndarray] = []
         self._refusal = ""
         self._state = PathState(self._leave)
@@ -134,6 +128,11 @@ class MemoryPath:
         return self._domain.rank
 
     @property
+    def cores(self) -> int:
+        """Number of cores that the ranks may use."""
+        return self._domain.cores
+
+    @property
     def memories(self) -> list[np.ndarray]:
         """The segments of all ranks."""
         return list(self._domain.memories)
@@ -157,21 +156,39 @@ class MemoryPath:
         self.hold(meeting.leave, request)
         return list(map(int, meeting.places[0]))
 
-    def exchange(self, request: Request, x: np.ndarray, *works: Callable[[list[int]], None]) -> None:
-        """Make the call ``request``: do each of ``works`` on the addresses of every rank's ``x``, between meetings.
+    def exchange(self, request: Request, x: np.ndarray, work: Callable[[list[int]], None]) -> None:
+        """Make the call ``request``: do ``work`` on the addresses of every rank's ``x``, between two meetings.
 
         ``x`` [1, n] lies in the segment; its size may differ from rank to rank.
         """
+
+        def worked(meeting: Meeting) -> None:
+            work(list(map(int, meeting.places[0])))
+            self.hold(meeting.leave, request)
+
+        self._met(request, x, worked)
+
+    def relay(self, request: Request, area: np.ndarray, plan: Callable[[list[int]], np.ndarray]) -> None:
+        """Make the call ``request``: carry out the ``plan`` (``relay_plan``) for the addresses of every rank's area.
+
+        ``area`` [1, n] lies in the segment.
+        """
+
+        def relayed(meeting: Meeting) -> None:
+            self.hold(bound(relay, self._table, plan(list(map(int, meeting.places[0])))), request)
+
+        self._met(request, area, relayed)
+
+    def _met(self, request: Request, x: np.ndarray, rest: Callable[[Meeting], None]) -> None:
+        """Meet all ranks for the call ``request``, and do the ``rest`` of it."""
         self._state.check()
         try:
             meeting = self.meeting(request, x, x)
-            for work in works:
-                self.hold(meeting.enter, request)
-                if not rank_table.agreed(self._table):
-                    raise self._mismatch(request)
-                meeting.look()
-                work(list(map(int, meeting.places[0])))
-                self.hold(meeting.leave, request)
+            self.hold(meeting.enter, request)
+            if not rank_table.agreed(self._table):
+                raise self._mismatch(request)
+            meeting.look()
+            rest(meeting)
         except BaseException as error:
             self.fail(error)
             raise
@@ -211,7 +228,7 @@ class MemoryPath:
         if request.collective in REDUCING:
             kernel = self._table, words, self._recipe(request), self._scratch
             run = bound(zero_copy_reduce, *kernel)
-            rest = self._rest(request, kernel) if request.collective is Collective.ALL_REDUCE else None
+            rest = partial(chunked_all_reduce, *kernel) if request.collective is Collective.ALL_REDUCE else None
         else:
             run = bound(zero_copy_copy, self._table, words)
         if near_x is not x:
@@ -230,13 +247,6 @@ class MemoryPath:
         size = int(self._table[Table.GROUP_SIZE])
         return recipe(request.operator, (1,) * size, request.dtype, request.dtype, size)
 
-    def _rest(self, request: Request, kernel: _Arguments) -> Callable[[], int]:
-        """The rest of an all-reduce in which some rank's tensor is private."""
-        large = request.count * request.dtype.itemsize >= _PROCESS_VM_BYTES
-        if large and self._domain.uses_process_vm and self._domain.ranks <= self._domain.cores:
-            return partial(process_vm_all_reduce, *kernel, self._chunks)
-        return partial(chunked_all_reduce, *kernel)
-
     def finish(self, call: PreparedCall, status: int) -> None:
         """Complete ``call``, which has started; the caller passes what this raises to ``fail``."""
 
@@ -246,9 +256,6 @@ class MemoryPath:
         end = self._wait(lambda: go_on(call.run()), call.request, go_on(status))
         if end == MISMATCH:
             raise self._mismatch(call.request)
-        if end == BROKEN:
-            gone = f"{call.request} could not reach the memory of another rank, which has ended or closed it"
-            raise PeerLost(gone, gone)
 
     def _wait(self, again: Callable[[], int], request: Request, status: int) -> int:
         deadline, arrivals = monotonic() + self.timeout, rank_table.arrivals(self._table)
@@ -278,9 +285,9 @@ class MemoryPath:
                 raise why
 
     @property
-    def is_awaited(self) -> bool:
-        """Whether a rank waits in a call that this one has not begun."""
-        return self._wait_status.is_awaited()
+    def waiting(self) -> int:
+        """Number of ranks that wait in a call that this one has not begun."""
+        return self._wait_status.waiting()
 
     def check(self) -> None:
         """Raise what broke this path, if anything did."""

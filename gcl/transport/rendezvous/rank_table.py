@@ -7,7 +7,6 @@ once per pair of tensors.
 
 from __future__ import annotations
 
-import os
 import secrets
 from enum import IntEnum
 from functools import partial
@@ -27,6 +26,7 @@ from gcl.transport.rendezvous.rendezvous import (
     post_of,
     reached,
     refusals,
+    wait_for,
     wait_for_all,
 )
 
@@ -39,6 +39,7 @@ __all__ = [
     "arrivals",
     "enter",
     "had_refused",
+    "has_met",
     "has_refused",
     "input_address",
     "is_outside",
@@ -50,9 +51,6 @@ __all__ = [
     "missing",
     "new_rank_table",
     "output_address",
-    "own_input_of",
-    "own_output_of",
-    "process_of",
     "refuse",
     "refused",
     "signature_of_all",
@@ -68,18 +66,17 @@ class Table(IntEnum):
     RANKS = 1  # number of ranks that share memory
     REPLICAS = 2  # of all ranks
     GROUP_SIZE = 3
-    PROCESS = 4  # id of this process
-    CONTROL = 5  # address of the control block
-    STAGE = 6  # CallStage of the call under way
-    STEP = 7  # of a chunked all-reduce under way
-    ARRIVALS = 8  # meeting points at which this rank has arrived
-    SPINS = 9  # polls of a wait before it yields; negative: it sleeps at once
-    NAP_SECONDS = 10  # with the next word a struct timespec: the longest sleep of a wait
-    NAP_NANOSECONDS = 11
-    TURN = 12  # rounds of all chunked all-reduces so far
-    SETS = 13  # of staging slots
-    CHUNK = 14  # bytes of a staging slot
-    TABLES = 15  # the first word of the arrays: address of each rank's arena, then what ``tables`` returns
+    CONTROL = 4  # address of the control block
+    STAGE = 5  # CallStage of the call under way
+    STEP = 6  # of a chunked all-reduce under way
+    ARRIVALS = 7  # meeting points at which this rank has arrived
+    SPINS = 8  # polls of a wait before it yields; negative: it sleeps at once
+    NAP_SECONDS = 9  # with the next word a struct timespec: the longest sleep of a wait
+    NAP_NANOSECONDS = 10
+    TURN = 11  # rounds of all chunked all-reduces so far
+    SETS = 12  # of staging slots
+    CHUNK = 13  # bytes of a staging slot
+    TABLES = 14  # the first word of the arrays: address of each rank's arena, then what ``tables`` returns
 
 
 class CallStage(IntEnum):
@@ -119,7 +116,6 @@ def new_rank_table(
         Table.RANKS: len(arenas),
         Table.REPLICAS: len(owners),
         Table.GROUP_SIZE: size,
-        Table.PROCESS: os.getpid(),
         Table.CONTROL: control,
         Table.SPINS: spins,
         Table.NAP_NANOSECONDS: _NAP_NANOSECONDS,
@@ -150,37 +146,24 @@ def meet(table: Any) -> Any:
 
 
 @bare_part
+def has_met(table: Any, peer: int, lag: int) -> Any:
+    """Wait a limited time until ``peer`` is at most ``lag`` meeting points behind this rank; say whether it is."""
+    timespec = table.ctypes.data + 8 * Table.NAP_SECONDS
+    return wait_for(table[Table.CONTROL], peer, table[Table.ARRIVALS] - lag, table[Table.SPINS], timespec)
+
+
+@bare_part
 def _announce(table: Any, call: Any) -> None:
     control, rank = table[Table.CONTROL], table[Table.RANK]
     post, refused = post_of(control, rank), refusals(control, rank, table[Table.ARRIVALS])  # since they last met
     post[Post.SIGNATURE.value] = call[Call.SIGNATURE] ^ refused
     post[Post.INPUT_OFFSET.value], post[Post.OUTPUT_OFFSET.value] = call[Call.INPUT_OFFSET], call[Call.OUTPUT_OFFSET]
-    post[Post.INPUT.value], post[Post.OUTPUT.value] = call[Call.INPUT], call[Call.OUTPUT]
-    post[Post.PROCESS.value] = table[Table.PROCESS]
 
 
 @bare
 def _signature_of(table: Any, rank: int) -> Any:
     """The signature of the call that ``rank`` announced."""
     return post_of(table[Table.CONTROL], rank)[Post.SIGNATURE.value]
-
-
-@bare_part
-def own_input_of(table: Any, rank: int) -> Any:
-    """Address of ``rank``'s input in its own process."""
-    return post_of(table[Table.CONTROL], rank)[Post.INPUT.value]
-
-
-@bare_part
-def own_output_of(table: Any, rank: int) -> Any:
-    """Address of ``rank``'s output in its own process."""
-    return post_of(table[Table.CONTROL], rank)[Post.OUTPUT.value]
-
-
-@bare_part
-def process_of(table: Any, rank: int) -> Any:
-    """Process id of ``rank``."""
-    return post_of(table[Table.CONTROL], rank)[Post.PROCESS.value]
 
 
 @bare_part

@@ -47,6 +47,7 @@ __all__ = [
     "reached",
     "refusals",
     "spins_of_waits",
+    "wait_for",
     "wait_for_all",
 ]
 
@@ -69,7 +70,7 @@ class Line(IntEnum):
 
     ARRIVALS = 0  # grows by one at each meeting point; what the others wait for
     WAITERS = 4  # number of ranks that sleep on this line
-    POST = 8  # 6 x int64 (``Post``)
+    POST = 8  # 3 x int64 (``Post``)
     CORE = 56  # core on which this rank ran when it arrived
     LEFT = 64  # why it makes no further calls, LEFT or CROSSED; 0 if it does
     REFUSED_AT = 68  # arrivals at the last time a call of this rank was refused
@@ -84,9 +85,6 @@ class Post(IntEnum):
     SIGNATURE = 0
     INPUT_OFFSET = 1  # in its segment
     OUTPUT_OFFSET = 2
-    INPUT = 3  # address in its process
-    OUTPUT = 4
-    PROCESS = 5  # id of its process
 
 
 # Why a rank makes no further calls: plain numbers, because compiled functions return them.
@@ -143,6 +141,12 @@ def _wait_for(line: int, arrivals: int, spins: int, timespec: int) -> Any:
         futex_wait(line, seen, timespec)
     fetch_add(line + Line.WAITERS, np.int32(-1))
     return _reached(line, arrivals)
+
+
+@bare_part
+def wait_for(control: int, peer: int, arrivals: int, spins: int, timespec: int) -> Any:
+    """Wait a limited time until ``peer`` reached meeting point ``arrivals``; say whether it did."""
+    return _wait_for(control + peer * LINE, arrivals, spins, timespec)
 
 
 @bare_part

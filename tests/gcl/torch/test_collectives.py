@@ -172,8 +172,9 @@ def streams():
     return all(good)
 
 
-def test_large_tensors_arrive_in_chunks():
-    assert run_ranks(3, streams) == [True] * 3
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_large_tensors_arrive_in_chunks(ranks):
+    assert run_ranks(ranks, streams) == [True] * ranks
 
 
 def refused():

@@ -14,10 +14,14 @@ from tests.gcl.helpers.threads import on_threads
 SEGMENT = 1 << 30
 
 
-@pytest.mark.parametrize("counts", [(1, 1), (1,) * 3, (1,) * 4, (2, 2), (1, 3)], ids=str)
-def test_what_all_ranks_write_stays_in_the_common_cache(counts: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(
+    ("counts", "chunk"),
+    [((1, 1), 131072), ((1,) * 3, 131072), ((1,) * 4, 65536), ((2, 2), 131072), ((1, 3), 131072)],
+    ids=str,
+)
+def test_what_all_ranks_write_stays_in_the_common_cache(counts: tuple[int, ...], chunk: int) -> None:
     room, ranks = staging_layout(counts, SEGMENT), len(counts)
-    assert (room.chunk, room.sets >= 3) == (65536, True)
+    assert (room.chunk, room.sets >= 3) == (chunk, True)
     whole = sum(room.nbytes(local, ranks) for local in counts)
     assert 3 << 19 < whole <= 3 << 20  # more than half of 3 MiB
 
