@@ -1,7 +1,8 @@
 """Background: collectives that a program begins and waits for later, in a thread of the process group.
 
 Where each rank has a second core, a collective runs while the program computes. Elsewhere its copies would take turns
-with the backward pass, which costs more than they could hide: there it starts as soon as some rank waits for it.
+with the backward pass, which costs more than they could hide: there it starts as soon as the program waits for it, or
+other ranks do and so leave a core free.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from gcl.core.handle import Handle, Runner
 __all__ = ["Background"]
 
 #: Seconds between looks whether anybody waits: first, factor, at most.
-_FIRST_NAP, _GROWTH, _NAP = 5e-5, 1.5, 1e-3
+_FIRST_NAP, _GROWTH, _NAP = 5e-5, 1.5, 4e-3
 #: Seconds after which a collective starts in any case, such as where all ranks only ask again and again.
 _LONGEST = 0.5
 

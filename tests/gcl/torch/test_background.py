@@ -2,12 +2,14 @@
 
 import time
 from threading import Event
+from types import SimpleNamespace
 
 import pytest
 
 pytest.importorskip("torch", reason="PyTorch is not installed; scripts/test --with-torch adds it")
 
 from gcl.torch.background import Background
+from gcl.torch.one_host.host_group import HostGroup
 
 pytestmark = pytest.mark.torch
 
@@ -66,3 +68,14 @@ def test_all_earlier_ones_run_before_the_one_that_is_waited_for():
     background.drain()
     assert ran == [0, 1, 2]
     background.stop()
+
+
+@pytest.mark.parametrize(
+    ("ranks", "cores", "waiting", "begins"),
+    [(2, 2, 0, False), (2, 2, 1, True), (8, 2, 1, False), (8, 2, 6, False), (8, 2, 7, True), (4, 8, 1, True)],
+)
+def test_ranks_that_wait_are_joined_once_they_leave_a_core_free(monkeypatch, ranks, cores, waiting, begins):
+    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
+    group = HostGroup.__new__(HostGroup)
+    group.ranks, group._cores, group.path = ranks, cores, SimpleNamespace(waiting=waiting)
+    assert group.is_awaited() is begins
