@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ pytest.importorskip("torch", reason="PyTorch is not installed; scripts/test --wi
 pytest.importorskip("expecttest", reason="expecttest is not installed; scripts/test --with-torch adds it")
 
 from tests.helpers.mpi_jobs import PROGRAMS, ROOT
+from tests.helpers.warm_processes import WITH_PYTORCH, warm_python
 
 pytestmark = pytest.mark.torch
 
@@ -32,7 +32,7 @@ SAMPLE = (
 def outcomes(backend: str, ranks: int, folder: Path, *names: str) -> dict[str, str]:
     """What became of each of PyTorch's tests."""
     program, file = PROGRAMS / "gcl" / "torch_distributed_test.py", folder / f"{backend}.json"
-    command = [sys.executable, str(program), backend, str(ranks), str(file), *names]
+    command = [*warm_python(*WITH_PYTORCH), str(program), backend, str(ranks), str(file), *names]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=1500)
     return {name: outcome for name, (outcome, *_) in json.loads(file.read_text()).items()}
 

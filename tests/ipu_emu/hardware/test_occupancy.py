@@ -54,7 +54,7 @@ def appear(*paths: Path) -> list[list[list[int]]]:
 
 def info(folder: Path) -> tuple[list[dict[str, Any]], str]:
     """Who has what, as data and as text."""
-    command = [sys.executable, "-c", "from ipu_emu.cli import main; main()", "info"]
+    command = [*warm_python(*EMULATOR), "-m", "ipu_emu", "info"]
     said = [
         subprocess.run([*command, *more], env=environ(folder), capture_output=True, text=True, check=True).stdout
         for more in (["--format", "json"], [])

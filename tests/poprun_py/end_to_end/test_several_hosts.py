@@ -15,7 +15,7 @@ import pytest
 from tests.helpers.mpi_jobs import PROGRAMS, ROOT
 from tests.helpers.network_namespaces import Hosts, hosts, needs_hosts
 from tests.helpers.warm_processes import EMULATOR, warm_python
-from tests.poprun_py.conftest import sampled_with_mpi
+from tests.poprun_py.conftest import MPIS, OPENMPI, sampled_with_mpi
 from tests.poprun_py.helpers.several_hosts import Job, kill_one
 
 HELLO = 'echo "$POPDIST_REPLICA_INDEX_OFFSET $POPDIST_LOCAL_INSTANCE_INDEX $(hostname) $PWD $FLAVOUR"'
@@ -148,18 +148,21 @@ def test_a_host_that_cannot_be_reached_is_named(four):
 
 
 @needs_hosts
-def test_unplugging_a_host_ends_the_job_with_that_host_named(four, run, mpi):
-    """On both sides of the cut; SILENCE is 8 s, and both sides look every second or two."""
-    job = run(2, "--mpi", mpi, "--num-instances", "2", "sh", "-c", "echo ready; sleep 120")
-    job.wait_for(b"ready", 2)
+def test_unplugging_a_host_ends_the_job_with_that_host_named(four, run):
+    """On both sides of the cut, with each MPI at once; SILENCE is 8 s, and both sides look every second or two."""
+    mpis = [mpi for name, mpi in MPIS.items() if name == "mpich" or OPENMPI.exists()]
+    jobs = [run(2, "--mpi", mpi, "--num-instances", "2", "sh", "-c", "echo ready; sleep 120") for mpi in mpis]
+    for job in jobs:
+        job.wait_for(b"ready", 2)
     link = ["ip", "-n", four.names[1], "link", "set", "v1"]
     subprocess.run([*link, "down"], check=True)
     try:
-        code, _, err = job.finish()
-        assert code == 128 + signal.SIGKILL
-        assert f"on {four.names[1]}" in err
-        assert "its host is down or unreachable" in err
-        assert not job.left(within=60, sessions=False)  # sshd's own wait for their connections much longer
+        for job in jobs:
+            code, _, err = job.finish()
+            assert code == 128 + signal.SIGKILL
+            assert f"on {four.names[1]}" in err
+            assert "its host is down or unreachable" in err
+        assert not jobs[0].left(within=60, sessions=False)  # sshd's own wait for their connections much longer
     finally:
         subprocess.run([*link, "up"], check=True)
 

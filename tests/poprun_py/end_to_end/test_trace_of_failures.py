@@ -14,6 +14,7 @@ from ipu_emu.trace.findings import Cause, analyse
 from popdist_py.trace import Category
 from tests.helpers.mpi_jobs import PROGRAMS
 from tests.helpers.network_namespaces import hosts, needs_hosts
+from tests.helpers.warm_processes import EMULATOR, warm_python
 from tests.poprun_py.helpers.several_hosts import Job
 
 POPRUN = str(Path(sys.executable).parent / "poprun-py")
@@ -29,7 +30,8 @@ OTHER_CLOCKS = 'case $(hostname) in *h0) exec "$@";; *) exec unshare --time --fo
 def restarted(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A job whose instance 1 is killed in its first start."""
     folder = tmp_path_factory.mktemp("trace") / "run"
-    command = [POPRUN, "--trace", folder, "--num-instances", "2", "--max-restarts", "1", sys.executable, DYING]
+    command = [POPRUN, "--trace", folder, "--num-instances", "2", "--max-restarts", "1"]
+    command += [*warm_python("gcl", "popdist_py"), DYING]
     subprocess.run(command, check=True, timeout=120)
     return read_run(folder)
 
@@ -66,7 +68,7 @@ def test_numbers_are_those_of_the_last_start(restarted: Run) -> None:
 
 def test_forked_data_workers_have_traces_of_their_own(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    subprocess.run([POPRUN, "--trace", folder, sys.executable, TRAINING, "workers"], check=True, timeout=120)
+    subprocess.run([POPRUN, "--trace", folder, *warm_python(*EMULATOR), TRAINING, "workers"], check=True, timeout=120)
     run = read_run(folder)
     assert [process.label for process in run.instances] == ["instance 0"]
     workers = [process for process in run.processes if process.label.startswith("instance 0, process ")]
@@ -87,7 +89,7 @@ def test_hosts_with_other_clocks_are_aligned(tmp_path: Path) -> None:
     (tmp_path / "hosts").mkdir()
     with hosts(2, tmp_path / "hosts") as where:
         options = ["--trace", str(folder), "--host", ",".join(where.names), "--num-instances", "2"]
-        job = Job(where, [*options, "sh", "-c", OTHER_CLOCKS, "sh", sys.executable, TRACED])
+        job = Job(where, [*options, "sh", "-c", OTHER_CLOCKS, "sh", *warm_python("gcl", "popdist_py"), TRACED])
         try:
             code, _, err = job.finish()
         finally:

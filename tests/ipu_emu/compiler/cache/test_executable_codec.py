@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 from ipu_emu.program.instructions import INSTRUCTIONS
 from tests.helpers.mpi_jobs import PROGRAMS, ROOT
+from tests.helpers.warm_processes import EMULATOR, warm_python
 
-PROGRAM = (PROGRAMS / "ipu_emu/every_instruction.py").read_text()
+PROGRAM = str(PROGRAMS / "ipu_emu/every_instruction.py")
 
 
 def said(folder: Path) -> list[str]:
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("POPART", "POPDIST"))}
     environ |= {"PYTHONPATH": str(ROOT), "POPART_CACHE_DIR": str(folder)}
-    command = [sys.executable, "-c", PROGRAM]
+    command = [*warm_python(*EMULATOR), PROGRAM]
     done = subprocess.run(command, capture_output=True, text=True, env=environ, timeout=250, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.split()
