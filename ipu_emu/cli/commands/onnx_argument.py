@@ -39,6 +39,12 @@ class OnnxFile:
         inputs = [info for info in graph.input if info.name not in weights]
         types = {info.name: dtype_numbered(info.type.tensor_type.elem_type) for info in inputs}
         shapes = {info.name: (types[info.name], tuple(_sizes(path, info, batch))) for info in inputs}
+        empty = next((name for name, (_, shape) in shapes.items() if 0 in shape), None)
+        if empty is not None:
+            raise EmulatorError(
+                f"input '{empty}' of {path} has no elements: its shape is {list(shapes[empty][1])}; export the model "
+                "with sizes from 1"
+            )
         first = next((shape for _, shape in shapes.values() if shape), (1,))
         dimensions = [info.type.tensor_type.shape.dim[:1] for info in inputs]
         is_open = any(not axis.HasField("dim_value") for axes in dimensions for axis in axes)

@@ -93,6 +93,8 @@ class Product:
 
 @lru_cache(maxsize=4096)  # pure: shared by all sessions, since the layers of a model repeat their shapes
 def _received(product: Product, tiles: int) -> float:
+    if not product.a * product.b * product.c:
+        return (product.a + product.b) / tiles  # nothing is multiplied
     groups = product.groups
     if groups >= tiles:
         return (product.a + product.b) / tiles

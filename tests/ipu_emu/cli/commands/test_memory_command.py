@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from gcl.drawing.units import memory
 from ipu_emu.hardware import GC200
@@ -191,3 +191,20 @@ def test_the_page_of_a_plan_has_its_numbers_and_remedies(tmp_path: Path) -> None
     assert noted == remedies[: len(noted)]
     assert any("suffice" in line for line in noted)
     assert not re.search(r'(?:src|href)="http', text)
+
+
+@pytest.mark.parametrize("command", ["memory", "clock", "compile"])
+def test_an_input_without_elements_is_refused_and_a_weight_without_them_costs_nothing(
+    tmp_path: Path, command: str
+) -> None:
+    for rows, width, said in ((0, 4, "input 'x' of"), (2, 0, "")):
+        x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [rows, 4])
+        y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [rows, width])
+        weight = numpy_helper.from_array(np.ones((4, width), np.float32), "w")
+        graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"])], "g", [x], [y], [weight])
+        path = tmp_path / "model.onnx"
+        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 11)], ir_version=7), path)
+        done = ipu_emu(f"{command} {path} --inference")
+        assert done.exit_code == (2 if said else 0), done.output
+        assert said in done.output
+        assert ("its shape is [0, 4]; export the model with sizes from 1" in done.output) is bool(said)
