@@ -15,7 +15,6 @@ import os
 import stat
 import struct
 import tempfile
-import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from functools import cache
 from pathlib import Path
 
 from ipu_emu.hardware.system import System
+from popdist_py.user_warning import warn_user
 
 __all__ = ["ALONE", "FOLDER_VARIABLE", "Claim", "Claims", "claims_folder"]
 
@@ -141,7 +141,8 @@ def _opened(path: Path | None) -> int | None:
         if not _is_own(path.parent):
             return None
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    except OSError:
+    except OSError as error:
+        _warn(path.parent, f"cannot be used: {error.strerror}")
         return None
 
 
@@ -152,14 +153,13 @@ def _is_own(folder: Path) -> bool:
     status = folder.lstat()
     if stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid():
         return True
-    _warn(folder)
+    _warn(folder, f"is not a folder of this user ({os.getuid()})")
     return False
 
 
 @cache  # once in a process
-def _warn(folder: Path) -> None:
-    warnings.warn(
-        f"Programs do not see which IPUs others use, as {folder} is not a folder of this user ({os.getuid()}); "
-        f"have it removed, or name another folder in {FOLDER_VARIABLE}",
-        stacklevel=2,
+def _warn(folder: Path, why: str) -> None:
+    warn_user(
+        f"Programs do not see which IPUs others use, as {folder} {why}; have it removed, or name another folder in "
+        f"{FOLDER_VARIABLE}"
     )

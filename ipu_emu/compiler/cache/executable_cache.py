@@ -9,7 +9,6 @@ it.
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
@@ -31,6 +30,7 @@ from ipu_emu.program.executable import Executable
 from popdist_py import trace
 from popdist_py.atomic_write import replace_file
 from popdist_py.trusted_files import UntrustedError, folder_fault, read_trusted
+from popdist_py.user_warning import warn_user
 
 __all__ = ["cache_key", "compiled_once", "load_executable", "save_executable", "with_variables", "without_variables"]
 
@@ -133,14 +133,14 @@ def compiled_once(
     except OSError as error:
         fault = str(error.strerror)
     if fault:
-        warnings.warn(f"Cannot save executables in '{folder}': {fault}", stacklevel=2)
+        warn_user(f"Cannot save executables in '{folder}': {fault}")
         return make()
     found, _ = _usable(path, key)
     if found is None:
         with held(Path(f"{path}.lock"), PATIENCE):
             found, why = _usable(path, key)
             if why:
-                warnings.warn(f"{why}. It is replaced", stacklevel=2)
+                warn_user(f"{why}. It is replaced")
             if found is None:
                 return _made(path, key, make)
     return with_variables(found, graph.data)
@@ -161,7 +161,7 @@ def _made(path: Path, key: str, make: Callable[[], Executable]) -> Executable:
     try:
         save_executable(executable, path, key)
     except EmulatorError as error:
-        warnings.warn(str(error), stacklevel=3)
+        warn_user(str(error))
     return executable
 
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import json
 import operator
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,6 +32,7 @@ from ipu_emu.hostio.checkpoint.manifest import MOST_BYTES, PROGRAM, RANDOM, Mani
 from ipu_emu.hostio.checkpoint.safetensors_file import read
 from ipu_emu.hostio.checkpoint.session_state import Trainable, groups_of, joined, mismatches, shares, stateful
 from popdist_py import trace
+from popdist_py.user_warning import warn_user
 
 __all__ = ["Checkpoints", "Resumed"]
 
@@ -158,7 +158,7 @@ class Checkpoints:
         for name, manifest in self._folder.verified(self._folder.names()):
             if isinstance(manifest, Manifest):
                 for fault in faults:
-                    warnings.warn(f"checkpoint {fault}; {name} is used instead", stacklevel=5)
+                    warn_user(f"checkpoint {fault}; {name} is used instead")
                 return name
             faults.append(f"{name} is skipped: {manifest}")
         if faults:

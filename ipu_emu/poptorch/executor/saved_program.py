@@ -28,13 +28,16 @@ def read_program(filename: str) -> dict[str, Any]:
     """The content of a file, which may hold any Python object: one that other users may have written is refused."""
     path = os.path.join(filename, _FILE) if os.path.isdir(filename) else filename
     try:
-        if fault := folder_fault(os.path.dirname(os.path.abspath(path))):
+        file = os.path.realpath(path, strict=True)
+        fault = folder_fault(os.path.dirname(os.path.abspath(path))) or folder_fault(os.path.dirname(file))
+        if fault:
             raise UntrustedError(f"{fault}; if you trust it, copy it to a private folder")
-        content = pickle.loads(read_trusted(path))
+        content = pickle.loads(read_trusted(file))
         if not isinstance(content, dict) or "trace" not in content:
             raise refusal("it has no program")
     except (OSError, pickle.UnpicklingError, EOFError, AttributeError, Error, ValueError, KeyError) as error:
-        raise Error(f"Invalid file {filename}: {error}") from None
+        why = getattr(error, "strerror", None) or error
+        raise Error(f"Invalid file {filename}: {why}") from None
     if content["version"] != _VERSION:
         raise AssertionError(
             f"Invalid file {filename}: PopTorch version mismatch: file {content['version']}, this is {_VERSION}"

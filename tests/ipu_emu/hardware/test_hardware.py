@@ -217,3 +217,10 @@ def test_one_warning_where_somebody_else_has_made_the_folder_of_the_locks(kind: 
     assert len(warned) == 1
     assert all(each.take([0]) for each in claims)
     assert Claims.all_in(str(tmp_path)) == []
+
+
+def test_one_warning_where_the_folder_of_the_locks_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "claims").symlink_to(tmp_path / "nowhere")
+    with pytest.warns(UserWarning, match="do not see which IPUs others use, as .* cannot be used: No such") as warned:
+        _ = [Claims.on(System.pod(16), str(tmp_path / "claims")) for _ in range(2)]
+    assert [warning.filename for warning in warned] == [__file__]

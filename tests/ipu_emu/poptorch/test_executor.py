@@ -74,6 +74,15 @@ def test_a_saved_executor_goes_on_with_the_same_bits(tmp_path):
         assert torch.equal(mine, other)
     with pytest.raises(poptorch.Error, match="Invalid file"):
         poptorch.load(__file__)
+    (tmp_path / "latest").symlink_to(tmp_path / next(path.name for path in tmp_path.iterdir()))
+    again, linked = (poptorch.load(str(path))(X, X)[1] for path in (tmp_path, tmp_path / "latest"))
+    assert torch.equal(again, linked)
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o777)
+    (tmp_path / "latest").rename(shared / "latest")
+    with pytest.raises(poptorch.Error, match="copy it to a private folder"):
+        poptorch.load(str(shared / "latest"))
     tmp_path.chmod(0o777)
     with pytest.raises(poptorch.Error, match="copy it to a private folder"):
         poptorch.load(str(tmp_path))

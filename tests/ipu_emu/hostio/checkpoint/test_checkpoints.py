@@ -163,8 +163,9 @@ def grow(path: Path) -> None:
 def test_a_damaged_one_is_passed_over(damage, name, undisturbed, tmp_path):
     trained(tmp_path, 5)
     damage(tmp_path / "step-000000005" / name)
-    with pytest.warns(UserWarning, match="step-000000005 is skipped: .*; step-000000004 is used instead"):
+    with pytest.warns(UserWarning, match="step-000000005 is skipped: .*; step-000000004 is used instead") as warned:
         assert trained(tmp_path, STEPS) == (4, undisturbed)
+    assert [warning.filename for warning in warned] == [__file__]  # the line of the program that restores
 
 
 LATEST: dict[str, Callable[[Path], object]] = {
