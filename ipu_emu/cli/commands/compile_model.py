@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import psutil
 
-from gcl.drawing.units import memory
+from gcl.drawing.units import counted, memory
 from ipu_emu.cli.commands.onnx_argument import OnnxFile
 from ipu_emu.compiler.annotations import IPU_NUMBER, PIPELINE_STAGE
 from ipu_emu.compiler.gradients.activation_checkpointing import Recomputation
@@ -27,6 +27,7 @@ from ipu_emu.compiler.model_properties import (
     read_from_all,
 )
 from ipu_emu.compiler.optimisers.adam_rule import AdamForm, AdamRule, AdamValues
+from ipu_emu.compiler.optimisers.lars_rule import LarsRule
 from ipu_emu.compiler.optimisers.sgd_rule import SgdRule, SgdValues
 from ipu_emu.compiler.optimisers.update_rule import HyperParameter, UpdateRule
 from ipu_emu.compiler.options import CompileOptions, HostStreams, TrainingOptions
@@ -43,6 +44,7 @@ from ipu_emu.hardware import Connection, Device, DeviceKind, System
 from ipu_emu.hostio import DataMode, mode_of
 from ipu_emu.models import CATALOGUE, Model, named
 from ipu_emu.models.catalogue import suggested
+from ipu_emu.ops.normalisation.batch_norm import GROUP_SIZE
 from ipu_emu.predict import of_model
 from ipu_emu.predict.calibration.rows import layer_counts
 from ipu_emu.predict.graph_placement import op_places, placed_blocks
@@ -67,9 +69,12 @@ _ADAM = AdamValues(
     _RATE, _ZERO, HyperParameter(0.9), HyperParameter(0.999), HyperParameter(1e-6), HyperParameter(10.0)
 )
 
+_MOMENTUM = SgdValues(_RATE, _ZERO, HyperParameter(0.9), _ZERO, _ONE, _ZERO)
+
 OPTIMISERS: Mapping[str, UpdateRule] = {
     "sgd": SgdRule(SgdValues(_RATE, _ZERO, _ZERO, _ZERO, _ONE, _ZERO), _ONE),
-    "momentum": SgdRule(SgdValues(_RATE, _ZERO, HyperParameter(0.9), _ZERO, _ONE, _ZERO), _ONE),
+    "momentum": SgdRule(_MOMENTUM, _ONE),
+    "lars": LarsRule(_MOMENTUM, _ONE),
     "adam": AdamRule(_ADAM, _ONE),
     "lamb": AdamRule(_ADAM, _ONE, AdamForm.LAMB),
 }
@@ -114,6 +119,7 @@ class CompileRequest:
     placement: str = ""
     length: int | None = None
     masked: int | None = None
+    bn_span: int = 1
 
     @property
     def title(self) -> str:
@@ -129,6 +135,7 @@ class CompileRequest:
         parts += [f"recomputation ({self.recompute})"] if self.recompute else []
         parts += [f"{' and '.join(self.off_chip)} off chip"] if self.off_chip else []
         parts += [f"{' and '.join(self.shared)} shared by the replicas"] if self.shared else []
+        parts += [f"batch statistics of {self.bn_span} replicas"] if self.bn_span > 1 else []
         parts += [f"{self.prefetch} buffers for each input in Streaming Memory"] if self.prefetch > 1 else []
         return ", ".join([*parts, *([f"{self.schedule} pipeline"] if self.schedule else [])])
 
@@ -169,6 +176,7 @@ class CompileRequest:
         self._check_pipeline()
         with NamedTemporaryFile(prefix="ipu-emu-") as zeros:
             graph, anchor = self._read(zeros)
+        self._share_statistics(graph)
         return run_passes(start(graph, self._options(graph, anchor)), stop_after=stop_after)
 
     def _named(self) -> Model:
@@ -194,6 +202,23 @@ class CompileRequest:
                 f"the {self.schedule} schedule trains with gradient accumulation only; add --accumulation, or use "
                 "--schedule popart"
             )
+
+    def _share_statistics(self, graph: Graph) -> None:
+        """Let ``bn_span`` replicas share the statistics of each batch normalisation."""
+        if self.bn_span == 1 or not self.training:
+            return
+        if self.replicas % self.bn_span:
+            raise EmulatorError(
+                f"--bn-span {self.bn_span} does not divide {counted(self.replicas, 'replica')}; use a divisor"
+            )
+        shared = {GROUP_SIZE: self.bn_span}
+        is_norm = [op.type == "BatchNormalization" for op in graph.ops]
+        if not any(is_norm):
+            raise EmulatorError(f"{self.model} has no batch normalisation; leave out --bn-span")
+        graph.ops = [
+            replace(op, attributes=dict(op.attributes) | shared) if norm else op
+            for op, norm in zip(graph.ops, is_norm, strict=True)
+        ]
 
     def _options(self, graph: Graph, anchor: str) -> CompileOptions:
         accumulation, batches = (self.accumulation, 1) if self.training else (1, self.accumulation)
@@ -289,6 +314,7 @@ class CompileRequest:
             shared=self.shared,
             length=self.length,
             masked=self.masked,
+            bn_span=self.bn_span,
             layers=() if self.placement in ("", "balanced") else layer_counts(self.placement),
             overlap_io=False,
         )

@@ -54,7 +54,7 @@ _OPTIONS = (
     click.option("--loss", help="Id of the loss tensor of an ONNX file."),
     click.option(
         "--optimiser",
-        type=NamedChoice(["sgd", "momentum", "adam", "lamb"]),
+        type=NamedChoice(["sgd", "momentum", "lars", "adam", "lamb"]),
         default="sgd",
         show_default=True,
         help="Optimiser of the weight update.",
@@ -91,6 +91,13 @@ _OPTIONS = (
         type=NamedChoice(["weights", "states"]),
         multiple=True,
         help="Shard these over the replicas; may be repeated.",
+    ),
+    click.option(
+        "--bn-span",
+        type=click.IntRange(1),
+        default=1,
+        show_default=True,
+        help="Replicas that share batch statistics.",
     ),
     click.option(
         "--prefetch",
@@ -170,6 +177,7 @@ def compile_request(**options: Any) -> CompileRequest:
         placement=options["placement"] or "",
         length=options["length"],
         masked=options["masked"],
+        bn_span=options["bn_span"],
     )
 
 

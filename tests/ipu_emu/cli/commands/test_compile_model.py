@@ -9,7 +9,10 @@ import pytest
 from ipu_emu import popart
 from ipu_emu.cli.commands.compile_model import OPTIMISERS, CompileRequest
 from ipu_emu.errors import EmulatorError
+from ipu_emu.graph import Role
 from ipu_emu.hardware import System
+from ipu_emu.models import named
+from ipu_emu.ops.communication.collective_ops import MEAN
 
 RATE = {"defaultLearningRate": (0.1, False)}
 
@@ -85,3 +88,27 @@ def test_sizes_that_a_model_has_not_are_refused() -> None:
         with pytest.raises(EmulatorError) as error:
             CompileRequest(model, **sizes).compiled_until("prune")
         assert error.value.args[0].startswith(text)
+
+
+def test_shared_batch_statistics_are_collectives_and_a_span_that_cannot_be_is_refused() -> None:
+    counts = {}
+    for span in (1, 2):
+        state = CompileRequest("resnet8", replicas=4, bn_span=span).compiled_until("check-gradients")
+        counts[span] = sum(op.type == MEAN for op in state.graph.ops)
+    norms = sum(op.type == "BatchNormalization" for op in named("resnet8").graph.ops)
+    assert (counts[1], counts[2]) == (0, 4 * norms)  # means and variances, in both directions
+    for model, span, text in (
+        ("resnet8", 3, "--bn-span 3 does not divide 4 replicas; use a divisor"),
+        ("mlp", 2, "mlp has no batch normalisation; leave out --bn-span"),
+    ):
+        with pytest.raises(EmulatorError) as error:
+            CompileRequest(model, replicas=4, bn_span=span).compiled_until("check-gradients")
+        assert error.value.args[0] == text
+
+
+def test_lars_keeps_the_states_of_momentum() -> None:
+    states = {}
+    for name in ("momentum", "lars"):
+        graph = CompileRequest("resnet8", optimiser=name).compiled_until("check-gradients").graph
+        states[name] = [(tensor.id, tensor.shape) for tensor in graph.with_role(Role.STATE)]
+    assert states["lars"] == states["momentum"] != []
