@@ -66,14 +66,18 @@ def file_fault(path: str | os.PathLike[str], *, beside: str | os.PathLike[str] =
         return f"{os.fspath(path)}: {error.strerror}"
 
 
-def read_trusted(path: str | os.PathLike[str]) -> bytes:
-    """Return the content of a file in a folder without fault; raise UntrustedError if others may have written it."""
+def read_trusted(path: str | os.PathLike[str], magic: bytes = b"") -> bytes:
+    """Return the content of a file in a folder without fault; raise UntrustedError if others may have written it.
+
+    Of a file that does not begin with ``magic`` only as many bytes are read and returned.
+    """
     descriptor = open_regular(path, os.O_NOFOLLOW)
     try:
         fault = _fault(os.fspath(path), os.fstat(descriptor), _plain(), descriptor=descriptor)
         if fault:
             raise UntrustedError(fault)
-        return read_descriptor(descriptor, _MOST_BYTES)
+        start = os.pread(descriptor, len(magic), 0)
+        return read_descriptor(descriptor, _MOST_BYTES) if start == magic else start
     finally:
         os.close(descriptor)
 

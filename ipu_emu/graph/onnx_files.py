@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -51,6 +52,8 @@ def _loaded(source: Any, *, light: bool) -> tuple[onnx.ModelProto, Large]:
         source = proto.SerializeToString()
     file = os.fspath(source) if isinstance(source, str | os.PathLike) and os.path.isfile(source) else None
     large: Large = _NONE
+    if file is not None and _starts_with_zero(file):
+        raise EmulatorError(_unreadable(source))
     try:
         if file is None:
             data = os.fsencode(source) if isinstance(source, str | os.PathLike) else bytes(source)
@@ -70,6 +73,13 @@ def _loaded(source: Any, *, light: bool) -> tuple[onnx.ModelProto, Large]:
         raise EmulatorError(_unreadable(source))
     _check_opset(opset_of(model))
     return onnx.inliner.inline_local_functions(model) if model.functions else model, large
+
+
+def _starts_with_zero(file: str) -> bool:
+    """Whether a file is none of ONNX's forms, as its first byte shows: such a file may be of any size."""
+    with suppress(OSError), open(file, "rb") as stream:
+        return stream.read(1) == b"\0"
+    return False
 
 
 def _load_external(model: onnx.ModelProto, folder: str) -> None:

@@ -148,3 +148,14 @@ def test_beside_a_source_those_are_trusted_who_may_write_to_it(folder: Path) -> 
     assert folder_fault(folder, beside=source) == ""
     give(folder / "code")
     assert file_fault(folder / "code", beside=source) == ""
+
+
+def test_what_begins_otherwise_is_not_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "code").write_bytes(b"MAGIC and more")
+    assert read_trusted(folder / "code", b"MAGIC") == b"MAGIC and more"
+    monkeypatch.setattr("popdist_py.trusted_files.read_descriptor", None)  # nothing may be read whole
+    os.truncate(folder / "code", 0)
+    os.truncate(folder / "code", 1 << 38)
+    assert read_trusted(folder / "code", b"MAGIC") == b"\0\0\0\0\0"
+    os.truncate(folder / "code", 2)
+    assert read_trusted(folder / "code", b"MAGIC") == b"\0\0"

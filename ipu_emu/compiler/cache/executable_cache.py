@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from gcl.kernels.file_lock import held
 from ipu_emu.compiler.cache.executable_codec import Encoder
-from ipu_emu.compiler.cache.executable_file import from_bytes, to_bytes
+from ipu_emu.compiler.cache.executable_file import MAGIC, from_bytes, to_bytes
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph
 from ipu_emu.ops.codegen.llvm_compiler import vector_width
@@ -103,7 +103,7 @@ def load_executable(path: str | os.PathLike[str], key: str | None = None) -> Exe
         fault = folder_fault(Path(path).parent) or folder_fault(Path(file).parent)
         if fault:
             raise UntrustedError(fault)
-        data = read_trusted(file)
+        data = read_trusted(file, MAGIC)
     except UntrustedError as error:
         raise EmulatorError(
             f"The executable '{os.fspath(path)}' is not loaded: {error}; if you trust it, copy it to a private folder"

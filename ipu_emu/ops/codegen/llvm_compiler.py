@@ -150,7 +150,7 @@ def _load(key: str) -> bytes | None:
     if folder is None:
         return None
     try:
-        data = read_trusted(folder / key)
+        data = read_trusted(folder / key, _MAGIC)
     except UntrustedError as error:
         _warn(f"a compiled kernel is not used: {error}; it is compiled again")
         return None

@@ -15,6 +15,8 @@ __all__ = ["read_program", "write_program"]
 
 _VERSION = "3.4.0"
 _FILE = "model.poptorch"
+#: The first byte of a pickle.
+_MAGIC = b"\x80"
 
 
 def write_program(filename: str, content: Mapping[str, Any]) -> None:
@@ -32,7 +34,7 @@ def read_program(filename: str) -> dict[str, Any]:
         fault = folder_fault(os.path.dirname(os.path.abspath(path))) or folder_fault(os.path.dirname(file))
         if fault:
             raise UntrustedError(f"{fault}; if you trust it, copy it to a private folder")
-        content = pickle.loads(read_trusted(file))
+        content = pickle.loads(read_trusted(file, _MAGIC))
         if not isinstance(content, dict) or "trace" not in content:
             raise refusal("it has no program")
     except (OSError, pickle.UnpicklingError, EOFError, AttributeError, Error, ValueError, KeyError) as error:

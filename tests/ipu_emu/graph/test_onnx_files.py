@@ -1,11 +1,16 @@
 """ONNX models as objects."""
 
+import os
+from pathlib import Path
+
 import numpy as np
 import onnx
+import pytest
 from onnx import TensorProto, helper
 
 from ipu_emu import popart
-from ipu_emu.graph.onnx_files import load_light
+from ipu_emu.errors import EmulatorError
+from ipu_emu.graph.onnx_files import load_light, load_model
 
 
 class Exported:
@@ -37,3 +42,11 @@ def test_a_session_runs_a_model_object():
     anchors = session.initAnchorArrays()
     session.run(popart.PyStepIO({"x": np.float32([-1, 2])}, anchors))
     assert anchors["y"].tolist() == [0, 2]
+
+
+def test_a_file_of_zeros_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    (tmp_path / "x.onnx").touch()
+    os.truncate(tmp_path / "x.onnx", 1 << 40)  # more than memory holds
+    for load in (load_model, load_light):
+        with pytest.raises(EmulatorError, match="Failed to load a ModelProto"):
+            load(tmp_path / "x.onnx")

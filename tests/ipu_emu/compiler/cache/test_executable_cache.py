@@ -6,6 +6,7 @@ import errno
 import multiprocessing
 import os
 import random
+import tracemalloc
 import warnings
 from hashlib import sha256
 from pathlib import Path
@@ -283,3 +284,15 @@ def test_one_process_compiles_for_all(tmp_path: Path) -> None:
         assert process.exitcode == 0
     done.get()
     assert done.empty()
+
+
+def test_a_file_of_zeros_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    (tmp_path / "x").touch()
+    os.truncate(tmp_path / "x", 1 << 33)
+    tracemalloc.start()
+    try:
+        with pytest.raises(EmulatorError, match="it is not an executable of this version"):
+            executable_cache.load_executable(tmp_path / "x")
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
