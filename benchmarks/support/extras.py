@@ -10,9 +10,9 @@ __all__ = ["need"]
 
 
 def need(package: str, *, extra: str) -> None:
-    """End the program, saying what to install, if there is no ``package``."""
+    """End the program, saying what to install, if there is no ``package``, which may be a module of one."""
     try:
         import_module(package)
     except ModuleNotFoundError:
         program = Path(sys.argv[0]).name
-        sys.exit(f"{program} needs {package}, which is not installed; pip install -e '.[{extra}]'")
+        sys.exit(f"{program} needs {package.partition('.')[0]}, which is not installed; pip install -e '.[{extra}]'")

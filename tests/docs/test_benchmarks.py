@@ -1,5 +1,6 @@
 """The programs in benchmarks/ say which extra they need instead of ending in a traceback."""
 
+import re
 import runpy
 import sys
 from importlib.machinery import ModuleSpec
@@ -14,7 +15,7 @@ NEEDED = {
     "checkpoint": "torch",
     "hostio": "torch",
     "models": "torch",
-    "tensorflow_training": "tensorflow",
+    "tensorflow": "tensorflow",
     "torch_backend": "torch",
     "trace": "torch",
     "training": "torch",
@@ -50,5 +51,14 @@ def test_a_missing_extra_is_named(program: str, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_no_program_hides_a_package() -> None:
-    """Python looks for packages first in the folder of the program, and would import a program of that name."""
-    assert EXTRAS.keys() & {file.stem for file in FOLDER.glob("*.py")} == set()
+    """Python looks for packages first in the folder of the program, and would import a program of that name.
+
+    A program that has the name of the package that it measures moves the folder behind those of the packages before
+    it imports any; no other program imports that package.
+    """
+    for package in EXTRAS.keys() & {file.stem for file in FOLDER.glob("*.py")}:
+        program = (FOLDER / f"{package}.py").read_text()
+        assert 0 <= program.find("\nsys.path.sort(") < program.find("\nimport numpy"), package
+        imports = re.compile(rf"^\s*(import|from) {package}\b", re.MULTILINE)
+        users = [file.name for file in FOLDER.rglob("*.py") if imports.search(file.read_text())]
+        assert set(users) == {f"{package}.py", f"{package}_networks.py"}
