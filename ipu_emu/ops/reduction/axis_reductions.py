@@ -93,7 +93,7 @@ def _image_sum(x: NDArray[Any], y: NDArray[Any]) -> Call:
         "y_batch": 4 * n,
     }
     step = product_call(sums, size, 1, 1, **given)
-    return call_chain(step, relocation(sums.reshape(c, n), y.reshape(n, c, copy=False).T))
+    return call_chain(step, relocation(sums.reshape(c, n), (y.squeeze((2, 3)) if y.ndim == 4 else y).T))
 
 
 def _as_rows(x: NDArray[Any], axes: tuple[int, ...]) -> NDArray[Any] | None:
