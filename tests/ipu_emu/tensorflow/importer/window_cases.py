@@ -153,3 +153,23 @@ def batch_norm_grad(name: str, random: Any) -> Any:
         return list(getattr(raw, name)(y_backprop=b, x=a, scale=c, epsilon=0.01, **reserve, **form)[:3])
 
     return [x, g, scale, offset], both
+
+
+def corners(random: Any) -> dict[str, bool]:
+    """How pixels are placed; both at once are not allowed."""
+    return [{}, {"align_corners": True}, {"half_pixel_centers": True}][int(random.integers(0, 3))]
+
+
+def resized(least: int, most: int) -> Any:
+    """Images and a size that is drawn between two others."""
+
+    def make(random: Any) -> Any:
+        return [image(random), random.integers(least, most, 2).astype(np.int32)], corners(random)
+
+    return make
+
+
+def resized_grad(random: Any) -> Any:
+    """The gradient of resized images, and the images."""
+    x, size = image(random), (int(one) for one in random.integers(1, 12, 2))
+    return [numbers(random, (len(x), *size, x.shape[-1])), x], corners(random)
