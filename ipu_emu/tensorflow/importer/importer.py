@@ -34,6 +34,10 @@ _LAST = [0, 2, 3, 1]  # [N, C, H, W] as [N, H, W, C]
 _FIRST = [0, 3, 1, 2]
 #: Ops whose result follows from shapes alone.
 _OF_SHAPES = frozenset({"Shape", "ShapeN", "Size", "Rank", "ZerosLike", "OnesLike", "VariableShape"})
+#: Arithmetic of learning rates and the like.
+_OF_NUMBERS = frozenset(
+    {"Add", "Sub", "Mul", "Div", "Pow", "Sqrt", "Reciprocal", "Neg", "Exp", "Log", "Cast", "ReshapeTo"}
+)
 #: Ops that pass lists, handles or any value through.
 _TRANSPARENT = frozenset({"Identity", "IdentityN", "NoOp", "PartitionedCall", "StatefulPartitionedCall"})
 
@@ -82,6 +86,7 @@ class Importer:
         self._label, self._op = "", None
         self._turned: dict[tuple[str, Position], Value] = {}
         self._constants: dict[tuple[Any, ...], Value] = {}
+        self._numbers: dict[Any, Value] = {}
 
     # Ops of TensorFlow
 
@@ -236,7 +241,7 @@ class Importer:
         carried: list[int],
     ) -> Graph:
         """A graph of (number, condition, states) -> (condition, states)."""
-        outer, caches = self.graph, (dict(self._turned), dict(self._constants))
+        outer, caches = self.graph, (dict(self._turned), dict(self._constants), dict(self._numbers))
         before = {name: state.value.tensor.id for name, state in self.variables.items()}
         self.graph = inner = Graph(parent=outer)
         heads = [Tensor(f"{self._label}/number", INT64, ()), Tensor(f"{self._label}/going", BOOL, ())]
@@ -256,7 +261,7 @@ class Importer:
             inner.outputs = [self.copied(one).tensor.id for one in ends]
             inner.outputs.insert(0, going.op("And", going).tensor.id)
         finally:
-            self.graph, (self._turned, self._constants) = outer, caches
+            self.graph, (self._turned, self._constants, self._numbers) = outer, caches
         computed = "a loop whose number of iterations is computed on the device"
         if before != {name: state.value.tensor.id for name, state in self.variables.items()}:
             raise node.refuse(f"{computed} cannot change variables")
@@ -274,7 +279,21 @@ class Importer:
         return self.apply(type, inputs, attributes, outputs)
 
     def apply(self, type: str, inputs: Sequence[Value], attributes: dict[str, Any], outputs: int = 1) -> list[Value]:
-        """Append an op at the present position."""
+        """Append an op at the present position; numbers of an update that were computed before are taken again."""
+        if key := self._key(type, inputs, attributes, outputs):
+            if key not in self._numbers:
+                self._numbers[key] = self._append(type, inputs, attributes, outputs)[0]
+            return [self._numbers[key]]
+        return self._append(type, inputs, attributes, outputs)
+
+    def _key(self, type: str, inputs: Sequence[Value], attributes: dict[str, Any], outputs: int) -> Any:
+        """What names an op on single numbers of an update, which TensorFlow repeats for each variable."""
+        single = outputs == 1 and inputs and all(value.tensor.nelms == 1 for value in inputs)
+        if self.position.phase is not Phase.UPDATE or not single or type not in _OF_NUMBERS:
+            return None
+        return type, tuple(value.tensor.id for value in inputs), repr(sorted(attributes.items())), self.position
+
+    def _append(self, type: str, inputs: Sequence[Value], attributes: dict[str, Any], outputs: int) -> list[Value]:
         domain = "" if ("", type) in TABLE.table else GRAPHCORE
         names = tuple(self.graph.unused(f"{self._label}:{index}") for index in range(outputs))
         where = self.position
@@ -309,10 +328,18 @@ class Importer:
         return held.value if held.channels_first else self._turn(held.value, _FIRST)
 
     def _turn(self, value: Value, perm: list[int]) -> Value:
-        key = (value.tensor.id, self.position)
-        if key not in self._turned:
-            self._turned[key] = value.op("Transpose", perm=perm)
-        return self._turned[key]
+        """Turn a batch of images once; what the forward pass turned serves the backward pass of its place."""
+        place = self.position.place
+        for phase in (Phase.FORWARD, self.position.phase):
+            if (found := self._turned.get((value.tensor.id, Position(phase, place)))) is not None:
+                return found
+        made = self._turned[value.tensor.id, self.position] = self._turned_now(value, perm)
+        return made
+
+    def _turned_now(self, value: Value, perm: list[int]) -> Value:
+        if value.tensor.shape[-2:] == (1, 1) or value.tensor.shape[1:3] == (1, 1):  # nothing moves
+            return value.shaped(tuple(value.tensor.shape[axis] for axis in perm))
+        return value.op("Transpose", perm=perm)
 
     def random(self, type: str, shape: Sequence[int], numpy: Any, values: Sequence[float], salt: str) -> Value:
         """Return random numbers that depend on ``salt`` and on the replica, the step and the micro-batch."""

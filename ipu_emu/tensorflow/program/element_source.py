@@ -7,11 +7,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from numpy.typing import NDArray
+from tensorflow.python.data.ops import iterator_ops
 from tensorflow.python.eager import context
 from tensorflow.python.framework import errors, ops
 from tensorflow.python.ops.control_flow_v2_func_graphs import WhileBodyFuncGraph, WhileCondFuncGraph
 from tensorflow.python.util import nest
 
+from ipu_emu.tensorflow.program.prefetching import arrays_of
 from ipu_emu.tensorflow.tracing.trace import Trace, current_trace
 
 __all__ = ["ElementSource", "GivenIterator", "next_on_device"]
@@ -42,11 +44,13 @@ class ElementSource:
     def next_element(self) -> list[NDArray[Any]]:
         """The arrays of the next element; raise OutOfRangeError at the end of the data."""
         try:
+            if isinstance(self._waiting, iterator_ops.OwnedIterator) and context.executing_eagerly():
+                return arrays_of(self._waiting)
             with ops.init_scope(), context.eager_mode(), ops.device("CPU:0"):
                 element = next(self._waiting)
-        except StopIteration:
+        except (StopIteration, errors.OutOfRangeError):
             raise errors.OutOfRangeError(None, None, "The data set has no more elements") from None
-        return [tensor.numpy() for tensor in nest.flatten(element)]
+        return [tensor._numpy() for tensor in nest.flatten(element)]
 
 
 class GivenIterator:

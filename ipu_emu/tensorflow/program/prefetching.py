@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from queue import Empty, SimpleQueue
 from threading import Event, Thread
 from typing import Any
@@ -12,7 +11,7 @@ from tensorflow.python.eager import context
 from tensorflow.python.framework import errors, ops
 from tensorflow.python.ops import gen_dataset_ops
 
-__all__ = ["Prefetcher"]
+__all__ = ["Prefetcher", "arrays_of"]
 
 _TICK = 0.1
 _END = object()
@@ -35,9 +34,10 @@ class Prefetcher:
     def _work(self) -> None:
         try:
             with ops.init_scope(), context.eager_mode(), ops.device("CPU:0"):
-                for arrays in _elements(self._dataset):
-                    if not self._put(arrays):
-                        return
+                iterator = iter(self._dataset)
+                while self._put(arrays_of(iterator)):
+                    pass
+        except errors.OutOfRangeError:
             self._put(_END)
         except BaseException as error:
             self._put(error)
@@ -81,18 +81,12 @@ class Prefetcher:
         self._thread.join(5.0)
 
 
-def _elements(dataset: Any) -> Iterator[list[NDArray[Any]]]:
-    """The arrays of each element, which share the memory of TensorFlow's tensors.
+def arrays_of(iterator: Any) -> list[NDArray[Any]]:
+    """The arrays of the next element of an iterator in eager mode, which share the memory of TensorFlow's tensors.
 
-    The iterator's op is called as such: a call of the iterator costs five times as much.
+    The iterator's op is called as such: a call of the iterator costs five times as much. OutOfRangeError is its end.
     """
-    iterator = iter(dataset)
-    resource, kinds, shapes = (
-        getattr(iterator, name) for name in ("_iterator_resource", "_flat_output_types", "_flat_output_shapes")
+    found = gen_dataset_ops.iterator_get_next(
+        iterator._iterator_resource, iterator._flat_output_types, iterator._flat_output_shapes
     )
-    while True:
-        try:
-            found = gen_dataset_ops.iterator_get_next(resource, kinds, shapes)
-        except errors.OutOfRangeError:
-            return
-        yield [tensor._numpy() for tensor in found]
+    return [tensor._numpy() for tensor in found]

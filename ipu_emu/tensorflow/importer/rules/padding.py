@@ -15,15 +15,29 @@ from ipu_emu.tensorflow.importer.values import Held
 __all__ = ["RULES"]
 
 
-def _tile(node: Node) -> Value:
-    repeats = node.integers(1)
+def _tile(node: Node) -> Any:
+    repeats, shape = node.integers(1), node.shape(0)
     if all(count == 1 for count in repeats):
-        return node.x
+        return node.inputs[0]
+    spread = tuple(count * size for count, size in zip(repeats, shape, strict=True))
+    if (made := _spread_pixel(node, spread)) is not None:
+        return made
     return node.x.op("Tile", node.constant(repeats, np.int32))
 
 
-def _broadcast(node: Node) -> Value:
-    return node.x.spread_to(tuple(node.integers(1)))
+def _broadcast(node: Node) -> Held | Value:
+    shape = tuple(node.integers(1))
+    return _spread_pixel(node, shape) or node.x.spread_to(shape)
+
+
+def _spread_pixel(node: Node, shape: tuple[int, ...]) -> Held | None:
+    """Images of one pixel [N, 1, 1, C] as ``shape``, which has as many images and channels: a mean's gradient."""
+    given, held = node.shape(0), node.inputs[0]
+    if not isinstance(held, Held) or len(given) != 4 or len(shape) != 4:
+        return None
+    if given != (shape[0], 1, 1, shape[3]) or shape[1] == 1 or shape[2] == 1:
+        return None
+    return Held(node.first(0).spread_to((shape[0], shape[3], *shape[1:3])), channels_first=True)
 
 
 def _fill(node: Node) -> Value:
