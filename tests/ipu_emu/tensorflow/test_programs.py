@@ -18,7 +18,9 @@ from ipu_emu.cli import main
 from ipu_emu.cli.commands.traced_program import TracedProgram
 from ipu_emu.ops.codegen.llvm_compiler import KERNEL_CACHE, kernel_folder
 from tests.helpers.mpi_jobs import ROOT
+from tests.helpers.network_namespaces import hosts, needs_hosts
 from tests.helpers.warm_processes import EMULATOR, warm_python
+from tests.poprun_py.helpers.several_hosts import Job
 
 EXAMPLES = ROOT / "examples" / "tensorflow"
 TRAINING = ROOT / "tests" / "programs" / "ipu_emu" / "tensorflow_training.py"
@@ -80,17 +82,42 @@ def assert_equal_jobs(layouts: list[int], folder: Path) -> None:
     for process in running.values():
         output(process)
     expected = results(folder / str(layouts[0]), layouts[0])
-    assert len(np.unique(expected["losses"])) > 40
     for instances in layouts[1:]:
-        found = results(folder / str(instances), instances)
-        np.testing.assert_array_equal(found["losses"], expected["losses"])
-        for key, value in found.items():
-            if key != "losses":
-                np.testing.assert_array_equal(value, expected[f"{key.rstrip('0123456789')}0"])
+        assert_equal_results(results(folder / str(instances), instances), expected)
+
+
+def assert_equal_results(found: dict[str, Any], expected: dict[str, Any]) -> None:
+    """The losses of all replicas, and the weights of each instance, are those of the only instance of another job."""
+    assert len(np.unique(expected["losses"])) > 40
+    np.testing.assert_array_equal(found["losses"], expected["losses"])
+    for key, value in found.items():
+        if key != "losses":
+            np.testing.assert_array_equal(value, expected[f"{key.rstrip('0123456789')}0"])
 
 
 def test_training_has_the_same_bits_in_one_and_in_two_instances(tensorflow: Any, tmp_path: Path) -> None:
     assert_equal_jobs([1, 2], tmp_path)
+
+
+@pytest.mark.full
+@needs_hosts
+def test_training_has_the_same_bits_on_two_hosts(tensorflow: Any, tmp_path: Path) -> None:
+    """An instance of two replicas on each of two hosts, and all four replicas in one instance."""
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    output(start(*poprun(1, 4, TRAINING, tmp_path / "one", 2, ipus=2), folder=tmp_path))
+    program = (sys.executable, "-m", "ipu_emu.compat", TRAINING, tmp_path / "two", 2)
+    with hosts(2, tmp_path) as where:
+        layout = ("--num-instances", 2, "--num-replicas", 4, "--ipus-per-replica", 2)
+        job = Job(
+            where,
+            ["--host", ",".join(where.names), *map(str, (*layout, *program))],
+            {"TF_CPP_MIN_LOG_LEVEL": "3", KERNEL_CACHE: str(kernel_folder() or "")},
+        )
+        code, _, err = job.finish(280)
+        job.end()
+    assert code == 0, err[-3000:]
+    assert_equal_results(results(tmp_path / "two", 2), results(tmp_path / "one", 1))
 
 
 def test_commands_compile_a_program_without_running_it(tensorflow: Any, monkeypatch: pytest.MonkeyPatch) -> None:
