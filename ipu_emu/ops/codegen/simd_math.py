@@ -5,6 +5,7 @@ in an array its element lies. The largest distance from the exact value in units
 result, over all float32 numbers, denormals, infinities and NaN included:
 
     exp   1        tanh  1.3      erf   1.1      x^n by products   n - 1, for n >= 2
+    GELU with erf   3 from -1 on, 64 from -6 to -1, and 0 below, where the exact value is at most 6e-9
 """
 
 from __future__ import annotations
@@ -145,16 +146,41 @@ def _softplus(k: Kernel, x: Any) -> Any:
     return k.intrinsic("fmuladd", z, series, b.select(b.fcmp_ordered("<", x, zero), zero, x))
 
 
+def _tail(k: Kernel, x: Any) -> Any:
+    """2 Phi(-|x|) = erfc(|x| / sqrt 2) as 2^(|x| p(|x|)), where p minimises the error of GELU; 0 from |x| = 6 on.
+
+    One polynomial for the whole range, where erf has two, and no cancellation of 1 + erf(x) for negative x.
+    """
+    b, most = k.b, number(6, x)
+    size = k.intrinsic("fabs", x)
+    beyond = b.fcmp_ordered(">", size, most)
+    size = b.select(beyond, most, size)
+    logarithm = (
+        -1.85442968e-8, 5.98125041e-7, -8.22497714e-6, 6.09540839e-5, -2.28683988e-4, -9.87474559e-5, 7.05615617e-3,
+        -5.25054187e-2, -4.59203571e-1, -1.15110564,
+    )  # fmt: skip
+    power = b.fmul(_polynomial(k, size, logarithm), size)
+    n = k.intrinsic("floor", b.fadd(power, number(0.5, x)))
+    powers = (1.53532848e-4, 1.33988669e-3, 9.61843785e-3, 5.55033237e-2, 2.40226477e-1, 6.93147182e-1, 1.0)
+    y = b.fmul(_polynomial(k, b.fsub(power, n), powers), _power_of_two(k, n))
+    return b.select(beyond, number(0, x), y)
+
+
+def _below(k: Kernel, x: Any) -> Any:
+    """Phi(x), the share of a normal distribution below x."""
+    b, tail = k.b, _tail(k, x)
+    other = b.fsub(number(2, x), tail)
+    return b.fmul(number(0.5, x), b.select(b.fcmp_ordered("<", x, number(0, x)), tail, other))
+
+
 def _gelu_erf(k: Kernel, x: Any) -> Any:
-    b = k.b
-    return b.fmul(b.fmul(number(0.5, x), x), b.fadd(number(1, x), _erf(k, b.fmul(x, number(0.7071067811865476, x)))))
+    return k.b.fmul(x, _below(k, x))
 
 
 def _gelu_erf_slope(k: Kernel, x: Any) -> Any:
     b = k.b
-    share = b.fmul(number(0.5, x), b.fadd(number(1, x), _erf(k, b.fmul(x, number(0.7071067811865476, x)))))
     bell = b.fmul(number(0.3989422804014327, x), _exp_falling(k, b.fmul(number(-0.5, x), b.fmul(x, x))))
-    return k.intrinsic("fmuladd", x, bell, share)
+    return k.intrinsic("fmuladd", x, bell, _below(k, x))
 
 
 _SCALE, _CUBE = 0.7978845608028654, 0.044715

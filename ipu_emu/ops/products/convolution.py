@@ -194,7 +194,7 @@ class _Blocks:
                 continue
             columns = self.columns[: self.group * self.depth * rows * self.line]
             lines = columns.reshape(self.group * self.depth * rows, self.line)
-            taps = (-1, *self.windows.kernel, rows, self.windows.output[1], self.batch)
+            taps = (self.x.shape[0], *self.windows.kernel, rows, self.windows.output[1], self.batch)
             place = (self.windows.input[0], self.batch, rows, first, *self.windows.numbers)
             yield (
                 columns.reshape(self.group, self.depth, rows * self.line),

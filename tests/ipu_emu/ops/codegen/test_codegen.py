@@ -152,6 +152,26 @@ def test_functions_are_as_accurate_as_stated(name: str) -> None:
     assert distance.max() <= bound
 
 
+def test_gelu_is_as_accurate_as_stated() -> None:
+    x = np.concatenate([over_all_floats(60_013), np.linspace(-6.5, 6.5, 100_003, dtype=np.float32)])
+    y, slope = np.zeros_like(x), np.zeros_like(x)
+    full = Operand("full")
+    instructions = (("load", 0), ("gelu_erf", 0), ("store", 1, 1), ("gelu_erf_slope", 0), ("store", 2, 3))
+    bound_rows([full] * 3, [RowPass(instructions)], [x, y, slope], 1, x.size)()
+    exact = x.astype(np.float64)
+    with np.errstate(all="ignore"):
+        share = np.vectorize(lambda v: 0.5 * math.erfc(-v / math.sqrt(2)), otypes=[np.float64])(exact)
+        steep = share + exact * np.exp(-exact * exact / 2) / math.sqrt(2 * math.pi)
+        want, finite = exact * share, np.isfinite(x)
+        off = np.abs(y - want) / np.spacing(np.abs(want).astype(np.float32))
+    assert np.isnan(y[np.isnan(x)]).all()
+    assert y[x == np.inf] == np.inf
+    assert off[finite & (x >= -1)].max() <= 3
+    assert off[(x < -1) & (x >= -6)].max() <= 64
+    assert np.abs(y)[finite & (x < -6)].max() <= 1e-8
+    assert np.abs(slope - steep)[finite].max() <= 4e-7
+
+
 @pytest.mark.torch
 @both_types
 @pytest.mark.parametrize(
