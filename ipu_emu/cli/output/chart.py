@@ -106,8 +106,8 @@ class Chart:
         canvas.y = self.height - MARGIN
         return canvas.document()
 
-    def png(self) -> bytes:
-        """The picture as PNG; raise EmulatorError without matplotlib."""
+    def png(self, facts: str = "") -> bytes:
+        """The picture as PNG, with a text chunk ``facts``; raise EmulatorError without matplotlib."""
         try:
             from matplotlib.figure import Figure
             from matplotlib.patches import Rectangle
@@ -136,7 +136,7 @@ class Chart:
                 text = shape.text.replace("$", r"\$")
                 axes.text(shape.x, shape.y, text, size=size, ha=where, color=shape.colour, weight=weight)
         made = io.BytesIO()
-        figure.savefig(made, format="png")
+        figure.savefig(made, format="png", metadata={"facts": facts} if facts else None)
         return made.getvalue()
 
 
@@ -220,11 +220,12 @@ class Axes:
 
 
 def document(path: Path, title: str, chart: Chart, facts: Any) -> bytes:
-    """The content of a file by its suffix; a page has the picture, all numbers as a table, and as JSON."""
+    """The content of a file by its suffix: a picture has all numbers as JSON with it, a page also as a table."""
     if path.suffix == ".svg":
-        return chart.svg().encode()
+        head, end, rest = chart.svg().rpartition("</svg>")
+        return f'{head}<metadata id="facts">{escape(json.dumps(facts))}</metadata>{end}{rest}'.encode()
     if path.suffix == ".png":
-        return chart.png()
+        return chart.png(json.dumps(facts))
     if path.suffix in (".html", ".htm"):
         return _page(title, chart, facts).encode()
     raise EmulatorError(f"--output {path}: pictures are .svg, .html or .png; use one of these suffixes")

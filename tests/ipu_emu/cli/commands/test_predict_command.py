@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+import struct
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from click.testing import CliRunner, Result
 
 from ipu_emu.cli import main
 
+SVG = "{http://www.w3.org/2000/svg}"
 RESNET = "predict resnet50 --replicas 16 --batch 20 --accumulation 10 --recompute --optimiser lars --bn-span 2"
 BERT = (
     "predict bert-large --length 512 --masked 76 --packing 2 --batch 2 --accumulation 192 --ipus 4 --replicas 4 "
@@ -56,6 +59,43 @@ def test_pictures(tmp_path: Path, suffix: str) -> None:
     assert done.exit_code == 0
     start = {"svg": b"<svg", "png": b"\x89PNG", "html": b"<!doctype html>"}[suffix]
     assert path.read_bytes().startswith(start)
+
+
+def drawn(svg: ElementTree.Element) -> tuple[list[str], dict[str, float]]:
+    """The texts of a picture, and the widths of its boxes by their titles."""
+    texts = [each.text or "" for each in svg.iter(f"{SVG}text")]
+    titled = [each for each in svg.iter(f"{SVG}rect") if each.findtext(f"{SVG}title")]
+    return texts, {each.findtext(f"{SVG}title", ""): float(each.get("width", 0)) for each in titled}
+
+
+def test_a_drawing_has_the_numbers_of_the_json(tmp_path: Path) -> None:
+    path = tmp_path / "picture.svg"
+    printed = json.loads(run(f"{RESNET} --what-if gw-links=x2 --format json --output {path}").stdout)
+    svg = ElementTree.parse(path).getroot()
+    assert json.loads(svg.findtext(f"{SVG}metadata") or "") == printed
+    texts, boxes = drawn(svg)
+    low, high = printed["samples_per_second_90"]
+    assert f"{printed['samples_per_second']:,.1f} samples/s, 90 %: {low:,.0f} to {high:,.0f}" in texts
+    (change,) = printed["what_if"]
+    assert f"{change['samples_per_second']:,.1f} /s, x {change['speedup']:.3f}" in texts
+    terms, step = printed["terms_seconds"], printed["step_seconds"]
+    widths = {title.split()[0]: width for title, width in boxes.items() if title.split()[0] in terms}
+    assert set(widths) == set(terms)
+    for term, seconds in terms.items():
+        assert widths[term] / sum(widths.values()) == pytest.approx(seconds / step, abs=1e-3)
+
+
+def test_a_png_has_the_numbers_of_the_json(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    path = tmp_path / "picture.png"
+    printed = json.loads(run(f"{RESNET} --format json --output {path}").stdout)
+    content, facts, place = path.read_bytes(), b"", 8
+    while place < len(content):
+        size, kind = struct.unpack(">I4s", content[place : place + 8])
+        text = content[place + 8 : place + 8 + size]
+        facts = text.partition(b"\0")[2] if kind == b"tEXt" and text.startswith(b"facts\0") else facts
+        place += 12 + size
+    assert json.loads(facts) == printed
 
 
 def test_a_page_needs_no_network_and_has_the_numbers_of_the_json(tmp_path: Path) -> None:
