@@ -29,10 +29,24 @@ function roundStep(width, count) {
   return [1, 2, 5, 10].map(factor => factor * power).find(step => step >= rough) || 10 * power;
 }
 
-/** Microseconds as text, in the unit that fits `scale` microseconds. */
-function timeText(microseconds, scale) {
-  const [unit, factor, digits] = scale >= 1e6 ? ["s", 1e6, 3] : scale >= 1e3 ? ["ms", 1e3, 3] : ["us", 1, 3];
+/** Microseconds as text, in the unit that fits `scale` microseconds; with the digits that tell marks `step` apart. */
+function timeText(microseconds, scale, step) {
+  const [unit, factor] = scale >= 1e6 ? ["s", 1e6] : scale >= 1e3 ? ["ms", 1e3] : ["us", 1];
+  const digits = step ? Math.min(Math.max(Math.ceil(-Math.log10(step / factor) - 1e-9), 0), 9) : 3;
   return Number((microseconds / factor).toFixed(digits)) + " " + unit;
+}
+
+/** For each depth of a lane the numbers of its spans and their begins, in order; spans of one depth do not overlap. */
+function levels(lane) {
+  const counts = new Uint32Array(lane.rows);
+  for (let i = 0; i < lane.depth.length; i++) counts[lane.depth[i]]++;
+  const made = Array.from(counts, count => ({ index: new Uint32Array(count), begin: new Float64Array(count) }));
+  counts.fill(0);
+  for (let i = 0; i < lane.depth.length; i++) {
+    const level = made[lane.depth[i]], at = counts[lane.depth[i]]++;
+    level.index[at] = i; level.begin[at] = lane.begin[i];
+  }
+  return made;
 }
 
 class Timeline {
@@ -45,7 +59,7 @@ class Timeline {
     this.colour = names.map(name => categoryColour(name.category));
     this.categories = categories.map(category => [category, categoryColour(category)]);
     let y = 0;
-    for (const lane of lanes) { lane.y = y; y += lane.rows * ROW + GAP; }
+    for (const lane of lanes) { lane.y = y; y += lane.rows * ROW + GAP; lane.levels = levels(lane); }
     this.height = y;
     canvas.addEventListener("wheel", event => this.wheel(event), { passive: false });
     canvas.addEventListener("mousedown", event => this.press(event));
@@ -88,7 +102,8 @@ class Timeline {
         this.draw();
       } else if (moved) {
         const shift = dx / this.width * (start.to - start.from);
-        this.top = start.top; this.show(start.from - shift, start.to - shift); this.scroll(-dy);
+        this.top = Math.min(Math.max(start.top - dy, 0), Math.max(0, this.height - this.canvas.clientHeight + AXIS));
+        this.show(start.from - shift, start.to - shift);
       }
     };
     const release = () => {
@@ -207,27 +222,37 @@ class Timeline {
     this.drawAxis(context, width);
   }
 
+  /** The spans of each depth that are seen; after one is drawn, those that end within its pixel are jumped over. */
   drawLane(context, lane, y) {
-    const scale = this.width / (this.to - this.from), last = lastAtMost(lane.begin, this.to), edge = new Float64Array(lane.rows).fill(-1);
-    for (let i = 0; i <= last; i++) {
-      const end = lane.begin[i] + lane.length[i];
-      if (end < this.from) continue;
-      const depth = lane.depth[i], left = LABELS + (Math.max(lane.begin[i], this.from) - this.from) * scale;
-      const right = LABELS + (Math.min(end, this.to) - this.from) * scale;
-      if (right < edge[depth] + 0.5) continue;  // nothing of it would be seen
-      const wide = Math.max(right - left, 0.7), row = y + depth * ROW;
-      context.globalAlpha = this.wanted && !this.wanted[lane.name[i]] ? 0.25 : 1;
-      context.fillStyle = this.colour[lane.name[i]];
-      context.fillRect(left, row, wide, ROW - 2);
-      if (wide > 30) {
-        context.fillStyle = "#fff";
-        context.fillText(this.names[lane.name[i]].name, left + 3, row + ROW / 2 - 1, wide - 5);
+    const scale = this.width / (this.to - this.from), pixel = 0.5 / scale;
+    let colour = null;
+    context.globalAlpha = 1;
+    lane.levels.forEach((level, depth) => {
+      const row = y + depth * ROW, count = level.begin.length;
+      for (let at = Math.max(lastAtMost(level.begin, this.from), 0); at < count && level.begin[at] <= this.to;) {
+        const i = level.index[at], end = lane.begin[i] + lane.length[i];
+        if (end < this.from) { at++; continue; }
+        const left = LABELS + (Math.max(lane.begin[i], this.from) - this.from) * scale;
+        const wide = Math.max(LABELS + (Math.min(end, this.to) - this.from) * scale - left, 0.7);
+        if (this.wanted) context.globalAlpha = this.wanted[lane.name[i]] ? 1 : 0.25;
+        if (colour !== this.colour[lane.name[i]]) context.fillStyle = colour = this.colour[lane.name[i]];
+        context.fillRect(left, row, wide, ROW - 2);
+        if (wide > 30) {
+          context.fillStyle = colour = "#fff";
+          context.fillText(this.names[lane.name[i]].name, left + 3, row + ROW / 2 - 1, wide - 5);
+        }
+        if (this.selected && this.selected.lane === lane && this.selected.index === i) {
+          context.strokeStyle = "#000"; context.lineWidth = 2; context.strokeRect(left, row, wide, ROW - 2);
+        }
+        this.drawn++;
+        const seen = this.from + (left + wide - LABELS) / scale + pixel;
+        at++;
+        if (at < count && lane.begin[level.index[at]] + lane.length[level.index[at]] < seen) {
+          at = Math.max(at, lastAtMost(level.begin, seen));
+          if (lane.begin[level.index[at]] + lane.length[level.index[at]] < seen) at++;
+        }
       }
-      if (this.selected && this.selected.lane === lane && this.selected.index === i) {
-        context.strokeStyle = "#000"; context.lineWidth = 2; context.strokeRect(left, row, wide, ROW - 2);
-      }
-      edge[depth] = left + wide; this.drawn++;
-    }
+    });
     context.globalAlpha = 1;
   }
 
@@ -275,7 +300,7 @@ class Timeline {
     for (let mark = Math.ceil(this.from / step) * step; mark <= this.to; mark += step) {
       const x = this.x(mark);
       context.fillRect(x, AXIS - 5, 1, 5);
-      context.fillText(timeText(mark, this.to), x + 3, AXIS / 2);
+      context.fillText(timeText(mark, this.to, step), x + 3, AXIS / 2);
     }
   }
 }
