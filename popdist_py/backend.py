@@ -140,6 +140,9 @@ class Backend:
         self._mpi.Finalize()
 
     def _start(self, environment: Environment) -> None:
+        recorder = trace.recorder()
+        if recorder is not None:
+            trace.record_memory_rate(recorder)
         with trace.span("start of MPI", trace.Category.INITIALISATION):
             self._start_mpi(environment)
         self._compare_clocks()

@@ -47,6 +47,7 @@ def _read(path: Path) -> Mapping[str, Any]:
         why = error.strerror if isinstance(error, OSError) else error
         raise ArgumentError(f"{path}: cannot be read as the profile of a program: {why}") from error
     right = isinstance(data, dict) and all(isinstance(data.get(key), kind) for key, kind in _PARTS.items())
+    right = right and isinstance(data.get("pipeline"), dict | None)
     if not right or not all(map(_is_instruction, data["instructions"])):
         raise ArgumentError(f"{path}: is damaged: it is no profile of a program")
     return data

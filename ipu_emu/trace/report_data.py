@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ipu_emu.trace.collective_calls import CollectiveCalls
+from ipu_emu.trace.collective_calls import CollectiveCalls, memory_limit
 from ipu_emu.trace.findings import RunAnalysis
 from ipu_emu.trace.flows import flows
 from ipu_emu.trace.program_profiles import modelled_ops, read_profiles
@@ -25,7 +25,7 @@ _MODELLED = ("modelled_seconds", "modelled_cycles", "flops", "bytes")
 
 def report_data(found: RunAnalysis) -> dict[str, Any]:
     """The report of a run: summary, findings, instances, collectives, stragglers, stages, ops, programs, ..."""
-    run, profiles = found.run, read_profiles(found.run.folder)
+    run, profiles, limit = found.run, read_profiles(found.run.folder), memory_limit(found.run)
     return {
         "folder": run.folder,
         "wall_seconds": run.seconds,
@@ -36,7 +36,7 @@ def report_data(found: RunAnalysis) -> dict[str, Any]:
         ],
         "notes": [*notes_on(run), *profiles.damaged],
         "instances": [_instance(use) for use in found.uses],
-        "collectives": [_collectives(one) for one in found.collectives],
+        "collectives": [_collectives(one, limit) for one in found.collectives],
         "stragglers": [_straggler(one) for one in punctuality(found.uses, found.collectives)],
         "transfers": len(sent := flows(run)),
         "transfers_received_before_sent": sum(not flow.is_possible for flow in sent),
@@ -63,9 +63,11 @@ def _instance(use: TimeUse) -> dict[str, Any]:
     }
 
 
-def _collectives(one: CollectiveCalls) -> dict[str, Any]:
+def _collectives(one: CollectiveCalls, limit: float | None) -> dict[str, Any]:
     moved = one.moves.min(1)  # the instance that came last only moves data
-    seconds = float(moved.sum()) / 1e9
+    seconds = float(np.median(moved)) / 1e9  # the first call may load kernels
+    rate = one.nbytes / seconds / 1e9 if seconds else None
+    limit = limit if one.about.get("transport") == "shared_memory" else None
     return {
         "name": one.name,
         "bytes": one.nbytes,
@@ -77,8 +79,10 @@ def _collectives(one: CollectiveCalls) -> dict[str, Any]:
         "waiting_seconds_by_instance": [float(each) / 1e9 for each in one.waits.sum(0)],
         "moving_seconds_by_instance": [float(each) / 1e9 for each in one.moves.sum(0)],
         "times_last_by_instance": np.bincount(one.last, minlength=len(one.instances)).tolist(),
-        "median_moving_seconds": float(np.median(moved)) / 1e9,
-        "bandwidth_gigabytes_per_second": one.nbytes * len(one.begins) / seconds / 1e9 if seconds else None,
+        "median_moving_seconds": seconds,
+        "bandwidth_gigabytes_per_second": rate,
+        "memory_gigabytes_per_second": limit,
+        "share_of_memory_bandwidth": rate / limit if rate and limit else None,
     }
 
 
@@ -102,6 +106,8 @@ def _stages(found: RunAnalysis) -> dict[str, Any] | None:
         "seconds_by_stage": {str(stage): seconds for stage, seconds in found.stages.stages.items()},
         "seconds_by_ipu": {str(ipu): seconds for ipu, seconds in found.stages.ipus.items()},
         "imbalance": found.stages.imbalance,
+        "busy_by_ipu": {str(ipu): share for ipu, share in found.stages.busy.items()},
+        "efficiency": found.stages.efficiency,
     }
 
 

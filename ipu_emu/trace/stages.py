@@ -21,11 +21,26 @@ class StageTimes:
 
     stages: Mapping[int, float]
     ipus: Mapping[int, float]
+    #: Seconds in which each IPU could have worked: those in which steps run, for each replica.
+    available: Mapping[int, float]
 
     @property
     def slowest(self) -> int:
         """The IPU that works longest."""
         return max(self.ipus, key=lambda ipu: self.ipus[ipu])
+
+    @property
+    def busy(self) -> Mapping[int, float]:
+        """The part of the time in which each IPU works."""
+        return {
+            ipu: min(seconds / (self.available.get(ipu) or seconds or 1), 1.0) for ipu, seconds in self.ipus.items()
+        }
+
+    @property
+    def efficiency(self) -> float:
+        """The part of the time in which the IPUs work; the rest is bubble and waiting."""
+        available = sum(self.available.values())
+        return min(sum(self.ipus.values()) / available, 1.0) if available else 0.0
 
     @property
     def imbalance(self) -> float:
@@ -37,18 +52,25 @@ def stage_times(run: Run) -> StageTimes | None:
     """The times of a pipeline's stages; None if the run has no pipeline."""
     stages: dict[int, float] = {}
     ipus: dict[int, float] = {}
+    available: dict[int, float] = {}
     for process in run.instances:
-        _add(process, stages, ipus)
-    return StageTimes(dict(sorted(stages.items())), dict(sorted(ipus.items()))) if stages else None
+        _add(process, stages, ipus, available)
+    found = (dict(sorted(each.items())) for each in (stages, ipus, available))
+    return StageTimes(*found) if stages else None
 
 
-def _add(process: Process, stages: dict[int, float], ipus: dict[int, float]) -> None:
+def _add(process: Process, stages: dict[int, float], ipus: dict[int, float], available: dict[int, float]) -> None:
+    start, stop = process.window
     names, tracks, spans = process.trace.names, process.trace.tracks, process.spans
     keys, places = np.unique(spans["name"].astype(np.int64) << 16 | spans["track"], return_inverse=True)
     seconds = np.bincount(places, (spans["end"] - spans["begin"]) / 1e9, len(keys))
+    lanes = set()
     for key, total in zip(keys.tolist(), seconds, strict=True):
         name, place = names[key >> 16], tracks[key & 0xFFFF]
         if "stage" in name.args and "ipu" in place.args and name.category in _WORK:
             stage, ipu = int(name.args["stage"]), int(place.args["ipu"])
             stages[stage] = stages.get(stage, 0.0) + float(total)
             ipus[ipu] = ipus.get(ipu, 0.0) + float(total)
+            lanes.add((key & 0xFFFF, ipu))
+    for _, ipu in lanes:
+        available[ipu] = available.get(ipu, 0.0) + (stop - start) / 1e9

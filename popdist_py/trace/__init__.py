@@ -7,12 +7,14 @@ Nothing is recorded unless ``IPU_EMU_TRACE`` names a folder (``poprun-py --trace
 called.
 """
 
+from popdist_py.trace.memory_rate import MEMORY_RATE, record_memory_rate
 from popdist_py.trace.process_recorder import boot, counter, flow, instant, recorder, span, start, stop
 from popdist_py.trace.recorder import Recorder, Sequence, Span
 from popdist_py.trace.records import CATEGORIES, PROFILE_SUFFIX, SUFFIX, Category, Kind
 
 __all__ = [
     "CATEGORIES",
+    "MEMORY_RATE",
     "PROFILE_SUFFIX",
     "SUFFIX",
     "Category",
@@ -24,6 +26,7 @@ __all__ = [
     "counter",
     "flow",
     "instant",
+    "record_memory_rate",
     "recorder",
     "span",
     "start",

@@ -16,6 +16,7 @@ from typing import Any
 from ipu_emu.ops import TABLE
 from ipu_emu.program.clock.modelled_step import ModelledStep
 from ipu_emu.program.clock.pricing import Pricing
+from ipu_emu.program.clock.timeline import MOST_SPANS
 from ipu_emu.program.executable import Executable
 from ipu_emu.program.instructions import (
     Instruction,
@@ -26,6 +27,7 @@ from ipu_emu.program.instructions import (
     leaves,
     listing,
     of_type,
+    walk,
 )
 from ipu_emu.program.leaf_label import LeafLabel
 from ipu_emu.program.memory_layout import aligned
@@ -35,6 +37,9 @@ from popdist_py import trace
 from popdist_py.atomic_write import replace_file
 
 __all__ = ["program_profile", "record_profile"]
+
+#: Characters of the name of a task that are kept.
+_LONGEST_NAME = 120
 
 
 def record_profile(step: ModelledStep, name: str) -> None:
@@ -71,6 +76,22 @@ def program_profile(step: ModelledStep, name: str) -> dict[str, Any]:
         "instructions": list(_instructions(step)),
         "memory": [_memory(executable, each) for each in ipu_memories(executable, kind.tiles)],
         "stashes": list(_stashes(executable)),
+        "pipeline": _pipeline(step),
+    }
+
+
+def _pipeline(step: ModelledStep) -> dict[str, Any] | None:
+    """The schedule of a step, with the part of the time in which the IPUs work; None without a pipeline."""
+    if not of_type(walk(step.executable.program), Pipeline):
+        return None
+    made = step.timeline
+    return {
+        "seconds": made.seconds,
+        "efficiency": sum(made.by_ipu().values()) / (made.seconds * step.ipus_per_replica or 1.0),
+        "spans": [
+            [span.ipu, span.start, span.seconds, span.name[:_LONGEST_NAME], span.category.value]
+            for span in made.spans[:MOST_SPANS]
+        ],
     }
 
 

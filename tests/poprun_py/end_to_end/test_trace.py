@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from ipu_emu.trace import read_run
+from ipu_emu.trace.findings import analyse
+from ipu_emu.trace.report_data import report_data
 from popdist_py.trace import Category
 from tests.helpers.mpi_jobs import PROGRAMS
 from tests.helpers.warm_processes import warm_python
@@ -61,6 +63,18 @@ def test_what_is_known_of_a_collective(run):
     name = process.trace.names[int(named(process, "all_reduce")[0]["name"])]
     assert name.category == Category.COLLECTIVES.value
     assert (name.args["bytes"], name.args["operator"], name.args["transport"]) == (4000, "add", "shared_memory")
+
+
+def test_the_bandwidth_of_collectives_is_a_share_of_that_of_the_hosts_memory(run):
+    data = report_data(analyse(run))
+    assert data["collectives"]
+    for one in data["collectives"]:
+        limit = one["memory_gigabytes_per_second"]
+        assert 0.1 < limit < 1000
+        assert one["share_of_memory_bandwidth"] == pytest.approx(one["bandwidth_gigabytes_per_second"] / limit)
+        assert one["bandwidth_gigabytes_per_second"] == pytest.approx(
+            one["bytes"] / one["median_moving_seconds"] / 1e9
+        )
 
 
 def test_spans_nest(run):

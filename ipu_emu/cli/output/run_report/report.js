@@ -81,6 +81,7 @@ function collectives(data) {
   return [...stragglers(data), el("h3", {}, "Collectives by size"), table(data.collectives, [["collective", row => row.name], ["size", row => row.bytes, bytes], ["calls", row => row.calls],
     ["moving, median", row => row.median_moving_seconds, seconds], ["waiting per call", row => mean(row.waiting_seconds_by_instance) / row.calls, seconds],
     ["bandwidth [GB/s]", row => row.bandwidth_gigabytes_per_second || 0, value => value.toFixed(3)],
+    ["of the host's memory", row => known(row.share_of_memory_bandwidth), optional(percent)],
     ["last most often", row => "instance " + last(row)], ["transport", row => row.transport || ""]], "collectives")];
 }
 
@@ -98,14 +99,6 @@ function ops(data) {
     ["time", row => row.seconds, seconds], ["share", row => row.seconds / total, percent], ["a call", row => row.seconds / row.calls, seconds],
     ["modelled on an IPU", row => known(row.modelled_seconds), optional(seconds)], ["cycles", row => known(row.modelled_cycles), optional(String)],
     ["FLOPs", row => known(row.flops), optional(value => value.toLocaleString("en"))], ["bytes", row => known(row.bytes), optional(bytes)]], "ops")];
-}
-
-function pipeline(data) {
-  if (!data.stages) return ["No pipeline."];
-  const rows = (key, label) => table(Object.entries(data.stages[key]).map(([name, value]) => ({ name: +name, value })),
-    [[label, row => row.name], ["work", row => row.value, seconds]], key);
-  return [el("p", {}, `The busiest IPU works ${data.stages.imbalance.toFixed(2)} times as long as the average one: `
-    + `efficiency of the balance ${percent(1 / data.stages.imbalance)}.`), rows("seconds_by_stage", "stage"), rows("seconds_by_ipu", "IPU")];
 }
 
 function settings(data) {

@@ -25,7 +25,13 @@ def report_html(found: RunAnalysis, data: Mapping[str, Any]) -> bytes:
     ).encode(errors="replace")
 
 
-_FILES = {"style": "report.css", "timeline": "timeline.js", "program": "program.js", "report": "report.js"}
+_FILES = {
+    "style": "report.css",
+    "timeline": "timeline.js",
+    "program": "program.js",
+    "pipeline": "pipeline.js",
+    "report": "report.js",
+}
 
 
 def _json(value: Any) -> str:
