@@ -14,7 +14,7 @@ import torch.distributed as dist  # noqa: E402
 
 from tests.gcl.helpers.torch_ranks import run_ranks  # noqa: E402
 from tests.gcl.torch.test_collectives import moves, same  # noqa: E402
-from tests.helpers.mpi_jobs import PROGRAMS, ROOT  # noqa: E402
+from tests.helpers.mpi_jobs import PROGRAMS, ROOT, every_mpi  # noqa: E402
 from tests.helpers.network_namespaces import hosts, needs_hosts  # noqa: E402
 from tests.helpers.warm_processes import WITH_PYTORCH, warm_python  # noqa: E402
 
@@ -109,12 +109,13 @@ def test_a_job_that_has_mpi_uses_it_between_hosts(launcher):
 
 
 @needs_hosts
-def test_hosts_of_a_poprun_py_job_are_joined_by_its_mpi(tmp_path):
+@every_mpi
+def test_hosts_of_a_poprun_py_job_are_joined_by_its_mpi(tmp_path, mpi):
     with hosts(2, tmp_path) as where:
         launcher = Path(sys.executable).parent / "poprun-py"
-        options = ["--host", ",".join(where.names), "--num-instances", 4, "--num-replicas", 4]
+        options = ["--mpi", mpi.mpirun, "--host", ",".join(where.names), "--num-instances", 4, "--num-replicas", 4]
         argv = where.command(0, [launcher, *options, *warm_python(*WITH_PYTORCH), PROGRAM, 0])
-        environ = {"HYDRA_LAUNCHER_EXEC": str(where.ssh), "UCX_TLS": "tcp,self,posix", "PYTHONPATH": str(ROOT)}
+        environ = {"POPRUN_PY_SSH": str(where.ssh), "UCX_TLS": "tcp,self,posix", "PYTHONPATH": str(ROOT)}
         ended = subprocess.run(
             argv, capture_output=True, text=True, env=os.environ | environ, timeout=250, check=False
         )
