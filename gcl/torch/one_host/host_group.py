@@ -149,7 +149,8 @@ class HostGroup:
         elif x.nbytes <= COPIED_BYTES:
             self.path.run(request, self._copied(request, x), out)
         else:
-            self.reduce_parts(np.split(x[0], self.ranks), out[0], op)
+            parts, total = np.split(x.view(_BYTE)[0], self.ranks), out.view(_BYTE)[0]
+            self._offers.stream(request, *self._parts(parts, [total] * self.ranks), x.itemsize)
 
     def reduce_parts(self, parts: Sequence[np.ndarray], out: np.ndarray, op: Operator) -> None:
         """Combine part i of all ranks on rank i, into ``out`` [n]; parts may differ in size."""
@@ -223,13 +224,7 @@ class HostGroup:
             self.path.run(request, self._copied(request, x[None]), out[None])
         else:
             parts, outs = np.split(x, self.ranks), np.split(out, self.ranks)
-            own = parts[self.rank]
-            wanted = [
-                Wanted(rank, self.rank, self.ranks, one, own if rank == self.rank else None)
-                for rank, one in enumerate(outs)
-            ]
-            sent = [None if rank == self.rank else part for rank, part in enumerate(parts)]
-            self._offers.stream(self._named(f"all_to_all({what})"), sent, wanted)
+            self._offers.stream(self._named(f"all_to_all({what})"), *self._parts(parts, outs))
 
     def all_to_all(self, parts: Sequence[np.ndarray], outs: Sequence[np.ndarray], what: str) -> None:
         """Copy the bytes ``parts[j]`` of rank i to ``outs[i]`` of rank j; sizes may differ."""
@@ -263,6 +258,17 @@ class HostGroup:
         request = self._named(what)
         near, _ = self._place(request, 0)
         self._run(request, near, near)
+
+    def _parts(
+        self, parts: Sequence[np.ndarray], outs: Sequence[np.ndarray]
+    ) -> tuple[list[np.ndarray | None], list[Wanted]]:
+        """What this rank sends if rank j gets part j, and what it wants of rank i in ``outs[i]``."""
+        own = parts[self.rank]
+        wanted = [
+            Wanted(rank, self.rank, self.ranks, out, own if rank == self.rank else None)
+            for rank, out in enumerate(outs)
+        ]
+        return [None if rank == self.rank else part for rank, part in enumerate(parts)], wanted
 
     def _named(self, what: str) -> Request:
         return _request(None, Operator.ADD, _BYTE, 0, what)

@@ -108,11 +108,13 @@ class Offers:
             lambda addresses: work(Pieces(list(map(_list_at, addresses)), self._arenas, self._process, request)),
         )
 
-    def stream(self, request: Request, pieces: Sequence[np.ndarray | None], wanted: Sequence[Wanted]) -> None:
+    def stream(
+        self, request: Request, pieces: Sequence[np.ndarray | None], wanted: Sequence[Wanted], itemsize: int = 0
+    ) -> None:
         """Copy what is ``wanted`` of the ``pieces`` (bytes) of all ranks through chunks that stay in a cache.
 
         All pieces, and their number on each rank that sends any, are equal in size; None is a piece that nobody else
-        wants.
+        wants. ``itemsize``: combine what is wanted, as ``request`` says, in the first ``out``.
         """
         sent = [Sent(slot, _address(piece)) for slot, piece in enumerate(pieces) if piece is not None]
         nbytes = max([piece.size for piece in pieces if piece is not None] + [want.out.size for want in wanted])
@@ -127,7 +129,7 @@ class Offers:
                 else Received(want.rank, _address(want.source), -1, _address(want.out))
                 for want in wanted
             ]
-            return relay_plan(_address(area), layout, nbytes, sent, received)
+            return relay_plan(_address(area), layout, nbytes, sent, received, itemsize)
 
         self._path.relay(request, area, plan)
 

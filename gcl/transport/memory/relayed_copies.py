@@ -4,7 +4,7 @@ Every rank has an area of several sets of slots, used in turn; a slot holds a ch
 
     step         0      1      2      3      4
     copy in      0      1      2                    each rank fills a set of its own area,
-    copy out                   0      1      2      and takes what it wants from sets of the areas of others
+    copy out                   0      1      2      and takes, or combines, what it wants from sets of others
 
 Chunks stay in the caches: memory is read once and written once, past the caches where it exceeds them. A rank waits
 only for those that it takes from, and for all when it fills a set again: the lag of two steps lets one be late. There
@@ -23,6 +23,7 @@ import numpy as np
 from gcl.core.prepared_call import DONE, WAITING
 from gcl.kernels.copies import copy_part
 from gcl.kernels.jit import bare, bare_part
+from gcl.reduce.reduction import reduce_range
 from gcl.transport.rendezvous.rank_table import CallStage, Table, has_met, meet_again, met
 
 __all__ = ["Received", "RelayLayout", "Sent", "relay", "relay_layout", "relay_plan"]
@@ -30,7 +31,7 @@ __all__ = ["Received", "RelayLayout", "Sent", "relay", "relay_layout", "relay_pl
 _LAG = 2
 _SETS, _SET_BYTES = 6, 1 << 18
 _SETS_IN_TURNS, _SET_BYTES_IN_TURNS = 4, 1 << 20
-_LEAST_CHUNK = 1 << 15
+_LEAST_CHUNK, _PAGE = 1 << 15, 4096
 
 
 class Sent(NamedTuple):
@@ -73,20 +74,24 @@ class _Plan(IntEnum):
     NBYTES = 5  # of each tensor
     SENT = 6  # number of tensors
     RECEIVED = 7
-    FIRST = 8  # the first word of the rows
+    ITEMSIZE = 8  # of elements that are combined; 0: what is received is copied
+    FIRST = 9  # the first word of the rows
 
 
 def relay_layout(slots: int, *, in_turns: bool) -> RelayLayout:
     """The layout of areas with ``slots``; ``in_turns``: there are fewer cores than ranks."""
     sets, nbytes = (_SETS_IN_TURNS, _SET_BYTES_IN_TURNS) if in_turns else (_SETS, _SET_BYTES)
-    return RelayLayout(_LAG, sets, slots, max(_LEAST_CHUNK, nbytes // slots))
+    return RelayLayout(_LAG, sets, slots, max(_LEAST_CHUNK, nbytes // slots // _PAGE * _PAGE))
 
 
 def relay_plan(
-    area: int, layout: RelayLayout, nbytes: int, sent: Sequence[Sent], received: Sequence[Received]
+    area: int, layout: RelayLayout, nbytes: int, sent: Sequence[Sent], received: Sequence[Received], itemsize: int = 0
 ) -> np.ndarray:
-    """What ``relay`` does on this rank, whose area is at ``area``; all tensors have ``nbytes``."""
-    words = [area, *layout, nbytes, len(sent), len(received)]
+    """What ``relay`` does on this rank, whose area is at ``area``; all tensors have ``nbytes``.
+
+    ``itemsize``: what is received is combined, in the order of ``received``, in the first one's ``address``.
+    """
+    words = [area, *layout, nbytes, len(sent), len(received), itemsize]
     rows = [word for row in (*sent, *received) for word in row]
     return np.array([*words, *rows], np.int64)
 
@@ -118,6 +123,19 @@ def _copy_out(plan: Any, step: int) -> None:
 
 
 @bare_part
+def _combine_out(plan: Any, step: int, recipe: Any, scratch: Any, nodes: Any) -> None:
+    chunk, count, item = plan[_Plan.CHUNK], plan[_Plan.RECEIVED], plan[_Plan.ITEMSIZE]
+    first, low = _Plan.FIRST + 2 * plan[_Plan.SENT], step * chunk
+    for i in range(count):
+        row = first + 4 * i
+        area, slot = plan[row + 1], plan[row + 2]
+        nodes[i] = area + low if slot < 0 else area + _set(plan, step) + slot * chunk
+    outs = nodes[count:]
+    outs[0] = plan[first + 3] + low
+    reduce_range(recipe, nodes, outs, 1, 0, min(chunk, plan[_Plan.NBYTES] - low) // item, scratch)
+
+
+@bare_part
 def _is_filled(table: Any, plan: Any) -> bool:
     """Wait a limited time until the sets that this rank takes from next are filled; say whether they are."""
     rows = _Plan.FIRST + 2 * plan[_Plan.SENT]
@@ -138,8 +156,11 @@ def _is_taken(table: Any, plan: Any) -> bool:
 
 
 @bare
-def relay(table: Any, plan: Any) -> int:
-    """Continue copies that all ranks have entered; call again while it returns WAITING."""
+def relay(table: Any, plan: Any, recipe: Any, scratch: Any, nodes: Any) -> int:
+    """Continue copies that all ranks have entered; call again while it returns WAITING.
+
+    ``recipe``, ``scratch`` and ``nodes``, a word for each rank and one more, are for what is combined.
+    """
     steps, lag = (plan[_Plan.NBYTES] + plan[_Plan.CHUNK] - 1) // plan[_Plan.CHUNK], plan[_Plan.LAG]
     while table[Table.STAGE] != CallStage.LEAVING:
         step, part = table[Table.STEP] // 2, table[Table.STEP] % 2
@@ -151,7 +172,10 @@ def relay(table: Any, plan: Any) -> int:
         if step >= lag:
             if not _is_filled(table, plan):
                 return WAITING
-            _copy_out(plan, step - lag)
+            if plan[_Plan.ITEMSIZE] > 0:
+                _combine_out(plan, step - lag, recipe, scratch, nodes)
+            else:
+                _copy_out(plan, step - lag)
         meet_again(table)
         table[Table.STEP] = 2 * (step + 1)
         if step + 1 == steps + lag:

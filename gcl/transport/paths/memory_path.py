@@ -175,7 +175,9 @@ class MemoryPath:
         """
 
         def relayed(meeting: Meeting) -> None:
-            self.hold(bound(relay, self._table, plan(list(map(int, meeting.places[0])))), request)
+            found = plan(list(map(int, meeting.places[0])))
+            nodes = np.zeros(self.ranks + 1, np.int64)
+            self.hold(bound(relay, self._table, found, self._recipe(request), self._scratch, nodes), request)
 
         self._met(request, area, relayed)
 

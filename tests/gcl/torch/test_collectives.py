@@ -169,6 +169,11 @@ def streams():
         good += [bool((whole[r] == x - rank + r).all()) for r in range(ranks)]
         good += [bool((back[r] == x - rank + r + 10 * rank).all()) for r in range(ranks)]
         good.append(bool((root == x - rank + 1).all()))
+        for dtype in (torch.float32, torch.float16):
+            values = [torch.arange(size * ranks).remainder(500 + r).to(dtype) for r in range(ranks)]
+            mine = torch.empty(size, dtype=dtype)
+            dist.reduce_scatter_single(mine, values[rank])
+            good.append(same(mine, combined([one[rank * size :][:size] for one in values], dist.ReduceOp.SUM)))
     return all(good)
 
 
