@@ -110,7 +110,7 @@ class Job:
             faults.append(
                 f"--bn-span {self.bn_span} does not divide {counted(self.replicas, 'replica')}; use a divisor"
             )
-        if not 0 <= self.embedding_ipu < self.ipus:
+        if self.ipus in _SIZES and not 0 <= self.embedding_ipu < self.ipus:
             faults.append(f"--embedding-ipu {self.embedding_ipu}: a replica has IPUs 0 to {self.ipus - 1}")
         if self.layers and len(self.layers) != self.ipus:
             faults.append(

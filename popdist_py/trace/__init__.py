@@ -10,7 +10,7 @@ called.
 from popdist_py.trace.memory_rate import MEMORY_RATE, record_memory_rate
 from popdist_py.trace.process_recorder import boot, counter, flow, instant, recorder, span, start, stop
 from popdist_py.trace.recorder import Recorder, Sequence, Span
-from popdist_py.trace.records import CATEGORIES, PROFILE_SUFFIX, SUFFIX, Category, Kind
+from popdist_py.trace.records import CATEGORIES, PROFILE_SUFFIX, SUFFIX, Category, Kind, dropped_records
 
 __all__ = [
     "CATEGORIES",
@@ -24,6 +24,7 @@ __all__ = [
     "Span",
     "boot",
     "counter",
+    "dropped_records",
     "flow",
     "instant",
     "record_memory_rate",

@@ -17,6 +17,7 @@ zero was open when the process ended.
 
 from __future__ import annotations
 
+import os
 from enum import IntEnum, StrEnum
 from struct import Struct
 
@@ -41,6 +42,7 @@ __all__ = [
     "Category",
     "ChunkKind",
     "Kind",
+    "dropped_records",
     "key_of",
 ]
 
@@ -114,3 +116,10 @@ class Category(StrEnum):
 
 
 CATEGORIES = [category.value for category in Category]
+
+
+def dropped_records(path: str | os.PathLike[str]) -> int:
+    """The records that did not fit into a trace file; raise OSError if it cannot be read."""
+    with open(path, "rb") as file:
+        start = file.read(HEADER.size)
+    return int(HEADER.unpack(start)[-1]) if len(start) == HEADER.size else 0

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import pairwise
+from shutil import which
 from typing import TYPE_CHECKING, TypeVar
 
 from popdist_py import trace
-from popdist_py.environment import TRACE_FOLDER
+from popdist_py.environment import TRACE_FOLDER, TRACE_LIMIT
 from poprun_py.errors import ProgramError, UsageError
 from poprun_py.linux.limits import allow_open_files
 from poprun_py.linux.processes import hide_values
@@ -19,9 +20,9 @@ from poprun_py.options.option_table import LaunchOptions
 from poprun_py.output.log import Log, say, write_stderr
 from poprun_py.output.standard_output import write_stdout
 from poprun_py.plan import launch_plan
-from poprun_py.plan.launch_plan import LaunchPlan
+from poprun_py.plan.launch_plan import SSH_VARIABLE, LaunchPlan
 from poprun_py.plan.pod_environment import with_pod_environment
-from poprun_py.site.cluster import Cluster, find_cluster
+from poprun_py.site.cluster import SLURM, Cluster, find_cluster
 from poprun_py.site.machine import Machine
 from poprun_py.site.mpi_installation import find_mpi
 from poprun_py.site.program_path import find_program
@@ -67,7 +68,13 @@ def launch(options: LaunchOptions) -> int:
             from poprun_py.job.in_process import run_in_process
 
             return run_in_process(preparation.plan(assignment))
-        return run_with_restarts(preparation.plan(assignment), options)
+        code = run_with_restarts(preparation.plan(assignment), options)
+    if options.trace and (lost := _lost_records(options.trace)):
+        say(
+            f"--trace {options.trace} is incomplete: {lost:,} records are missing; free space on its disk, or raise "
+            f"{TRACE_LIMIT} (MiB)"
+        )
+    return code
 
 
 def _record(options: LaunchOptions) -> None:
@@ -89,6 +96,14 @@ def _trace_fault(folder: str) -> str:
     if any(map(_is_trace, names)):
         return "holds the trace of another run"
     return "" if os.access(folder, os.W_OK | os.X_OK) else "it cannot be written to"
+
+
+def _lost_records(folder: str) -> int:
+    """The number of records that did not fit, in all traces of a folder."""
+    with suppress(OSError):
+        traces = [os.path.join(folder, name) for name in os.listdir(folder) if _is_trace(name)]
+        return sum(map(trace.dropped_records, traces))
+    return 0
 
 
 def _is_trace(name: str) -> bool:
@@ -134,6 +149,7 @@ class _Preparation:
         cluster = _collecting(
             mistakes, lambda: find_cluster(options, environ=machine.environ, nodename=machine.nodename)
         )
+        _collecting(mistakes, lambda: _check_ssh(machine, cluster))
         request = _collecting(mistakes, lambda: partition_request(options, machine.environ))
         if mistakes:
             raise UsageError(mistakes)
@@ -152,6 +168,16 @@ def _collecting(mistakes: list[str], find: Callable[[], Found]) -> Found | None:
     except UsageError as error:
         mistakes += error.mistakes
         return None
+
+
+def _check_ssh(machine: Machine, cluster: Cluster | None) -> None:
+    """Raise UsageError if other hosts are to be reached with a program that does not exist."""
+    ssh = machine.environ.get(SSH_VARIABLE)
+    over_ssh = cluster is not None and cluster.starter != SLURM and not all(map(cluster.is_here, cluster.hosts))
+    if ssh and over_ssh and which(ssh, path=machine.environ.get("PATH")) is None:
+        raise UsageError(
+            [f"{SSH_VARIABLE}={ssh}: there is no such program, with which hosts are reached; correct or unset it"]
+        )
 
 
 def _planned(options: LaunchOptions, machine: Machine, cluster: Cluster | None) -> LaunchPlan:

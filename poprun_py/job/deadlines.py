@@ -74,7 +74,7 @@ class StartupMonitor:
     def _on_timeout(self, timeout: float) -> None:
         if self._job.missing:
             ranks = ", ".join(map(str, self._job.missing))
-            self._job.fail(f"instances {ranks} did not start within {timeout:g} s", 1)
+            self._job.fail(f"instances {ranks} did not start within {timeout:g} s{self._job.ssh_advice}", 1)
 
 
 class Teardown:

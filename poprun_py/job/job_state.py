@@ -160,12 +160,12 @@ class JobState:
             how = killed if status < 0 else f"exited with code {status}"
             self._blames_mpirun = not self.why
             self.fail(
-                f"{self._starter} (pid {pid}) {how} before the instances had ended{self._ssh_advice}",
+                f"{self._starter} (pid {pid}) {how} before the instances had ended{self.ssh_advice}",
                 128 - status if status < 0 else status or 1,
             )
 
     @property
-    def _ssh_advice(self) -> str:
+    def ssh_advice(self) -> str:
         """What to try if an instance on another host has never reported."""
         missing = [self._states[rank].instance.host for rank in self.missing]
         host = next((host for host in missing if host in self._plan.remote_hosts), "")

@@ -99,7 +99,8 @@ def _domains(options: LaunchOptions) -> Iterator[Violation]:
     if replicas % ilds:
         yield (
             f"--num-ilds {ilds} --num-replicas {replicas}: every IPU-Link domain needs the same number of "
-            f"replicas, but {replicas} is not divisible by {ilds}; use {_divisors(replicas)} domains",
+            f"replicas, but {replicas} is not divisible by {ilds}; use {_divisors(replicas)} "
+            f"domain{'s' * (replicas > 1)}",
             fields,
         )
     elif options.ipus > ILD_SIZE * ilds:

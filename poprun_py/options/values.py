@@ -11,6 +11,8 @@ _BOOLEANS = {
     **dict.fromkeys(("no", "off", "false", "0"), False),
 }
 
+_MOST_DIGITS = 9
+
 
 def boolean(word: str) -> bool:
     """Read ``yes``, ``on``, ``true``, ``1`` or their opposites, in any letter case."""
@@ -93,6 +95,8 @@ def text(word: str) -> str:
 
 
 def _whole(word: str) -> int:
-    if not (word.isascii() and word.removeprefix("-").isdigit()) or len(word) > 9:
+    if not (word.isascii() and word.removeprefix("-").isdigit()):
         raise ValueError("a whole number is expected")
+    if len(word) > _MOST_DIGITS:
+        raise ValueError(f"a number of at most {_MOST_DIGITS} digits is expected")
     return int(word)

@@ -52,6 +52,8 @@ def find_cluster(options: LaunchOptions, *, environ: Mapping[str, str], nodename
     if mistakes:
         raise UsageError(mistakes)
     names = tuple(host.name for host in hosts)
+    if options.backend == SLURM and allocation is None:
+        raise UsageError([f"--backend slurm: there is no Slurm allocation ({slurm_allocation.missing(environ)})"])
     starter = _starter(options, names, allocation, nodename)
     alone = starter == MPI and (not names or (len(names) == 1 and names[0] in _local_names(nodename, names[0])))
     if alone:
@@ -96,11 +98,7 @@ def _starter(
     options: LaunchOptions, names: tuple[str, ...], allocation: slurm_allocation.Allocation | None, nodename: str
 ) -> str:
     """What starts the supervisors: srun if requested, or if other hosts of the allocation take part; else mpirun."""
-    if options.backend == SLURM:
-        if allocation is None:
-            raise UsageError(
-                ["--backend slurm: there is no Slurm allocation (SLURM_JOB_ID is not set); use salloc or sbatch"]
-            )
+    if options.backend == SLURM and allocation is not None:
         outside = [name for name in names if name not in allocation.hosts]
         if outside:
             raise UsageError(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from poprun_py.errors import UsageError
 from poprun_py.options.host_list import expanded
 
-__all__ = ["Allocation", "allocation", "find_srun"]
+__all__ = ["Allocation", "allocation", "find_srun", "missing"]
 
 _JOB = ("SLURM_JOB_ID", "SLURM_JOBID")
 _HOSTS = ("SLURM_JOB_NODELIST", "SLURM_NODELIST")
@@ -33,6 +33,14 @@ def allocation(environ: Mapping[str, str]) -> Allocation | None:
         return Allocation(job, expanded(hosts), _srun(environ) is not None)
     except ValueError as error:
         raise UsageError([f"SLURM_JOB_NODELIST={hosts}: {error}; name the hosts with --host"]) from None
+
+
+def missing(environ: Mapping[str, str]) -> str:
+    """Which variable of an allocation is not set, and what to do."""
+    for names, advice in ((_JOB, "use salloc or sbatch"), (_HOSTS, "it names the hosts; see sbatch")):
+        if not any(map(environ.get, names)):
+            return f"{names[0]} is not set; {advice}"
+    return ""
 
 
 def find_srun(environ: Mapping[str, str]) -> str:

@@ -141,10 +141,7 @@ def _measure(
     from ipu_emu.cli.output.experiment_report import experiment_facts, experiment_text, picture
     from ipu_emu.predict.experiment import Experiment, check_idle, launched
 
-    try:
-        words, more = tuple(shlex.split(run)), tuple(shlex.split(launcher))
-    except ValueError as error:
-        raise EmulatorError(f"--run {run} --launcher {launcher}: {error}; close the quotation") from None
+    words, more = _words("--run", run), _words("--launcher", launcher)
     experiment = Experiment(words, launcher=more, **numbers)
     if output is not None and output.suffix not in (".svg", ".png", ".html", ".htm"):
         raise EmulatorError(f"--output {output}: pictures are .svg, .html or .png; use one of these suffixes")
@@ -159,6 +156,13 @@ def _measure(
         write(rows, found.rows().encode())
     if output is not None:
         write(output, picture(output, facts))
+
+
+def _words(option: str, text: str) -> tuple[str, ...]:
+    try:
+        return tuple(shlex.split(text))
+    except ValueError as error:
+        raise EmulatorError(f"{option} {text}: {error}; close the quotation") from None
 
 
 def _numbers(option: str, text: str) -> tuple[int, ...]:

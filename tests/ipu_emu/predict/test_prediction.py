@@ -260,6 +260,7 @@ def test_global_batches() -> None:
         ({"batch": 0}, "batch 0 is not possible"),
         ({"optimiser": "adamw"}, "optimiser 'adamw' is unknown; use sgd, momentum, lars, adam, lamb"),
         ({"embedding_ipu": 1}, "a replica has IPUs 0 to 0"),
+        ({"ipus": 0}, "^0 IPUs per replica are not possible; use 1, 2, 4, 8, 16$"),
         ({"bn_span": 2}, "--bn-span 2 does not divide 1 replica"),
         ({"off_chip": ("gradients",)}, "'gradients' cannot be off chip"),
         ({"release": "2.2"}, "release '2.2' is unknown; use 2.1, 2.3"),

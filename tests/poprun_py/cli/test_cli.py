@@ -88,3 +88,9 @@ def test_a_dry_run_says_that_it_exports_no_options(tmp_path, capfd):
     assert main(["--dry-run", "--export-config", str(tmp_path / "o.toml"), "true"]) == 0
     assert "nothing is written with --dry-run" in capfd.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_ssh_that_is_not_there_is_refused_before_the_job(capsys, monkeypatch):
+    monkeypatch.setenv("POPRUN_PY_SSH", "/nonexistent")
+    assert main(["--host=h0,h1", "--num-instances=2", "--dry-run", "true"]) == 2
+    assert "POPRUN_PY_SSH=/nonexistent: there is no such program, with which hosts" in capsys.readouterr().err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -130,3 +131,14 @@ def test_a_job_of_which_one_instance_alone_can_record_a_trace_ends(launch, mpi, 
     status, _, err = launch("--mpi", mpi, "--num-instances", "2", *one, *meet).finish(timeout=100)
     assert (status, err) == (0, b"")
     assert len(list((tmp_path / "t").glob("*.trace"))) == 1
+
+
+def test_a_trace_that_does_not_fit_is_said_to_be_incomplete(tmp_path: Path) -> None:
+    program = "from popdist_py import trace\nfor _ in range(40_000): trace.instant('x')"
+    command = [POPRUN, "--trace", tmp_path / "run", "--backend", "mpi", sys.executable, "-c", program]
+    job = subprocess.run(
+        command, capture_output=True, text=True, env=os.environ | {"IPU_EMU_TRACE_LIMIT": "1"}, check=True
+    )
+    (said,) = [line for line in job.stderr.splitlines() if "is incomplete" in line]
+    assert said.startswith(f"poprun-py: --trace {tmp_path / 'run'} is incomplete: ")
+    assert said.endswith(" records are missing; free space on its disk, or raise IPU_EMU_TRACE_LIMIT (MiB)")

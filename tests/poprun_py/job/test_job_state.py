@@ -7,8 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from poprun_py.job.deadlines import StartupMonitor
 from poprun_py.job.failure import InstanceEnd, first_failure, signal_name
 from poprun_py.job.job_state import JobState
+from poprun_py.linux.event_sources import Timers
 from poprun_py.options.parser import parse
 from poprun_py.output.stderr_end import StderrEnd
 from poprun_py.plan.launch_plan import plan
@@ -340,3 +342,10 @@ def test_hosts_from_which_no_instance_reported_are_to_be_tried_with_ssh():
     stage.job._plan = replace(stage.job._plan, remote_hosts=("localhost",))
     stage.job.mpirun_ended(99, 255)
     assert stage.job.why.endswith("; if ssh is the reason, try: ssh localhost true")
+
+
+def test_instances_that_do_not_start_in_time_are_said_with_the_host_to_try():
+    stage = Stage(2)
+    stage.job._plan = replace(stage.job._plan, remote_hosts=("localhost",))
+    StartupMonitor(stage.job._plan, stage.job, Timers(), "mpirun")._on_timeout(32)
+    assert stage.job.why == "instances 0, 1 did not start within 32 s; if ssh is the reason, try: ssh localhost true"

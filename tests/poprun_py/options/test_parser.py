@@ -93,7 +93,7 @@ def test_help_and_version_need_no_program_and_forgive():
         ("--num-instances -2 x", ["--num-instances -2", "at least 1"]),
         ("--num-instances two x", ["--num-instances two", "whole number"]),
         ("--num-instances 2.5 x", ["--num-instances 2.5", "whole number"]),
-        ("--num-instances 99999999999999999999 x", ["whole number"]),
+        ("--num-instances 99999999999999999999 x", ["at most 9 digits"]),
         ("--num-instances", ["--num-instances", "a value is needed"]),
         ("--num-instances= x", ["--num-instances"]),
         ("--num-instancs 2 x", ["--num-instancs", "did you mean --num-instances?"]),

@@ -23,6 +23,7 @@ def mistakes(line: str, **environ: str) -> tuple[str, ...]:
     ("line", "said"),
     [
         ("--num-ilds 3 --num-replicas 4 x", "4 is not divisible by 3; use 1, 2 or 4 domains"),
+        ("--num-ilds 7 x", "1 is not divisible by 7; use 1 domain"),
         ("--num-ilds 1 --num-replicas 65 x", "1 IPU-Link domain holds 64 (64 each); use --num-ilds 5 or"),
         ("--num-ilds 2 --num-replicas 64 --ipus-per-replica 4 x", "need 256 IPUs, but 2 IPU-Link domains hold 128"),
         ("--num-replicas 65537 x", "65537 replicas are not possible; use 1 to 65536"),

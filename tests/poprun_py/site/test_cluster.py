@@ -75,12 +75,17 @@ def test_an_allocation_names_the_hosts(slurm):
         ("--host a,b,c x", "there are fewer instances than hosts; use --num-instances 3"),
         ("--host a:1,b:1 --num-instances 4 x", "a has 1 slot, but would get 2 of 4 instances on 2 hosts"),
         ("--host a,b --num-instances 2 --host-subnet nix0 x", "no such interface or subnet; use one of: .*lo"),
-        ("--backend slurm x", "there is no Slurm allocation"),
+        ("--backend slurm x", r"there is no Slurm allocation \(SLURM_JOB_ID is not set; use salloc or sbatch\)"),
     ],
 )
 def test_what_does_not_fit_is_a_mistake_of_the_command_line(line, said):
     with pytest.raises(UsageError, match=said):
         find(line)
+
+
+def test_an_allocation_without_hosts_is_said_so(slurm):
+    with pytest.raises(UsageError, match=r"no Slurm allocation .SLURM_JOB_NODELIST is not set"):
+        find("--backend slurm x", **slurm | {"SLURM_JOB_NODELIST": ""})
 
 
 def test_slurm_only_starts_on_hosts_of_the_allocation(slurm):
