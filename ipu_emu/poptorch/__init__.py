@@ -61,6 +61,7 @@ from ipu_emu.poptorch.options.strategies import (
     Stage,
 )
 from ipu_emu.poptorch.options.tensor_locations import TensorLocationSettings
+from ipu_emu.poptorch.point_clouds import fps, nearest
 from ipu_emu.poptorch.system import ipuHardwareIsAvailable, ipuHardwareVersion, setLogLevel
 
 __all__ = [
@@ -109,6 +110,7 @@ __all__ = [
     "dynamic_update",
     "enums",
     "for_loop",
+    "fps",
     "identity_loss",
     "inferenceModel",
     "ipuHardwareIsAvailable",
@@ -117,6 +119,7 @@ __all__ = [
     "isRunningOnIpu",
     "load",
     "module_repr",
+    "nearest",
     "nop",
     "optim",
     "poptorch_core",
