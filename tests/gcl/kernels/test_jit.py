@@ -1,7 +1,6 @@
 """Kernels are kept on disk between runs, but never longer than what they were made from."""
 
 import os
-import re
 import shutil
 import sys
 import warnings
@@ -17,13 +16,10 @@ from gcl.kernels.file_lock import held
 from gcl.kernels.jit import bound, jit, sources
 from tests.helpers.mpi_jobs import PROGRAMS, ROOT, run_alone
 
-#: Three files of the package, each calling the next; the program says what comes out, and whether from the disk.
+#: Three files of a package, each calling the next; the program says what comes out, and whether from the disk.
 FILES = {
-    "inner.py": "from gcl.kernels.jit import part\n@part\ndef inner(x):\n    return x + 1\n",
-    "middle.py": "from gcl.inner import inner\nfrom gcl.kernels.jit import jit\n"
-    "@jit\ndef middle(x):\n    return inner(x)\n",
-    "outer.py": "from gcl.kernels.jit import jit\nfrom gcl.middle import middle\n"
-    "@jit\ndef outer(x):\n    return middle(x)\n",
+    name: (PROGRAMS / "gcl/kernels/kernels_on_disk" / name).read_text()
+    for name in ("inner.py", "middle.py", "outer.py")
 }
 #: Only who compiles waits until numba has read all that it knows of Python.
 PROGRAM = PROGRAMS / "gcl/kernels/cached_kernel.py"
@@ -35,7 +31,7 @@ def package(tmp_path: Path) -> Path:
     for name in ("gcl", "popdist_py"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name, text in FILES.items():
-        (tmp_path / "gcl" / name).write_text(text)
+        (tmp_path / "gcl" / name).write_text(text.replace("kernels_on_disk", "gcl"))
     return tmp_path / "gcl"
 
 
@@ -63,7 +59,7 @@ def kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir(mode=0o700)
     package.mkdir()
     for name, text in FILES.items():
-        (package / name).write_text(re.sub("gcl.(inner|middle)", r"kernels_on_disk.\1", text))
+        (package / name).write_text(text)
     (package / "__init__.py").touch()
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(numba.config, "CACHE_DIR", str(folder))

@@ -18,6 +18,9 @@ from ipu_emu.trace import read_process, read_run
 from ipu_emu.trace.perfetto import trace_events
 from popdist_py.trace import Category, Kind, Recorder, start, stop
 from popdist_py.trace.records import CHUNK_BYTES, HEADER_BYTES, LONGEST_SEQUENCE, RECORD_WORDS, key_of
+from tests.helpers.mpi_jobs import PROGRAMS
+
+SPANS = str(PROGRAMS / "ipu_emu/spans.py")
 
 
 @pytest.fixture
@@ -27,10 +30,10 @@ def recorder(tmp_path):
     made.close()
 
 
-def run(program, folder):
-    """Exit code of a Python program that is traced into ``folder``."""
+def run(*words, folder):
+    """Exit code of Python with these words, traced into ``folder``."""
     environment = os.environ | {"IPU_EMU_TRACE": str(folder)}
-    return subprocess.run([sys.executable, "-c", program], env=environment, check=False).returncode
+    return subprocess.run([sys.executable, *words], env=environment, check=False).returncode
 
 
 def names(trace, kind=Kind.SPAN):
@@ -148,28 +151,14 @@ def test_a_full_disk_ends_recording_and_nothing_else(tmp_path, monkeypatch):
 
 
 def test_a_killed_process_leaves_all_spans_and_the_open_one(tmp_path):
-    program = (
-        "import os, signal\nfrom ipu_emu import trace\n"
-        "for i in range(1000):\n  with trace.span('step'): pass\n"
-        "with trace.span('the last'):\n  os.kill(os.getpid(), signal.SIGKILL)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program], env=os.environ | {"IPU_EMU_TRACE": str(tmp_path)}, check=False
-    )
-    assert done.returncode == -signal.SIGKILL
+    assert run(SPANS, "killed", folder=tmp_path) == -signal.SIGKILL
     (process,) = read_run(tmp_path).processes
     assert len(process.spans) == 1001
     assert [name for name, _ in process.open] == ["the last"]
 
 
 def test_a_forked_child_writes_its_own_file(tmp_path, monkeypatch):
-    program = (
-        "import os\nfrom ipu_emu import trace\n"
-        "with trace.span('parent'):\n"
-        "  if os.fork() == 0:\n    with trace.span('child'): pass\n    os._exit(0)\n"
-        "  os.wait()\n"
-    )
-    assert run(program, tmp_path) == 0
+    assert run(SPANS, "forked", folder=tmp_path) == 0
     found = [names(process.trace) for process in read_run(tmp_path).processes]
     assert sorted(found) == [["child"], ["parent"]]
 
