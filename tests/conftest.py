@@ -21,7 +21,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the tests with the mark ``full``, unless asked for with ``--full``."""
+    """Leave out the tests with the mark ``full``, unless asked for with ``--full``; begin with the longest.
+
+    Else a worker may have several of them left when all others are done.
+    """
+    items.sort(key=lambda item: not item.nodeid.startswith("tests/hostile/"))
     if not config.getoption("--full"):
         left_out = [item for item in items if item.get_closest_marker("full")]
         items[:] = [item for item in items if not item.get_closest_marker("full")]
