@@ -61,6 +61,7 @@ class GclWork(Work):
         self._future: Future[Any] | None = None
         self._source = -1
         self._settles = True
+        self._done: Callable[[int], None] | None = None
 
     @classmethod
     def done(cls, tensors: Any) -> GclWork:
@@ -80,9 +81,20 @@ class GclWork(Work):
                 return
             self._error = None if error is None else as_dist_error(error)
             self._source, self._settled = source, True
-            future = self._future
+            future, done = self._future, self._done
+        if done is not None and self._error is None:
+            done(source)
         if future is not None:
             self._fulfil(future)
+
+    def when_done(self, done: Callable[[int], None]) -> None:
+        """Call ``done`` with the rank that sent, or -1, once it is complete; not at all if it failed."""
+        with self._lock:
+            if not self._settled:
+                self._done = done
+                return
+        if self._error is None:
+            done(self._source)
 
     @property
     def is_settled(self) -> bool:

@@ -23,6 +23,7 @@ from gcl.kernels.dtypes import sum_dtype
 from gcl.reduce.reduction import new_scratch, recipe, reduce_range
 from gcl.torch.one_host.host_group import HostGroup
 from gcl.torch.several_hosts.engine import Engine
+from gcl.torch.several_hosts.traced_messages import messages_of
 from gcl.torch.tensors import array_of
 
 __all__ = ["SeveralHosts"]
@@ -42,7 +43,7 @@ class SeveralHosts:
         self.rank, self.ranks, self._hosts = rank, sum(map(len, hosts)), hosts
         self.inner, self._everyone, self._column = inner, everyone, column
         self.refusals = inner.refusals
-        self.messages = everyone
+        self.messages = messages_of(everyone, rank, hosts)
         self._scratch = new_scratch()
 
     @property

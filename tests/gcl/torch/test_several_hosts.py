@@ -12,6 +12,9 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed; scripts/t
 
 import torch.distributed as dist  # noqa: E402
 
+from ipu_emu.trace import read_run  # noqa: E402
+from ipu_emu.trace.flows import flows  # noqa: E402
+from popdist_py.trace import Kind  # noqa: E402
 from tests.gcl.helpers.torch_ranks import run_ranks  # noqa: E402
 from tests.gcl.torch.test_collectives import moves, same  # noqa: E402
 from tests.helpers.mpi_jobs import PROGRAMS, ROOT, every_mpi  # noqa: E402
@@ -74,6 +77,18 @@ def test_a_receive_between_hosts_that_nobody_waits_for_completes():
     assert run_ranks(3, deferred_receive, hosts=("a", "b", "b")) == [True] * 3
 
 
+@pytest.mark.parametrize("program", [messages, deferred_receive])
+def test_messages_between_hosts_are_traced_at_both_ends(program, tmp_path, monkeypatch):
+    monkeypatch.setenv("IPU_EMU_TRACE", str(tmp_path / "run"))
+    run_ranks(3, program, hosts=("a", "b", "b"))
+    run = read_run(tmp_path / "run")
+    found = flows(run)
+    assert all(flow.is_possible and flow.sender is not flow.receiver for flow in found)
+    for kind in (Kind.FLOW_OUT, Kind.FLOW_IN):  # none has one end only
+        assert sum((process.records["kind"] == kind).sum() for process in run.processes) == len(found)
+    assert len(found) >= 2
+
+
 def joined():
     """The class of this rank's group, and a sum."""
     x = torch.ones(3)
@@ -114,12 +129,16 @@ def test_hosts_of_a_poprun_py_job_are_joined_by_its_mpi(tmp_path, mpi):
     with hosts(2, tmp_path) as where:
         launcher = Path(sys.executable).parent / "poprun-py"
         options = ["--mpi", mpi.mpirun, "--host", ",".join(where.names), "--num-instances", 4, "--num-replicas", 4]
+        options += ["--trace", tmp_path / "run"]
         argv = where.command(0, [launcher, *options, *warm_python(*WITH_PYTORCH), PROGRAM, 0])
         environ = {"POPRUN_PY_SSH": str(where.ssh), "UCX_TLS": "tcp,self,posix", "PYTHONPATH": str(ROOT)}
         ended = subprocess.run(
             argv, capture_output=True, text=True, env=os.environ | environ, timeout=250, check=False
         )
     assert engines(ended.stdout) == [(str(rank), "mpi", "[]") for rank in range(4)], ended.stdout + ended.stderr
+    found = flows(read_run(tmp_path / "run"))
+    assert any(flow.sender.host != flow.receiver.host for flow in found)
+    assert all(flow.is_possible for flow in found)
 
 
 @needs_hosts
