@@ -65,8 +65,6 @@ class _Part:
 
 def graph_network(graph: Graph, name: str, batch: int) -> Network:
     """The network of a forward pass for ``batch`` samples; EmulatorError for a graph without ops on its inputs."""
-    if batch < 1:
-        raise EmulatorError(f"{name} has an input of {batch} samples, of which nothing follows; give it at least 1")
     walk = _Walk(graph, batch)
     for op in graph.ops:
         walk.visit(op)

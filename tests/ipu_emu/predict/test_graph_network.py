@@ -92,7 +92,7 @@ def told_blocks(path: str, batch: int) -> Any:
         ("{net} --length 5", "net.onnx is a file with sizes of its own; leave out --length"),
         ("{net} --ipus 2 --layers 3,4", "--layers adds up to 7; net.onnx has 1 layers"),
         ("{text}", "Check that it is either a valid path to an existing onnx model file"),
-        ("{empty}", "empty.onnx has an input of 0 samples"),
+        ("{empty}", "empty.onnx has no elements: its shape is [0, 3]; export the model with sizes from 1"),
         ("{none}", "none.onnx computes nothing from its inputs; there is nothing to predict"),
     ],
 )
