@@ -1,19 +1,27 @@
-"""Write the results of benchmarks/collectives.py and benchmarks/models.py as Markdown tables, also into a page.
+"""Write measured rows as Markdown tables: all tables of docs/performance*.md that have a file of rows.
 
-python benchmarks/collectives.py --json rows.json
-python benchmarks/tables.py rows.json
+python benchmarks/tables.py                                     # every page, from docs/measurements
+python benchmarks/models.py --json docs/measurements/models.json && python benchmarks/tables.py
+python benchmarks/tables.py rows.json                           # prints the tables of these rows
 
-python benchmarks/models.py --json models.json
-python benchmarks/tables.py models.json --into docs/performance-training.md
+A page marks the place of a table: ``<!-- rows of models.json -->`` before it and ``<!-- end of rows -->`` after it.
+The load of a row is the average number of processes that wanted a core in the minute before it was measured.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+MEASUREMENTS = DOCS / "measurements"
+#: A table in a page, with the name of its file of rows.
+_PLACE = re.compile(r"(<!-- rows of ([\w.-]+) -->\n).*?(<!-- end of rows -->)", re.DOTALL)
+_COLLECTIVE = re.compile(r" P=\d+ ")
 
 
 def time(microseconds: float) -> str:
@@ -21,7 +29,7 @@ def time(microseconds: float) -> str:
     return f"{microseconds:.3g} us" if microseconds < 1000 else f"{microseconds / 1000:.3g} ms"
 
 
-def tables(rows: list[dict[str, Any]]) -> list[str]:
+def collective_tables(rows: list[dict[str, Any]]) -> list[str]:
     """One table for each collective and dtype: a line per size, three columns per number of processes."""
     cells: dict[str, dict[str, dict[str, str]]] = {}
     for row in rows:
@@ -46,7 +54,6 @@ MODELS = {
     "training, 2 processes": "Training, two processes",
     "inference, 1 process": "Inference, one process",
 }
-START, END = "<!-- models -->", "<!-- end of models -->"
 
 
 def model_tables(rows: list[dict[str, Any]]) -> list[str]:
@@ -80,27 +87,62 @@ def _model_table(heading: str, rows: list[dict[str, Any]], peers: list[str]) -> 
     return "\n".join([f"### {heading}", "", head, "|" + "---|" * (3 + len(peers)), *body, last, ""])
 
 
-def written_into(page: str, tables: list[str]) -> str:
-    """``page`` with ``tables`` between the two marks."""
-    before, _, rest = page.partition(START)
-    _, mark, after = rest.partition(END)
-    if not mark:
-        raise SystemExit(f"the page has no part between {START} and {END}; add these two lines to it")
-    return f"{before}{START}\n\n" + "\n".join(tables) + f"\n{END}{after}"
+def plain_table(rows: list[dict[str, Any]]) -> list[str]:
+    """One table with a line for each row; its ratio is that to the fastest peer, or to the limit."""
+    if not rows:
+        return []
+    peers = list(dict.fromkeys(name for row in rows for name in row["peers"]))
+    loads = any("load" in row for row in rows)
+    head = ["case", "ours", *peers, "ratio", *(["load"] if loads else [])]
+    lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
+    for row in rows:
+        cells = [f"{row['peers'][name]:.3g}" if name in row["peers"] else "" for name in peers]
+        load = [f"{row['load']:.0f}" if "load" in row else ""] if loads else []
+        cells = [row["case"], f"{row['ours']:.3g} {row['unit']}", *cells, f"**{row['ratio']:.2f}**", *load]
+        lines.append(f"| {' | '.join(cells)} |")
+    return ["\n".join([*lines, ""])]
+
+
+def tables(rows: list[dict[str, Any]]) -> list[str]:
+    """The tables of rows of any benchmark: networks, collectives, and all others in one."""
+    networks = [row for row in rows if row["case"].endswith(tuple(MODELS))]
+    collectives = [row for row in rows if _COLLECTIVE.search(row["case"])]
+    others = [row for row in rows if row not in networks and row not in collectives]
+    return [*model_tables(networks), *collective_tables(collectives), *plain_table(others)]
+
+
+def rows_in(file: Path) -> list[dict[str, Any]]:
+    """The rows that a benchmark has written with --json."""
+    try:
+        found: list[dict[str, Any]] = json.loads(file.read_text())
+    except (OSError, ValueError) as error:
+        raise SystemExit(
+            f"tables.py: cannot read rows from {file}: {error}; write it with --json of a benchmark"
+        ) from error
+    return found
+
+
+def with_tables(page: str, folder: Path = MEASUREMENTS) -> str:
+    """``page`` with all of its tables made from the rows in ``folder``."""
+    return _PLACE.sub(
+        lambda found: f"{found[1]}\n" + "\n".join(tables(rows_in(folder / found[2]))) + f"\n{found[3]}", page
+    )
+
+
+def pages() -> list[Path]:
+    """The pages that show measurements."""
+    return sorted(DOCS.glob("performance*.md"))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("rows", type=Path, nargs="+", help="files written with --json")
-    parser.add_argument("--into", type=Path, metavar="PAGE", help="replace the tables of networks in this page")
+    parser.add_argument("rows", type=Path, nargs="*", help="files written with --json, whose tables are printed")
     options = parser.parse_args()
-    rows = [row for file in options.rows for row in json.loads(file.read_text())]
-    networks = [row for row in rows if row["case"].endswith(tuple(MODELS))]
-    made = model_tables(networks) + tables([row for row in rows if row not in networks])
-    if options.into is None:
-        print("\n".join(made))
-    else:
-        options.into.write_text(written_into(options.into.read_text(), made))
+    if options.rows:
+        print("\n".join(tables([row for file in options.rows for row in rows_in(file)])))
+        return
+    for page in pages():
+        page.write_text(with_tables(page.read_text()))
 
 
 if __name__ == "__main__":

@@ -6,9 +6,10 @@ A number is the median over rounds, the ratio the median of the ratios of the ro
 from __future__ import annotations
 
 import json
+import os
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from itertools import islice
 from pathlib import Path
 from time import perf_counter
@@ -22,13 +23,17 @@ Make = Callable[[], Iterator[Any]]
 
 @dataclass(frozen=True)
 class Row:
-    """One case: ours and the peers in ``unit``; ``ratio`` above 1 means that we are better than the best peer."""
+    """One case: ours and the peers in ``unit``; ``ratio`` above 1 means that we are better than the best peer.
+
+    ``load`` is the average number of processes that wanted a core in the minute before, this benchmark included.
+    """
 
     case: str
     unit: str
     ours: float
     peers: dict[str, float]
     ratio: float
+    load: float = field(default_factory=lambda: os.getloadavg()[0])
 
     def __str__(self) -> str:
         peers = ", ".join(f"{name} {value:.4g}" for name, value in self.peers.items())

@@ -1,0 +1,65 @@
+"""The tables of docs/performance*.md are those of the measured rows beside them, and one command writes them."""
+
+from __future__ import annotations
+
+import json
+import runpy
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.mpi_jobs import ROOT
+
+TABLES = runpy.run_path(str(ROOT / "benchmarks/tables.py"))
+PAGES = TABLES["pages"]()
+
+
+def row(case: str, **more: object) -> dict[str, object]:
+    return {"case": case, "unit": "ms", "ours": 2.0, "peers": {"peer": 3.0}, "ratio": 1.5, **more}
+
+
+def test_pages() -> None:
+    assert {page.name for page in PAGES} >= {"performance.md", "performance-training.md"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_page_shows_its_rows(page: Path) -> None:
+    text = page.read_text()
+    assert TABLES["with_tables"](text) == text, (
+        "python benchmarks/tables.py writes the tables of docs/performance*.md"
+    )
+
+
+def test_all_rows_are_shown() -> None:
+    shown = "".join(page.read_text() for page in PAGES)
+    for file in (ROOT / "docs/measurements").iterdir():
+        assert f"<!-- rows of {file.name} -->" in shown
+
+
+def test_tables_are_replaced_and_the_text_around_them_stays(tmp_path: Path) -> None:
+    rows = [
+        row("net, training, 1 process", failed={}, load=3.4),
+        row("all-reduce float32 P=2 1 KiB"),
+        row("start", load=12.0),
+        row("end"),
+    ]
+    (tmp_path / "some.json").write_text(json.dumps(rows))
+    page = "before\n<!-- rows of some.json -->\nold\n<!-- end of rows -->\nafter\n"
+    made = TABLES["with_tables"](page, tmp_path)
+    assert made.startswith("before\n<!-- rows of some.json -->\n")
+    assert made.endswith("<!-- end of rows -->\nafter\n")
+    assert "old" not in made
+    for line in (
+        "| net | 2 | 3, **1.50** | 3 |",
+        "| 1 KiB | 2 us | 3 us (peer) | **1.50** |",
+        "| start | 2 ms | 3 | **1.50** | 12 |",
+        "| end | 2 ms | 3 | **1.50** |  |",
+    ):
+        assert line in made.splitlines()
+    assert TABLES["with_tables"](made, tmp_path) == made
+
+
+def test_a_file_that_holds_no_rows(tmp_path: Path) -> None:
+    page = "<!-- rows of none.json -->\n<!-- end of rows -->"
+    with pytest.raises(SystemExit, match=r"cannot read rows from .*none\.json.*write it with --json"):
+        TABLES["with_tables"](page, tmp_path)
