@@ -52,11 +52,38 @@ def _truncated(node: Node) -> Value:
 
 
 def _integers(node: Node) -> Value:
-    """(shape, lowest, highest + 1)"""
-    low, high = node.integer(1), node.integer(2)
+    """(shape, ..., lowest, highest + 1)"""
+    low, high = (node.integer(len(node.inputs) - place) for place in (2, 1))
     unit = _drawn(node, "RandomUniforms", node.integers(0), np.float32, (0.0, 1.0))
     number = (unit * float(high - low)).op("Floor").op("Min", unit.like(high - low - 1))
-    return cast_to(number + float(low), node.numpy_of("Tout"))
+    return cast_to(number + float(low), node.numpy_of("dtype" if node.op.type.startswith("Stateless") else "Tout"))
+
+
+def _bits(node: Node, shape: list[int], numpy: Any) -> Value:
+    """Integers that stand for random bits: the state of a generator, a seed, a key or a counter."""
+    unit = node.writer.random("RandomUniforms", shape, np.float32, (0.0, 2.0**24), f"{_salt(node)}:{shape}")
+    return cast_to(unit.op("Floor"), numpy)
+
+
+def _full_integers(node: Node) -> Value:
+    return _bits(node, node.integers(0), node.numpy_of("dtype"))
+
+
+def _generator_state(node: Node) -> Value:
+    """The state of a ``tf.random.Generator``, which is left as it is: the program's own counters go on."""
+    return _bits(node, [node.variable(0).shape[0]], np.int64)
+
+
+def _key_and_counter(node: Node) -> list[Value]:
+    return [_bits(node, [size], np.uint64) for size in (1, 2)]
+
+
+def _bitcast(node: Node) -> Value:
+    """Integers with and without a sign."""
+    kinds = [np.dtype(node.numpy_of(name)) for name in ("T", "type")]
+    if any(kind.kind not in "iu" for kind in kinds) or kinds[0].itemsize != kinds[1].itemsize:
+        raise node.refuse(f"it reads {kinds[0]} as {kinds[1]}; only integers of one width are read as each other")
+    return cast_to(node.x, kinds[1])
 
 
 def _multinomial(node: Node) -> Value:
@@ -68,11 +95,16 @@ def _multinomial(node: Node) -> Value:
 
 
 RULES: dict[str, Rule] = {
+    "Bitcast": _bitcast,
     "Multinomial": _multinomial,
     "RandomStandardNormal": _normal,
     "RandomUniform": _uniform,
     "RandomUniformInt": _integers,
+    "RngReadAndSkip": _generator_state,
+    "StatelessRandomGetKeyCounter": _key_and_counter,
     "StatelessRandomNormalV2": _normal,
+    "StatelessRandomUniformFullIntV2": _full_integers,
+    "StatelessRandomUniformIntV2": _integers,
     "StatelessRandomUniformV2": _uniform,
     "StatelessTruncatedNormalV2": _truncated,
     "TruncatedNormal": _truncated,

@@ -19,8 +19,9 @@ ELSEWHERE = {
         "TensorListStack", "While", "Assert",
     },
     "random": {
-        "Multinomial", "RandomStandardNormal", "RandomUniform", "RandomUniformInt", "StatelessRandomNormalV2",
-        "StatelessRandomUniformV2", "StatelessTruncatedNormalV2", "TruncatedNormal",
+        "Bitcast", "Multinomial", "RandomStandardNormal", "RandomUniform", "RandomUniformInt", "RngReadAndSkip",
+        "StatelessRandomGetKeyCounter", "StatelessRandomNormalV2", "StatelessRandomUniformFullIntV2",
+        "StatelessRandomUniformIntV2", "StatelessRandomUniformV2", "StatelessTruncatedNormalV2", "TruncatedNormal",
     },
 }  # fmt: skip
 UPDATES = ("Resource", "Assign", "ReadVariableOp", "VarIsInitializedOp", "VariableShape", "_ReadVariablesOp")

@@ -248,3 +248,47 @@ def test_collectives_and_recurrences_in_branches(tf2: Any, ipu: Any, strategy: A
         np.testing.assert_array_equal(outfeed.dequeue(), [[6] * 4, [10] * 4, [2, 3, 4, 5]])
         with pytest.raises(ValueError, match="enqueued in a branch of a condition"):
             strategy.run(enqueues, [tf.constant(1.5)])
+
+
+def test_a_generator_draws_on_the_device(tf2: Any, strategy: Any) -> None:
+    """Numbers of a ``tf.random.Generator`` differ between its calls, between iterations and between runs."""
+    with strategy.scope():
+        generator = tf2.random.Generator.from_seed(3)
+
+        @tf2.function
+        def draw(count: Any) -> Any:
+            normal, uniform, numbers = tf2.zeros([5000]), tf2.zeros([5000]), tf2.zeros([5000], tf2.int32)
+            changes = 0
+            for _ in tf2.range(count):
+                drawn = generator.normal([5000])
+                changes += tf2.reduce_sum(tf2.cast(tf2.not_equal(drawn, normal), tf2.int32))
+                normal, uniform = drawn, generator.uniform([5000])
+                numbers = generator.uniform([5000], 2, 5, tf2.int32)
+            return normal, uniform, numbers, changes
+
+        first, second = (strategy.run(draw, args=[tf2.constant(3)]) for _ in range(2))
+    normal, uniform, numbers, changes = (one.numpy() for one in first)
+    assert abs(normal.mean()) < 0.06
+    assert abs(normal.std() - 1) < 0.06
+    assert abs(uniform.mean() - 0.5) < 0.03
+    assert np.unique(numbers).tolist() == [2, 3, 4]
+    assert changes == 15_000
+    assert (second[0].numpy() != normal).all()
+
+
+def test_images_are_flipped_at_random(tf2: Any, strategy: Any) -> None:
+    """Layers that change images draw from a generator of their own."""
+    x = np.arange(8 * 4 * 4, dtype=np.float32).reshape(8, 4, 4, 1)
+    with strategy.scope():
+        layers = tf2.keras.layers
+        model = tf2.keras.Sequential([layers.RandomFlip("horizontal"), layers.GaussianNoise(0.1), layers.Flatten()])
+
+        @tf2.function
+        def flipped(x: Any) -> Any:
+            return model.layers[0](x, training=True)
+
+        found = strategy.run(flipped, args=[tf2.constant(x)]).numpy()
+    kept = [(one == other).all() for one, other in zip(found, x, strict=True)]
+    turned = [(one[:, ::-1] == other).all() for one, other in zip(found, x, strict=True)]
+    assert all(a != b for a, b in zip(kept, turned, strict=True))
+    assert 0 < sum(kept) < 8

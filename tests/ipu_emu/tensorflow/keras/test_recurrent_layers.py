@@ -16,7 +16,9 @@ def layer_cases(layers: Any) -> dict[str, Any]:
         "GRU": lambda: layers.GRU(5),
         "GRU, reset before": lambda: layers.GRU(5, reset_after=False, return_sequences=True),
         "simple": lambda: layers.SimpleRNN(5),
-        "masked LSTM": lambda: layers.LSTM(5, activation="relu"),
+        "masked LSTM, relu": lambda: layers.LSTM(5, activation="relu"),
+        "masked LSTM": lambda: layers.LSTM(5, return_sequences=True),
+        "masked GRU": lambda: layers.GRU(5),
     }
 
 
