@@ -119,7 +119,8 @@ class Recorder(TorchDispatchMode):
                 if value is not None and isinstance(arguments[name], torch.Tensor):
                     self.storages.write(arguments[name], value)
             return out
-        is_view = any(r.alias_info is not None for r in func._schema.returns)
+        # Parts of an unsafe split, as cells of recurrences use it, share the memory of the whole.
+        is_view = base.startswith("unsafe_") or any(r.alias_info is not None for r in func._schema.returns)
         for number, (result, value) in enumerate(zip(results, made, strict=True)):
             if value is None or not result.numel():
                 continue

@@ -133,6 +133,40 @@ class Swin(nn.Module):
         return self.head(a.view(n, -1, 8).mean(1))
 
 
+class Decoder(nn.Module):
+    """A GRU that reads a sentence, and a GRU cell that writes it, word by word; 0 is padding."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.encoder = nn.Embedding(11, 8, padding_idx=0), nn.GRU(8, 8, batch_first=True)
+        self.cell, self.head = nn.GRUCell(8, 8), nn.Linear(8, 11)
+
+    def forward(self, ids):
+        _, (state,) = self.encoder(self.table(ids))
+        words = []
+        for place in range(ids.shape[1]):
+            state = self.cell(self.table(ids[:, place]), state)
+            words.append(self.head(state))
+        return F.nll_loss(torch.stack(words, 2).log_softmax(1), ids, ignore_index=0)
+
+
+class Messages(nn.Module):
+    """A graph network: each node takes the mean of itself and its neighbours, by scattered sums."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(4, 8), nn.Linear(8, 3)
+
+    def means(self, x, edges):
+        source, target = edges
+        degree = torch.ones(len(x)).scatter_add(0, target, torch.ones(len(target)))
+        return (x.index_add(0, target, x.index_select(0, source))) / degree[:, None]
+
+    def forward(self, x, edges, classes):
+        y = self.means(F.relu(self.means(self.a(x), edges)), edges)
+        return F.cross_entropy(self.b(y), classes)
+
+
 def half_block():
     return nn.Conv2d(8, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8)
 
@@ -171,6 +205,11 @@ def convnext():
     return nn.Sequential(nn.Conv2d(3, 8, 4, 4), Last(), nn.Flatten(), nn.Linear(32, 5))
 
 
+DATA = {
+    "ids": lambda: (torch.randint(0, 11, (3, 6)),),
+    "images": lambda: (torch.randn(4, 3, 8, 8), torch.randint(0, 5, (4,))),
+    "graph": lambda: (torch.randn(6, 4), torch.randint(0, 6, (2, 10)), torch.randint(0, 3, (6,))),
+}
 MODELS = {
     "LSTM": (Language, "ids"),
     "GRU": (lambda: Language(nn.GRU), "ids"),
@@ -182,6 +221,8 @@ MODELS = {
     "ConvNeXt": (lambda: Images(convnext()), "images"),
     "U-Net": (lambda: Images(Unet()), "images"),
     "Swin": (lambda: Images(Swin()), "images"),
+    "decoder": (Decoder, "ids"),
+    "graph network": (Messages, "graph"),
 }
 # Biases of attention keys and before normalisations have gradients of rounding errors, which Adam divides by epsilon.
 OPTIMISERS = {
@@ -192,6 +233,7 @@ OPTIMISERS = {
 }
 USUAL = {"LSTM": "AdamW", "GRU": "Adam", "RNN": "SGD", "transformer": "momentum", "Llama-like": "AdamW"}
 USUAL |= {"ResNet": "momentum", "MobileNet": "AdamW", "ConvNeXt": "Adam", "U-Net": "Adam", "Swin": "SGD"}
+USUAL |= {"decoder": "AdamW", "graph network": "momentum"}
 
 
 @pytest.mark.parametrize(
@@ -212,8 +254,7 @@ def test_training_equals_eager_pytorch(name, optimiser):
     schedules = [torch.optim.lr_scheduler.StepLR(one, 4) for one in (mine, theirs)]
     model = poptorch.trainingModel(module, poptorch.Options(), mine)
     for _ in range(20):
-        images = (torch.randn(4, 3, 8, 8), torch.randint(0, 5, (4,)))
-        data = (torch.randint(0, 11, (3, 6)),) if kind == "ids" else images
+        data = DATA[kind]()
         theirs.zero_grad()
         expected = other(*data)
         expected.backward()
