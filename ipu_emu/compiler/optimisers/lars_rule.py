@@ -1,5 +1,6 @@
-"""LARS rule: momentum whose gradients are scaled by the norms of each layer ("Large Batch Training of Convolutional
-Networks", You, Gitman and Ginsburg 2017).
+"""LARS rule: momentum whose gradients are scaled by the norms of each layer.
+
+("Large Batch Training of Convolutional Networks", You, Gitman and Ginsburg 2017)
 
     ratio = c |w| / (|g| + d |w|), 1 where a norm is 0        h = ratio (g + d w)        h is the momentum's gradient
 
