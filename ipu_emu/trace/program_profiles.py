@@ -16,9 +16,73 @@ from popdist_py.trace.records import PROFILE_SUFFIX
 __all__ = ["Profiles", "modelled_ops", "read_profiles"]
 
 _LONGEST = 1 << 28
-#: Of the parts of a profile that are read, their types.
-_PARTS = {"name": str, "pid": int, "instructions": list, "memory": list, "stashes": list, "listing": str}
-_NUMBERS = ("modelled_seconds", "times_per_step", "flops", "bytes")
+#: Below it are all numbers of a profile.
+_LARGEST = 1e30
+
+
+def _is_amount(value: object) -> bool:
+    return type(value) in (int, float) and 0 <= value < _LARGEST  # type: ignore[operator]
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and 0 <= value < _LARGEST
+
+
+def _is_index(value: object) -> bool:
+    return type(value) is int and -1 <= value < _LARGEST
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _are_amounts(value: object) -> bool:
+    return isinstance(value, dict) and all(map(_is_amount, value.values()))
+
+
+#: What a report reads of a profile: a condition, an object's fields, [all elements], or (the elements of a list).
+_LAYOUT: Mapping[str, Any] = {
+    "name": _is_text,
+    "pid": _is_count,
+    "modelled_seconds": _is_amount,
+    "modelled_cycles": _is_amount,
+    "modelled_seconds_by_category": _are_amounts,
+    "replicas": _is_count,
+    "ipus_per_replica": _is_count,
+    "tiles_per_ipu": _is_count,
+    "bytes_per_ipu": _is_count,
+    "listing": _is_text,
+    "instructions": [
+        {
+            "name": _is_text,
+            "output": _is_text,
+            "text": _is_text,
+            "times_per_step": _is_count,
+            "modelled_seconds": _is_amount,
+            "modelled_cycles": _is_amount,
+            "flops": _is_amount,
+            "bytes": _is_amount,
+        }
+    ],
+    "memory": [
+        {
+            "ipu": _is_count,
+            "bytes": _is_amount,
+            "bytes_by_use": _are_amounts,
+            "live_bytes": [_is_amount],
+            "always_live": [{"tensor": _is_text, "role": _is_text, "bytes": _is_amount}],
+            "not_always_live": [{"tensor": _is_text, "bytes": _is_amount, "first": _is_index, "last": _is_index}],
+        }
+    ],
+    "stashes": [
+        {"tensor": _is_text, "ipu": _is_index, "kind": _is_text, "micro_batches": _is_count, "bytes": _is_amount}
+    ],
+}
+_PIPELINE: Mapping[str, Any] = {
+    "seconds": _is_amount,
+    "efficiency": _is_amount,
+    "spans": [(_is_index, _is_amount, _is_amount, _is_text, _is_text)],
+}
 
 
 @dataclass(frozen=True)
@@ -46,15 +110,30 @@ def _read(path: Path) -> Mapping[str, Any]:
     except (OSError, ValueError, RecursionError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         raise ArgumentError(f"{path}: cannot be read as the profile of a program: {why}") from error
-    right = isinstance(data, dict) and all(isinstance(data.get(key), kind) for key, kind in _PARTS.items())
-    right = right and isinstance(data.get("pipeline"), dict | None)
-    if not right or not all(map(_is_instruction, data["instructions"])):
+    if not isinstance(data, dict):
         raise ArgumentError(f"{path}: is damaged: it is no profile of a program")
+    layout = {**_LAYOUT, "pipeline": _PIPELINE} if data.get("pipeline") is not None else _LAYOUT
+    for key, form in layout.items():
+        if key not in data:
+            raise ArgumentError(f"{path}: is damaged: as the profile of a program it has no {key}")
+        if not _has_form(data[key], form):
+            raise ArgumentError(f"{path}: is damaged: its {key} is not of the right form")
     return data
 
 
-def _is_instruction(each: object) -> bool:
-    return isinstance(each, dict) and all(isinstance(each.get(key), int | float) for key in _NUMBERS)
+def _has_form(value: object, form: Any) -> bool:
+    """Whether ``value`` has a form as in ``_LAYOUT``."""
+    if callable(form):
+        return bool(form(value))
+    if isinstance(form, Mapping):
+        return isinstance(value, dict) and all(
+            key in value and _has_form(value[key], each) for key, each in form.items()
+        )
+    if not isinstance(value, list):
+        return False
+    if isinstance(form, tuple):
+        return len(value) == len(form) and all(map(_has_form, value, form))
+    return all(_has_form(each, form[0]) for each in value)
 
 
 def modelled_ops(profiles: Sequence[Mapping[str, Any]]) -> Mapping[tuple[str, str], Mapping[str, Any]]:

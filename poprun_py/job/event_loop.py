@@ -281,7 +281,9 @@ class EventLoop:
         for rank, count in self._delivery.delivered():
             self._connections.send(rank, messages.Credit(count))
         if self._screen.is_broken and not self._job.is_stopping:
-            if fault := self._screen.fault:
+            if self._screen.has_hung_up:
+                self._job.interrupt(signal.SIGHUP, self._options.grace)
+            elif fault := self._screen.fault:
                 self._job.fail(f"the output cannot be written: {fault}", os.EX_IOERR, final=True)
             else:
                 self._job.interrupt(signal.SIGPIPE, 0.5)

@@ -55,7 +55,10 @@ class ProgressDisplay:
             self._timers.call_later(_PLAIN_LINES, self._print)
 
     def _draw(self) -> None:
-        columns, lines = os.get_terminal_size(self._screen.terminals[-1])
+        try:
+            columns, lines = os.get_terminal_size(self._screen.terminals[-1])
+        except OSError:  # the terminal is gone; the next write says so
+            columns, lines = 80, 24
         self._refresh()
         color = self._screen.has_color
         self._screen.draw(self._table.render(time.monotonic(), columns=columns, lines=lines, color=color))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 
@@ -51,7 +52,12 @@ class Screen:
     @property
     def fault(self) -> str:
         """Why a stream cannot be written, other than that its reader has closed it; else ''."""
-        return next((sink.error for sink in self._writers.values() if sink.error and sink.has_reader), "")
+        return next((sink.error for sink in self._writers.values() if sink.error and sink.errno != errno.EPIPE), "")
+
+    @property
+    def has_hung_up(self) -> bool:
+        """Is a terminal gone?"""
+        return any(self._writers[stream].errno == errno.EIO for stream in self.terminals)
 
     def stdout(self, lines: bytes, done: Callable[[], None] = _do_nothing) -> None:
         self._put(STDOUT, lines, done)

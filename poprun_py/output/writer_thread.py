@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import threading
 from collections import deque
@@ -29,7 +28,7 @@ class WriterThread:
         self._thread: threading.Thread | None = None
         self._is_closing = False
         self.error = ""  # why writing stopped: the reader is gone, the disk is full
-        self.has_reader = True  # of a pipe
+        self.errno = 0
 
     @property
     def is_broken(self) -> bool:
@@ -82,5 +81,5 @@ class WriterThread:
             except BlockingIOError:  # another process made it non-blocking
                 os.set_blocking(descriptor, True)
             except OSError as error:
-                self.has_reader = error.errno != errno.EPIPE
+                self.errno = error.errno or 0
                 self.error = error.strerror or str(error)

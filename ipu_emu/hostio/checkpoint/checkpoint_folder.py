@@ -36,6 +36,7 @@ __all__ = ["CheckpointError", "Folder"]
 _LATEST, _MANIFEST, _LOCK = "latest", "checkpoint.json", ".lock"
 _NAME = re.compile(r"step-(\d{9,})")
 _LEFT = re.compile(r"\.step-\d{9,}(\.old)?\.part")
+_LATEST_LEFT = re.compile(r"\.latest\.[0-9a-f]{16}\.tmp")
 _REPLACED = re.compile(r"\.(step-\d{9,})\.replaced")
 #: Bytes of the file ``latest`` that are looked at.
 _MOST_NAME_BYTES = 4096
@@ -57,7 +58,7 @@ class Folder:
     # Writing
 
     def open(self) -> None:
-        """Create and lock the directory, and remove incomplete checkpoints of a killed job."""
+        """Create and lock the directory, and remove what a killed job had not completed."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             _close_to_others(self.path / _LOCK)
@@ -75,6 +76,10 @@ class Folder:
                 _discard(left)
             elif found := _REPLACED.fullmatch(left.name):
                 self._put_back(left, self.path / found[1])
+        for left in self.path.glob(f".{_LATEST}.*.tmp"):
+            if _LATEST_LEFT.fullmatch(left.name):
+                with suppress(OSError):  # it is a folder, or of another user
+                    left.unlink()
 
     def close(self) -> None:
         """Unlock the directory."""

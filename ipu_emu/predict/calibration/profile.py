@@ -33,6 +33,8 @@ __all__ = ["PARAMETERS", "SHIPPED_ROWS", "Parameter", "ParameterKind", "Profile"
 #: Format of the file.
 _SCHEMA = "ipu-emu calibration 1"
 _MOST_BYTES = 16 << 20
+#: Of the logarithm of a parameter: no factor of 10,000 is within a standard deviation.
+_MOST_VARIANCE, _MOST_SPREAD = 85.0, 10.0
 _FOLDER = files("ipu_emu.predict") / "calibration"
 #: The rows from which the shipped profile was made.
 SHIPPED_ROWS = _FOLDER / "rows.csv"
@@ -176,11 +178,30 @@ def _fault(found: Any) -> str:
     if unknown:
         return f"it has an unknown part '{unknown[0]}'"
     wrong = [key for key, is_right in _PARTS.items() if key in found and not is_right(found[key])]
-    return f"its {wrong[0]} {'are' if wrong[0].endswith('s') else 'is'} not as calibrate writes them" if wrong else ""
+    if wrong:
+        return f"its {wrong[0]} {'are' if wrong[0].endswith('s') else 'is'} not as calibrate writes them"
+    return "" if _agree(found) else "its covariance and the values and sigmas of its parameters disagree"
+
+
+def _agree(found: dict[str, Any]) -> bool:
+    """Whether the covariance of the logarithms is one, and the sigmas are those that it gives."""
+    covariance = np.array(found["covariance"])
+    sigmas = np.array([each["sigma"] / each["value"] for each in found["parameters"]])
+    variances = np.diag(covariance)
+    return bool(
+        (np.abs(covariance) <= _MOST_VARIANCE).all()
+        and np.allclose(covariance, covariance.T, rtol=1e-6, atol=1e-12)
+        and np.linalg.eigvalsh(covariance).min() >= -1e-9
+        and np.allclose(np.sqrt(np.abs(variances)), sigmas, rtol=1e-6, atol=1e-9)
+    )
 
 
 def _is_number(value: object) -> bool:
     return type(value) in (int, float) and abs(value) < 1e300  # type: ignore[arg-type]
+
+
+def _is_spread(value: object) -> bool:
+    return type(value) in (int, float) and 0 <= value <= _MOST_SPREAD  # type: ignore[operator]
 
 
 def _is_count(value: object) -> bool:
@@ -225,7 +246,7 @@ _PARTS: Mapping[str, Callable[[object], bool]] = {
     "rows": _is_count,
     "parameters": _are_parameters,
     "covariance": _is_covariance,
-    "spread": _is_number,
+    "spread": _is_spread,
     "models": _are_names,
     "families": _are_names,
     "generations": _are_names,

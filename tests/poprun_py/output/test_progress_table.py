@@ -7,6 +7,7 @@ import math
 import os
 import pty
 import re
+import signal
 import struct
 import subprocess
 import sys
@@ -174,3 +175,19 @@ def test_a_narrow_terminal_shows_the_state_and_what_the_program_reports():
     assert all(each in text for each in ("failed (137)", "123,457", "0.25", "samples/s"))
     assert "..." not in text
     assert "\N{HORIZONTAL ELLIPSIS}" not in text
+
+
+@pytest.mark.parametrize("progress", ["on", "off"])
+def test_a_terminal_that_goes_ends_the_job_as_a_hangup(progress: str) -> None:
+    """No signal is sent here: the terminal does not control the launcher."""
+    folder = os.path.dirname(sys.executable)
+    master, slave = pty.openpty()
+    loop = "while :; do echo line; sleep 0.1; done"
+    argv = [f"{folder}/poprun-py", "--progress", progress, "--num-instances", "2", "sh", "-c", loop]
+    with subprocess.Popen(argv, stdin=slave, stdout=slave, stderr=slave, start_new_session=True) as process:
+        os.close(slave)
+        seen = b""
+        while seen.count(b"line") < 20:
+            seen += os.read(master, 65536)
+        os.close(master)
+        assert process.wait(60) == 128 + signal.SIGHUP

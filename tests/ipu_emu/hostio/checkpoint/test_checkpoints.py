@@ -227,6 +227,16 @@ def test_folders_of_other_names_are_none_of_ours(undisturbed, tmp_path):
     assert (tmp_path / ".step-notes.part").exists()
 
 
+def test_what_a_kill_left_of_latest_is_removed(tmp_path):
+    trained(tmp_path, 1)
+    ours, other = tmp_path / ".latest.ed7d1c9556a5b0da.tmp", tmp_path / ".latest.mine.tmp"
+    ours.write_text("step-000000001\n")
+    other.write_text("notes")
+    trained(tmp_path, 2)
+    assert not ours.exists()
+    assert other.exists()
+
+
 def test_damaged_ones_take_no_place_of_whole_ones_and_are_never_removed(tmp_path):
     trained(tmp_path, 3, keep=3)
     for name in ("step-000000009", "step-000000008", "step-000000000"):

@@ -130,6 +130,16 @@ def test_mistakes_in_rows(text: str, said: str) -> None:
 SHIPPED: dict[str, Any] = shipped().dump()
 
 
+def with_covariance(row: int, column: int, value: float) -> dict[str, Any]:
+    lines = [list(line) for line in SHIPPED["covariance"]]
+    lines[row][column] = value
+    return SHIPPED | {"covariance": lines}
+
+
+def with_value(value: float) -> dict[str, Any]:
+    return SHIPPED | {"parameters": [{**SHIPPED["parameters"][0], "value": value}, *SHIPPED["parameters"][1:]]}
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [
@@ -149,9 +159,16 @@ SHIPPED: dict[str, Any] = shipped().dump()
         (SHIPPED | {"leave_one_out": 3}, "leave_one_out is not as"),
         (SHIPPED | {"covariance": [[1, 2]]}, "covariance is not as"),
         (SHIPPED | {"covariance": [[float("inf")] * 6] * 6}, "covariance is not as"),
+        (SHIPPED | {"spread": -1}, "spread is not as"),
+        (with_covariance(1, 0, 1e30), "its covariance and the values and sigmas of its parameters disagree"),
+        (with_covariance(0, 0, -1), "disagree"),
+        (with_covariance(0, 1, 0.5), "disagree"),
+        (with_covariance(0, 0, 1.0), "disagree"),
+        (with_value(5), "disagree"),
+        (with_value(1e-300), "disagree"),
         (SHIPPED | {"parameters": [1]}, "parameters are not as"),
         (SHIPPED | {"parameters": [{"x": 1}] * 6}, "parameters are not as"),
-        (SHIPPED | {"parameters": [{**SHIPPED["parameters"][0], "value": -1}, *SHIPPED["parameters"][1:]]}, "not as"),
+        (with_value(-1), "not as"),
         (
             SHIPPED | {"parameters": [{**SHIPPED["parameters"][0], "value": "1"}, *SHIPPED["parameters"][1:]]},
             "not as",

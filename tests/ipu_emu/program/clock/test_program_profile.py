@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -89,3 +90,33 @@ def test_a_damaged_profile_is_left_out_with_one_sentence(tmp_path: Path, content
     (said,) = found.damaged
     assert "profile of a program" in said
     assert said.endswith("the report is without it")
+
+
+DAMAGES: dict[str, Any] = {
+    "a size that is text": ("memory", 0, "bytes_by_use", "transient", "x"),
+    "a negative size": ("memory", 0, "bytes", -5),
+    "no size": ("memory", 0, "bytes", None),
+    "an endless size": ("memory", 0, "live_bytes", 0, float("inf")),
+    "no list": ("memory", {}),
+    "no lifetimes": ("memory", 0, "not_always_live", 3),
+    "no tables of stashes": ("stashes", 5),
+    "a stash of another form": ("stashes", [{"tensor": "x"}]),
+    "a time that is text": ("modelled_seconds", "x"),
+    "a span of another length": ("pipeline", {"seconds": 1.0, "efficiency": 0.5, "spans": [[0, 1.0]]}),
+    "a listing that is no text": ("listing", 7),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_profile_with_one_damaged_value_is_left_out(tmp_path: Path, damage: str) -> None:
+    step = ModelledStep(KINDS["plain"].compiled(POD).executable, DEVICE, 1, 1)
+    profile = json.loads(json.dumps({"pid": 1, **program_profile(step, "whole")}))
+    *way, last, value = DAMAGES[damage]
+    place = profile
+    for part in way:
+        place = place[part]
+    place[last] = value
+    (tmp_path / f"1.0{PROFILE_SUFFIX}").write_text(json.dumps(profile))
+    found = read_profiles(tmp_path)
+    assert not found.whole
+    assert f"is damaged: its {[*way, last][0]} is not of the right form" in found.damaged[0]
