@@ -29,6 +29,11 @@ def time(microseconds: float) -> str:
     return f"{microseconds:.3g} us" if microseconds < 1000 else f"{microseconds / 1000:.3g} ms"
 
 
+def figures(value: float) -> str:
+    """Three figures, or all before the point."""
+    return f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
+
+
 def collective_tables(rows: list[dict[str, Any]]) -> list[str]:
     """One table for each collective and dtype: a line per size, three columns per number of processes."""
     cells: dict[str, dict[str, dict[str, str]]] = {}
@@ -71,7 +76,7 @@ def _model_table(heading: str, rows: list[dict[str, Any]], peers: list[str]) -> 
     def cell(row: dict[str, Any], peer: str) -> str:
         if peer not in row["peers"]:
             return "failed" if peer in row["failed"] else ""
-        return f"{row['peers'][peer]:.3g}, **{row['peers'][peer] / row['ours']:.2f}**"
+        return f"{figures(row['peers'][peer])}, **{row['peers'][peer] / row['ours']:.2f}**"
 
     def mean(peer: str) -> str:
         ratios = [row["peers"][peer] / row["ours"] for row in rows if peer in row["peers"]]
@@ -79,8 +84,8 @@ def _model_table(heading: str, rows: list[dict[str, Any]], peers: list[str]) -> 
 
     head = f"| network | ours (ms) | {' | '.join(peers)} | load |"
     body = [
-        f"| {row['case'].partition(',')[0]} | {row['ours']:.3g} | {' | '.join(cell(row, peer) for peer in peers)} "
-        f"| {row['load']:.0f} |"
+        f"| {row['case'].partition(',')[0]} | {figures(row['ours'])} "
+        f"| {' | '.join(cell(row, peer) for peer in peers)} | {row['load']:.0f} |"
         for row in rows
     ]
     last = f"| geometric mean | | {' | '.join(map(mean, peers))} | |"
@@ -96,9 +101,9 @@ def plain_table(rows: list[dict[str, Any]]) -> list[str]:
     head = ["case", "ours", *peers, "ratio", *(["load"] if loads else [])]
     lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
     for row in rows:
-        cells = [f"{row['peers'][name]:.3g}" if name in row["peers"] else "" for name in peers]
+        cells = [figures(row["peers"][name]) if name in row["peers"] else "" for name in peers]
         load = [f"{row['load']:.0f}" if "load" in row else ""] if loads else []
-        cells = [row["case"], f"{row['ours']:.3g} {row['unit']}", *cells, f"**{row['ratio']:.2f}**", *load]
+        cells = [row["case"], f"{figures(row['ours'])} {row['unit']}", *cells, f"**{row['ratio']:.2f}**", *load]
         lines.append(f"| {' | '.join(cells)} |")
     return ["\n".join([*lines, ""])]
 
