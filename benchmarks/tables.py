@@ -1,4 +1,5 @@
-"""Write measured rows as Markdown tables: all tables of docs/performance*.md that have a file of rows.
+"""Write measured rows as Markdown tables: all tables of docs/performance*.md and docs/torch-backend.md
+that have a file of rows.
 
 python benchmarks/tables.py                                     # every page, from docs/measurements
 python benchmarks/models.py --json docs/measurements/models.json && python benchmarks/tables.py
@@ -136,7 +137,7 @@ def with_tables(page: str, folder: Path = MEASUREMENTS) -> str:
 
 def pages() -> list[Path]:
     """The pages that show measurements."""
-    return sorted(DOCS.glob("performance*.md"))
+    return [*sorted(DOCS.glob("performance*.md")), DOCS / "torch-backend.md"]
 
 
 def main() -> None:

@@ -6,7 +6,8 @@ Both back ends are process groups of the same processes, of one thread each, and
 a row is the median over the blocks of the slowest rank's time per call. The ratio is the median over blocks of
 gloo / gcl: above 1 gcl is faster. ``copy`` is PyTorch's own copy, in private memory, of as many bytes as a rank must
 write in the call, made by all ranks that must: what writes them can hardly be faster. Where a ratio is below what is
-wanted, the row says which ratio such a copy has.
+wanted, the row says which ratio such a copy has. ``benchmarks/tables.py`` writes what ``--json`` has written, of
+``--only collectives`` and of the other cases, as the tables of ``docs/torch-backend.md``.
 """
 
 from __future__ import annotations
@@ -259,7 +260,7 @@ class Measurement:
             getattr(self, f"_{case}")()
 
     def _add(self, row: dict[str, Any]) -> None:
-        self.rows.append({"ranks": self._ranks, **row})
+        self.rows.append({"ranks": self._ranks, **row, "load": os.getloadavg()[0]})
         if self._rank == 0:
             print(told(self.rows[-1]), flush=True)
 
@@ -319,7 +320,7 @@ def told(row: dict[str, Any]) -> str:
 
 
 def _is_time(name: str) -> bool:
-    return name not in ("ranks", "case", "dtype", "bytes", "ratio", "ratio_hook", "hidden")
+    return name not in ("ranks", "case", "dtype", "bytes", "ratio", "ratio_hook", "hidden", "load")
 
 
 def missed(row: dict[str, Any]) -> str:
@@ -330,6 +331,18 @@ def missed(row: dict[str, Any]) -> str:
     if row["ratio"] >= wanted:
         return ""
     return f"  (below {wanted:g}; a copy {row['gloo'] / row['copy']:.2f})"
+
+
+def measured(row: dict[str, Any]) -> dict[str, Any]:
+    """``row`` as ``benchmarks/tables.py`` reads it: milliseconds of gcl, and of what it is compared with."""
+    case = f"{row['case']}, {row['ranks']} ranks"
+    if "bytes" in row:
+        case += f", {row['dtype']}, {row['bytes'] // KIB} KiB"
+    if "hidden" in row:
+        case += f" ({row['hidden']:.0%} of the all-reduces hidden)"
+    peers = {name: 1e3 * value for name, value in row.items() if _is_time(name) and name != "gcl"}
+    found = {"case": case, "unit": "ms", "ours": 1e3 * row["gcl"], "peers": peers, "ratio": row["ratio"]}
+    return {**found, "load": row["load"]} if "load" in row else found
 
 
 def main() -> None:
@@ -355,7 +368,7 @@ def main() -> None:
             for process in started:
                 process.join()
     if options.json:
-        options.json.write_text(json.dumps(rows, indent=1))
+        options.json.write_text(json.dumps(list(map(measured, rows)), indent=1))
 
 
 if __name__ == "__main__":
