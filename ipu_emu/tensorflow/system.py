@@ -8,7 +8,7 @@ from typing import Any
 from ipu_emu.errors import EmulatorError
 from ipu_emu.tensorflow.face import face
 
-__all__ = ["DeviceShare", "System", "configure", "configured", "share_of"]
+__all__ = ["DeviceShare", "System", "configure", "configured", "has_remote_memory", "share_of"]
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,15 @@ def configured() -> System:
 def is_configured() -> bool:
     """Whether a program has configured the system."""
     return face().system is not None
+
+
+def has_remote_memory(system: System) -> bool:
+    """Whether the devices have remote memory; of those that are not attached only the configuration knows."""
+    if system.config is None:
+        return True
+    connection = system.config.device_connection
+    attached = connection.type.name in ("ALWAYS", "ON_DEMAND")
+    return attached or bool(connection.enable_remote_buffers)
 
 
 def share_of(device: int, shards: int) -> DeviceShare:

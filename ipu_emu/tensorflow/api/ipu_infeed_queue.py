@@ -36,10 +36,7 @@ class IPUInfeedQueue:
     ) -> None:
         check_ordinal(device_ordinal)
         self._depth = prefetch_depth or _DEFAULT_DEPTH
-        if self._depth < 1:
-            raise ValueError("prefetch_depth must be greater than zero")
-        if self._depth >= _DEPTH_LIMIT:
-            raise ValueError(f"prefetch_depth must be less than {_DEPTH_LIMIT}")
+        check_depth(self._depth)
         if not isinstance(dataset, dataset_ops.DatasetV2 | dataset_ops.DatasetV1):
             raise TypeError(f"IPUInfeedQueue takes a tf.data.Dataset, found {type(dataset).__name__}")
         self._dataset = dataset
@@ -154,6 +151,14 @@ class IPUIterator:
 
 
 IPUOwnedIterator = IPUIterator
+
+
+def check_depth(value: int) -> None:
+    """Raise ValueError for a number of elements that a queue cannot take ahead."""
+    if value < 1:
+        raise ValueError("prefetch_depth must be greater than zero")
+    if value >= _DEPTH_LIMIT:
+        raise ValueError(f"prefetch_depth must be less than {_DEPTH_LIMIT}")
 
 
 def _check_spec(spec: Any) -> None:

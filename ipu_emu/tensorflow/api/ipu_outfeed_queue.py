@@ -39,8 +39,7 @@ class IPUOutfeedQueue:
         replication_factor: int | None = None,
         io_batch_size: int = 1,
     ) -> None:
-        if buffer_depth < 1:
-            raise ValueError(f"Outfeed buffer depth cannot be less than 1, not {buffer_depth}")
+        check_buffers(buffer_depth)
         check_ordinal(device_ordinal)
         self._mode = _mode(outfeed_mode, outfeed_all)
         self._structure: Any = None
@@ -169,6 +168,12 @@ def _mode(mode: IPUOutfeedMode | str | None, everything: bool | None) -> IPUOutf
     if everything is False:
         return IPUOutfeedMode.LAST
     return next((known for known in IPUOutfeedMode if known.value == mode), IPUOutfeedMode.ALL)
+
+
+def check_buffers(value: int) -> None:
+    """Raise ValueError for a number of elements that a queue cannot hold."""
+    if value < 1:
+        raise ValueError(f"Outfeed buffer depth cannot be less than 1, not {value}")
 
 
 def check_ordinal(value: Any) -> None:

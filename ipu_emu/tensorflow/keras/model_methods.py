@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from ipu_emu.tensorflow.api.ipu_infeed_queue import check_depth
+from ipu_emu.tensorflow.api.ipu_outfeed_queue import check_buffers, check_ordinal
 from ipu_emu.tensorflow.keras import assignments
 from ipu_emu.tensorflow.keras.extension import Extension, extension_of
 from ipu_emu.tensorflow.keras.options import ReplicatedMetricReductionMethod, accumulation_options, pipelining_options
@@ -54,19 +56,26 @@ def set_replication_options(self: Any, replicated_metric_reduction_method: Any =
 
 
 def set_infeed_queue_options(self: Any, **kwargs: Any) -> None:
-    """Keep arguments of an IPUInfeedQueue; none changes a result."""
+    """Set arguments of an IPUInfeedQueue; none changes a result.
+
+    With a ``prefetch_depth`` a thread takes so many elements ahead while an execution runs.
+    """
     extension = _extension(self, "set_infeed_queue_options")
-    extension.options = replace(
-        extension.options, infeed=_checked(kwargs, ("device_ordinal", "prefetch_depth", "optimise_latency"))
-    )
+    infeed = _checked(kwargs, ("device_ordinal", "prefetch_depth", "optimise_latency"))
+    check_ordinal(infeed.get("device_ordinal"))
+    if infeed.get("prefetch_depth") is not None:
+        check_depth(infeed["prefetch_depth"])
+    extension.options = replace(extension.options, infeed=infeed)
+    _changed(self)
 
 
 def set_outfeed_queue_options(self: Any, **kwargs: Any) -> None:
     """Keep arguments of an IPUOutfeedQueue; none changes a result."""
     extension = _extension(self, "set_outfeed_queue_options")
-    extension.options = replace(
-        extension.options, outfeed=_checked(kwargs, ("device_ordinal", "buffer_depth", "optimise_latency"))
-    )
+    outfeed = _checked(kwargs, ("device_ordinal", "buffer_depth", "optimise_latency"))
+    check_ordinal(outfeed.get("device_ordinal"))
+    check_buffers(outfeed.get("buffer_depth", 1))
+    extension.options = replace(extension.options, outfeed=outfeed)
 
 
 def set_asynchronous_callbacks(self: Any, asynchronous: bool = False) -> None:

@@ -15,7 +15,7 @@ from ipu_emu.tensorflow.keras.assignments import assignment_of, check_complete
 from ipu_emu.tensorflow.keras.layer_calls import LayerCall
 from ipu_emu.tensorflow.keras.options import ModelOptions
 from ipu_emu.tensorflow.keras.pipeline_stages import stage_of
-from ipu_emu.tensorflow.tracing.trace import PipelineSection, Section, Trace, is_resource, name_of
+from ipu_emu.tensorflow.tracing.trace import PipelineSection, Section, Trace, is_resource
 
 _log = logging.getLogger(__name__)
 
@@ -115,12 +115,12 @@ def _optimizes() -> None:
 
 
 def _variables(trace: Trace, ranges: Sequence[tuple[int, int, int, int]], stage: int) -> tuple[str, ...]:
-    """The variables that the ops of a stage use."""
-    resources = {inner.name: outer for outer, inner in trace.captures() if is_resource(outer)}
+    """The variables that the ops of a stage use, by the names of their tensors in the trace."""
+    resources = {inner.name for outer, inner in trace.captures() if is_resource(outer)}
     everything = trace.graph.get_operations()
     return tuple(
         dict.fromkeys(
-            name_of(resources[tensor.name])
+            tensor.name
             for start, end, owner, _ in ranges
             if owner == stage
             for op in everything[start:end]

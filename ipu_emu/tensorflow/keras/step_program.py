@@ -40,7 +40,7 @@ class StepProgram:
         self, model: Any, kind: str, spec: Any, steps: int, device: int, options: ModelOptions, accumulation: int = 1
     ) -> None:
         self._model, self._kind, self._options = model, kind, options
-        self._source = ElementSource(spec)
+        self._source, self._steps = ElementSource(spec), steps
         pipelined = is_pipelined(model)
         #: Mini-batches whose metrics are added up, for a mean.
         self._added = accumulation if kind == "train" and pipelined and options.accumulate_outfeed else 1
@@ -90,7 +90,7 @@ class StepProgram:
         Each result has the axes [steps, replicas, ...], those of training and tests [replicas, ...] for the last
         step. ``tell`` is called with the results of each step, [replicas, ...], while the program runs.
         """
-        self._source.set(elements)
+        self._source.set(elements, self._options.infeed.get("prefetch_depth"), self._steps * self.replicas)
         pack = nest.pack_sequence_as
         self._program.enqueued = None if tell is None else lambda arrays: tell(pack(self._structure, arrays))
         self._program.seed(*seed())
@@ -101,6 +101,8 @@ class StepProgram:
             self._program.close()
             self._variables.forget()
             raise
+        finally:
+            self._source.close()
         self._variables.to_host(changed)
         arrays = self._results._take()
         if self.replicas == 1:

@@ -13,7 +13,7 @@ from tensorflow.python.framework import errors, ops
 from tensorflow.python.ops.control_flow_v2_func_graphs import WhileBodyFuncGraph, WhileCondFuncGraph
 from tensorflow.python.util import nest
 
-from ipu_emu.tensorflow.program.prefetching import arrays_of
+from ipu_emu.tensorflow.program.prefetching import Prefetcher, arrays_of
 from ipu_emu.tensorflow.tracing.trace import Trace, current_trace
 
 __all__ = ["ElementSource", "GivenIterator", "next_on_device"]
@@ -25,10 +25,22 @@ class ElementSource:
     def __init__(self, spec: Any) -> None:
         self.spec = spec
         self._waiting: Iterator[Any] = iter(())
+        self._ahead: Prefetcher | None = None
 
-    def set(self, elements: Iterator[Any]) -> None:
-        """Take the next elements from ``elements``."""
+    def set(self, elements: Iterator[Any], ahead: int | None = None, most: int = 0) -> None:
+        """Take the next elements from ``elements``.
+
+        With ``ahead`` a thread takes so many elements of a data set's iterator ahead, and ``most`` until ``close``.
+        """
         self._waiting = elements
+        if ahead is not None and isinstance(elements, iterator_ops.OwnedIterator):
+            self._ahead = Prefetcher(elements, ahead, most)
+
+    def close(self) -> None:
+        """End the thread that takes elements ahead."""
+        if self._ahead is not None:
+            self._ahead.close()
+            self._ahead = None
 
     def dequeue(self, trace: Trace) -> Any:
         """Return the tensors of an element of the program that is traced."""
@@ -43,6 +55,8 @@ class ElementSource:
 
     def next_element(self) -> list[NDArray[Any]]:
         """The arrays of the next element; raise OutOfRangeError at the end of the data."""
+        if self._ahead is not None:
+            return self._ahead.take()
         try:
             if isinstance(self._waiting, iterator_ops.OwnedIterator) and context.executing_eagerly():
                 return arrays_of(self._waiting)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from queue import Empty, SimpleQueue
 from threading import Event, Thread
 from typing import Any
@@ -18,9 +19,10 @@ _END = object()
 
 
 class Prefetcher:
-    """Takes up to ``depth`` elements of ``dataset`` ahead."""
+    """Takes up to ``depth`` elements of ``dataset`` ahead, which may be an iterator; ``most`` elements in all."""
 
-    def __init__(self, dataset: Any, depth: int) -> None:
+    def __init__(self, dataset: Any, depth: int, most: int | None = None) -> None:
+        self._left = itertools.count() if most is None else range(most)
         self._elements: SimpleQueue[Any] = SimpleQueue()
         self._places: SimpleQueue[None] = SimpleQueue()
         for _ in range(depth):
@@ -35,8 +37,9 @@ class Prefetcher:
         try:
             with ops.init_scope(), context.eager_mode(), ops.device("CPU:0"):
                 iterator = iter(self._dataset)
-                while self._put(arrays_of(iterator)):
-                    pass
+                for _ in self._left:
+                    if not self._put(arrays_of(iterator)):
+                        return
         except errors.OutOfRangeError:
             self._put(_END)
         except BaseException as error:

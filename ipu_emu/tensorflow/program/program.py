@@ -11,6 +11,7 @@ import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from threading import Event, RLock
 from time import perf_counter
@@ -38,7 +39,7 @@ from ipu_emu.tensorflow.program.inspection import check_fits, cycles_of, profile
 from ipu_emu.tensorflow.program.measured_runs import MeasuredRuns, is_synthetic
 from ipu_emu.tensorflow.program.section_import import ImportedSection, import_section
 from ipu_emu.tensorflow.program.section_plan import SectionPlan, plan_sections
-from ipu_emu.tensorflow.system import DeviceShare, share_of
+from ipu_emu.tensorflow.system import DeviceShare, has_remote_memory, share_of
 from ipu_emu.tensorflow.tracing.trace import Trace
 from popdist_py.trace import Category, span
 
@@ -106,15 +107,23 @@ class Program:
         return made
 
     def _check_pipelines(self) -> None:
-        calls = [plan.section.pipeline.call for plan in self.plans if plan.section.pipeline is not None]
-        check_program(calls)
+        sections = [(plan.section, plan.section.pipeline.call) for plan in self.plans if plan.section.pipeline]
+        check_program([call for _, call in sections])
         config = self.share.system.config
-        for call in calls:
-            replace(
+        for section, call in sections:
+            count = call.gradient_accumulation_count
+            late = section.count is not None and isinstance(count, int)
+            configured = replace(
                 call,
                 allow_recompute=bool(getattr(config, "allow_recompute", False)),
                 io_tiles=bool(config is not None and config.io_tiles.num_io_tiles),
-            ).check_compiled()
+                remote_memory=has_remote_memory(self.share.system),
+                gradient_accumulation_count=partial(int, count) if late else count,
+                late=True,
+            )
+            configured.check_compiled()
+            if late:
+                configured.slots()
 
     def _load(self, counts: tuple[int, ...] = ()) -> list[Loaded]:
         """The sections for ``counts`` of mini-batches, which a run may give; they are compiled once."""

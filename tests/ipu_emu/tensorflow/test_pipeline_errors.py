@@ -1,5 +1,6 @@
 """Errors of the pipeline call: where TensorFlow raises them, in its classes and with its words."""
 
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -102,6 +103,11 @@ COMPILED: list[tuple[dict[str, Any], str, str]] = [
     ({"gradient_accumulation_count": 5}, "FailedPreconditionError", "must be a multiple of 2, but it is 5"),
     ({"pipeline_schedule": "Sequential", "recomputation_mode": "RecomputeThenBackpropagate", "training": True},
      "UnimplementedError", "Pipeline schedule Sequential does not support 'Recompute_then_backpropagate'"),
+    ({"pipeline_schedule": "Interleaved", "recomputation_mode": "RecomputeAndBackpropagateInterleaved",
+      "training": True},
+     "UnimplementedError", "schedule Interleaved does not support 'Recompute_and_backpropagate_interleaved'"),
+    ({"gradient_accumulation_count": 0, "training": True}, "FailedPreconditionError",
+     "The number of iterations of the pipeline must be at least 4, but it is 0."),
 ]  # fmt: skip
 
 
@@ -116,6 +122,34 @@ def test_an_error_of_the_compiler(
             given[name] = kind[given[name]]
     with pytest.raises(getattr(tensorflow.v2.errors, error), match=text):
         call(tf, ipu, execute=True, **given)
+
+
+def test_activations_need_remote_memory_to_be_offloaded(tf: Any, tensorflow: Any, ipu: Any, configure: Any) -> None:
+    kinds, text = ipu.config.DeviceConnectionType, "Activation offloading has been enabled, however the current"
+    for remote in (False, True):
+        configure(2, device_connection__type=kinds.NEVER, device_connection__enable_remote_buffers=remote)
+        refused = pytest.raises(tensorflow.v2.errors.FailedPreconditionError, match=text)
+        with tf.Graph().as_default(), nullcontext() if remote else refused:
+            call(tf, ipu, execute=True, training=True, offload_activations=True)
+
+
+def test_a_program_has_one_pipeline(tf: Any, tensorflow: Any, ipu: Any, configure: Any) -> None:
+    configure(2)
+    infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(tf.data.Dataset.from_tensors(np.ones(2, np.float32)).repeat())
+
+    def one() -> Any:
+        outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
+        return ipu.pipelining_ops.pipeline(
+            [lambda x: x + 1.0, lambda x: x * 2.0], 4, infeed_queue=infeed, outfeed_queue=outfeed
+        )
+
+    with ipu.scopes.ipu_scope("/device:IPU:0"):
+        made = ipu.ipu_compiler.compile(lambda: (one(), one()))
+    with tf.Session() as session:
+        session.run(infeed.initializer)
+        text = r"Only a single ipu.pipeline\(\) is allowed in a compiled program - this one has 2"
+        with pytest.raises(tensorflow.v2.errors.FailedPreconditionError, match=text):
+            session.run(made)
 
 
 def test_a_variable_of_two_ipus_is_refused(tf: Any, tensorflow: Any, ipu: Any, configure: Any) -> None:
@@ -135,7 +169,7 @@ def test_shards_must_divide_the_ipus(tf: Any, tensorflow: Any, ipu: Any, configu
         call(tf, ipu, execute=True)
 
 
-def test_a_count_may_be_an_input(tf: Any, ipu: Any, configure: Any) -> None:
+def test_a_count_may_be_an_input(tf: Any, tensorflow: Any, ipu: Any, configure: Any) -> None:
     configure(2)
     dataset = tf.data.Dataset.range(100).map(lambda v: tf.cast(v, tf.float32)).repeat()
     infeed, outfeed = ipu.ipu_infeed_queue.IPUInfeedQueue(dataset), ipu.ipu_outfeed_queue.IPUOutfeedQueue()
@@ -156,6 +190,8 @@ def test_a_count_may_be_an_input(tf: Any, ipu: Any, configure: Any) -> None:
         for count in (4, 6, 4):
             session.run(made, {holder: count})
             found.append(session.run(dequeued))
+        with pytest.raises(tensorflow.v2.errors.FailedPreconditionError, match=r"^Pipeline depth is invalid\. The"):
+            session.run(made, {holder: 5})
     assert [len(one) for one in found] == [4, 6, 4]
     np.testing.assert_array_equal(np.concatenate(found), 2.0 * np.arange(1, 15))
 

@@ -102,6 +102,16 @@ _CASES: dict[str, tuple[Callable[..., Any], type[Exception], str]] = {
         ValueError,
         "Found `outfeed_mask` key in `pipelining_kwargs`. This argument is not compatible with Keras.",
     ),
+    "depth": (
+        lambda b, k: b().set_infeed_queue_options(prefetch_depth=0),
+        ValueError,
+        "prefetch_depth must be greater than zero",
+    ),
+    "buffers": (
+        lambda b, k: b().set_outfeed_queue_options(buffer_depth=0),
+        ValueError,
+        "Outfeed buffer depth cannot be less than 1",
+    ),
     "optimizer": (
         lambda b, k: b().set_gradient_accumulation_options(2, num_mini_batches=3),
         ValueError,
@@ -239,6 +249,23 @@ def test_mistakes_with_stages_of_a_sequential_model(tf2: Any, strategy: Any, sta
         model = tf2.keras.Sequential([tf2.keras.layers.Dense(2), tf2.keras.layers.Dense(2)])
         with pytest.raises(ValueError, match=re.escape(text)):
             model.set_pipeline_stage_assignment(stages)
+
+
+def test_a_layer_of_stages_on_two_ipus_is_refused(tf2: Any, strategy: Any, configure: Any) -> None:
+    configure(2)
+    layers = tf2.keras.layers
+    with strategy.scope():
+        given, twice = tf2.keras.Input((4,)), layers.Dense(4, name="twice")
+        model = tf2.keras.Model(given, twice(layers.Dense(4)(twice(given))))
+        assignments = model.get_pipeline_stage_assignment()
+        for one, stage in zip(assignments, (0, 0, 1), strict=True):
+            one.pipeline_stage = stage
+        model.set_pipeline_stage_assignment(assignments)
+        text = r"The stage 1 is trying to use an input \(.*/twice/.*\) which is already used by the stage 0"
+        with pytest.raises(tf2.errors.UnimplementedError, match=text):
+            run(_with(model, pipeline=4))
+        model.set_pipelining_options(4, device_mapping=[0, 0])
+        assert len(run(model).history["loss"]) == 1
 
 
 def test_scopes_and_methods_need_a_strategy(tf2: Any, ipu: Any) -> None:

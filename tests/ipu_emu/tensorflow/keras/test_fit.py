@@ -217,6 +217,32 @@ def test_a_data_set_that_ends_early_ends_the_training(tf2: Any, strategy: Any) -
         model.fit(dataset, verbose=0)
 
 
+def test_an_infeed_takes_ahead_what_an_execution_needs_and_no_more(
+    tf2: Any, strategy: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ipu_emu.tensorflow.program import element_source
+
+    ahead: list[tuple[Any, ...]] = []
+
+    class Seen(element_source.Prefetcher):
+        def __init__(self, *given: Any) -> None:
+            ahead.append(given[1:])
+            super().__init__(*given)
+
+    monkeypatch.setattr(element_source, "Prefetcher", Seen)
+    histories = []
+    with strategy.scope():
+        for depth in (None, 3):
+            dataset = tf2.data.Dataset.from_tensor_slices(images()).batch(4, drop_remainder=True)
+            tf2.keras.utils.set_random_seed(1)
+            model = sequential(tf2.keras)
+            model.compile("sgd", "sparse_categorical_crossentropy", steps_per_execution=2)
+            model.set_infeed_queue_options(prefetch_depth=depth)
+            histories.append(model.fit(dataset, steps_per_epoch=2, epochs=3, verbose=0).history)
+    assert histories[0] == histories[1]
+    assert ahead == [(3, 2)] * 3
+
+
 def test_an_op_that_the_device_has_not_is_named(tf2: Any, strategy: Any) -> None:
     with strategy.scope():
         given = tf2.keras.Input((4,))
