@@ -31,6 +31,7 @@ from ipu_emu.poptorch.executor.wrapped import executor_of, unwrap, wrap
 from ipu_emu.poptorch.optim.optimizers import SGD, Optimizer
 from ipu_emu.poptorch.optim.update_rules import check_optimizer, form_of, rule_of, unexpected_attributes
 from ipu_emu.poptorch.options.options import Options
+from ipu_emu.poptorch.replica_grouping import offer_groupings, withdraw_groupings
 from ipu_emu.poptorch.tracing.trace import Trace, trace_module
 
 __all__ = ["PoplarExecutor"]
@@ -66,6 +67,8 @@ class PoplarExecutor(Questions):
         if training:
             self._model.__dict__.pop("_poptorch_executor", None)
             wrap(model, self)
+        else:
+            offer_groupings(model)
         self._options._freeze()
 
     def _set_up_training(self) -> None:
@@ -120,7 +123,8 @@ class PoplarExecutor(Questions):
 
         with compilation():
             scoped = bool(self._options.module_namescope_enabled)
-            trace = trace_module(module, tensors, call, training=self._training, scoped=scoped)
+            replicas = int(self._options.replication_factor), self._options.Distributed.numProcesses
+            trace = trace_module(module, tensors, call, training=self._training, scoped=scoped, replicas=replicas)
         return trace, arguments
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
@@ -139,6 +143,8 @@ class PoplarExecutor(Questions):
         trace, self._arguments = self._trace(args, kwargs)
         check_buffers(self._model, trace.changed_buffers, self._options)
         self._finish(trace)
+        if executor_of(self._user_model) is None:
+            withdraw_groupings(self._user_model, all_of_them=False)
         self._compile_seconds = time.perf_counter() - started
 
     def _finish(self, trace: Trace) -> None:
@@ -291,6 +297,8 @@ class PoplarExecutor(Questions):
         self._dirty = False
         if self._training:
             unwrap(self._user_model)
+        elif executor_of(self._user_model) is None:
+            withdraw_groupings(self._user_model, all_of_them=True)
 
     def __del__(self) -> None:
         program = self.__dict__.get("_program")

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ipu_emu.poptorch.errors import refusal
+from ipu_emu.poptorch.replica_grouping import offer_grouping, withdraw_grouping
 
 __all__ = ["executor_of", "unwrap", "wrap"]
 
@@ -62,13 +62,6 @@ def _plain(tensor: Any) -> torch.Tensor:
 
 class PoptorchParameter(_LazyTensor, torch.nn.Parameter):
     """A parameter of a wrapped module."""
-
-    def replicaGrouping(self, *grouping: Any) -> None:
-        """Refuse: all replicas have the same value of a parameter."""
-        raise refusal(
-            "replicaGrouping is not supported: all replicas have the same value of a parameter. With PopART, "
-            "VariableSettings give groups of replicas values of their own"
-        )
 
 
 class PoptorchBuffer(_LazyTensor, torch.Tensor):
@@ -135,6 +128,7 @@ def wrap(module: Any, executor: Any) -> None:
         if type(tensor) in (torch.nn.Parameter, torch.Tensor):
             tensor.__class__ = kind
         tensor.__dict__[_LINK] = executor
+        offer_grouping(tensor)
     module.__class__ = _subclass(type(module))
     module.__dict__[_LINK] = executor
 
@@ -148,6 +142,7 @@ def unwrap(module: Any) -> None:
     module.__class__ = original
     for tensor in [*module.parameters(), *module.buffers()]:
         tensor.__dict__.pop(_LINK, None)
+        withdraw_grouping(tensor)
         if type(tensor) is PoptorchParameter:
             tensor.__class__ = torch.nn.Parameter
         elif type(tensor) is PoptorchBuffer:

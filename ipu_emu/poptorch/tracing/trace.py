@@ -17,6 +17,7 @@ from ipu_emu.poptorch.blocks import ACTIVE, BlockLog, BlockUse
 from ipu_emu.poptorch.dtypes import as_numpy, device_dtype
 from ipu_emu.poptorch.errors import Error
 from ipu_emu.poptorch.graph_writer import BLOCK, GraphWriter
+from ipu_emu.poptorch.replica_grouping import groups_of, without_groups
 from ipu_emu.poptorch.tracing.current import CURRENT
 from ipu_emu.poptorch.tracing.functions import Functions
 from ipu_emu.poptorch.tracing.recorder import Recorder
@@ -49,8 +50,9 @@ class Trace:
 
 
 class _Tracer:
-    def __init__(self, module: torch.nn.Module, *, scoped: bool) -> None:
-        self.module = module
+    def __init__(self, module: torch.nn.Module, *, scoped: bool, replicas: tuple[int, int]) -> None:
+        self.module, self.replicas = module, replicas
+        self.parts: dict[int, torch.nn.Parameter] = {}
         self.writer = GraphWriter(scoped=scoped)
         self.storages = Storages(self.writer)
         self.log = BlockLog()
@@ -68,7 +70,7 @@ class _Tracer:
         shadows = [self._shadow(number, one) for number, one in enumerate(inputs)]
         self._add_variables()
         ids = [f"input/{number}" for number in range(len(inputs))]
-        with self._host_state(), self._modes():
+        with without_groups(self.module, self.parts), self._host_state(), self._modes():
             out = call(shadows)
         self._refuse_unknown()
         self.writer.scope, self.writer.block = "", self._last_block()
@@ -119,13 +121,23 @@ class _Tracer:
             seen[id(tensor)] = name
             if not tensor.is_floating_point() or not tensor.numel():
                 continue  # integers are constants
-            made = Tensor(name, device_dtype(tensor.dtype), tuple(tensor.shape), Role.WEIGHT)
+            local, processes = self.replicas
+            groups = groups_of(tensor, name, replicas=local * processes, processes=processes)
+            shape = tuple(tensor.shape) if groups is None else tuple(tensor.shape[1:])
+            made = Tensor(name, device_dtype(tensor.dtype), shape, Role.WEIGHT, groups)
             # Not a copy: the values are read anew when the device is attached.
             self.writer.graph.add(made, as_numpy(tensor))
-            self.storages.set(tensor, self.writer.value(made))
-            self.variables[name] = tensor
+            seen_by_one = tensor if groups is None else self._part(tensor)
+            self.storages.set(seen_by_one, self.writer.value(made))
+            self.variables[name] = seen_by_one
             if not isinstance(tensor, torch.nn.Parameter):
                 self.recorder.known.buffers.add(name)
+
+    def _part(self, tensor: torch.Tensor) -> torch.nn.Parameter:
+        """A parameter with the first entry of ``tensor``: what one replica sees of a parameter with groups."""
+        made = torch.nn.Parameter(tensor.detach()[0].clone(), requires_grad=tensor.requires_grad)
+        self.parts[id(tensor)] = made
+        return made
 
     @contextmanager
     def _host_state(self) -> Iterator[None]:
@@ -355,11 +367,13 @@ def trace_module(
     *,
     training: bool,
     scoped: bool = True,
+    replicas: tuple[int, int] = (1, 1),
 ) -> Trace:
     """Run ``call`` on copies of ``inputs`` once; return what it did as a graph.
 
-    Names of tensors begin with the path of the module that made them if they are to be ``scoped``.
+    Names of tensors begin with the path of the module that made them if they are to be ``scoped``. ``replicas`` are
+    those of a process, and the number of processes.
 
     Raise poptorch.Error for a model that cannot be a graph, and name all ops that have no rule at once.
     """
-    return _Tracer(module, scoped=scoped).run(inputs, call, training)
+    return _Tracer(module, scoped=scoped, replicas=replicas).run(inputs, call, training)

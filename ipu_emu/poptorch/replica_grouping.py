@@ -1,0 +1,112 @@
+"""Replica grouping: parameters of which each group of replicas has a value of its own, on a leading axis."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from ipu_emu.compiler.model_properties import GroupKind, VariableGroups
+from ipu_emu.errors import EmulatorError
+from ipu_emu.poptorch.enums import CommGroupType, VariableRetrievalMode
+from ipu_emu.poptorch.errors import Error, refusal
+
+__all__ = [
+    "ReplicaGrouping",
+    "groups_of",
+    "offer_grouping",
+    "offer_groupings",
+    "withdraw_grouping",
+    "withdraw_groupings",
+    "without_groups",
+]
+
+_NAME = "replicaGrouping"
+
+
+class ReplicaGrouping:
+    """What ``parameter.replicaGrouping`` is; it has an effect until the module is compiled."""
+
+    def __init__(self) -> None:
+        self.groups: VariableGroups | None = None
+        self.fixed = False
+
+    def __call__(
+        self, comm_group_type: CommGroupType, shards: int, variable_retrieval_mode: VariableRetrievalMode
+    ) -> None:
+        """Divide the replicas into groups of ``shards`` replicas; the parameter has one entry for each group."""
+        for value, kind in ((comm_group_type, CommGroupType), (variable_retrieval_mode, VariableRetrievalMode)):
+            if not isinstance(value, kind):
+                raise AssertionError(f"Unexpected type {type(value)} for replicaGrouping. Expected {kind}")
+        if type(shards) is not int:
+            raise AssertionError(f"Unexpected type {type(shards)} for shards of replicaGrouping. Expected {int}")
+        if self.fixed:
+            raise refusal("replicaGrouping was called on a compiled model; call it before, or call destroy() first")
+        if variable_retrieval_mode is VariableRetrievalMode.AllReplicas:
+            raise refusal(
+                "VariableRetrievalMode.AllReplicas is not supported for a parameter: it has one value for each "
+                "group of replicas. Use OnePerGroup"
+            )
+        self.groups = VariableGroups(GroupKind(int(comm_group_type)), shards)
+
+
+def offer_grouping(tensor: torch.Tensor) -> None:
+    """Give a parameter ``replicaGrouping``."""
+    tensor.__dict__.setdefault(_NAME, ReplicaGrouping())
+
+
+def withdraw_grouping(tensor: torch.Tensor) -> None:
+    """Undo ``offer_grouping``."""
+    tensor.__dict__.pop(_NAME, None)
+
+
+def offer_groupings(module: torch.nn.Module) -> None:
+    """Give the parameters of a module ``replicaGrouping``."""
+    for tensor in module.parameters():
+        offer_grouping(tensor)
+
+
+def withdraw_groupings(module: torch.nn.Module, *, all_of_them: bool) -> None:
+    """Undo ``offer_groupings`` for the parameters without groups, or for all."""
+    for tensor in module.parameters():
+        asked = tensor.__dict__.get(_NAME)
+        if all_of_them or asked is None or asked.groups is None:
+            withdraw_grouping(tensor)
+
+
+def groups_of(tensor: torch.Tensor, name: str, *, replicas: int, processes: int) -> tuple[int, int] | None:
+    """Return (stride, size) of the groups of replicas, None for one value; raise Error where they do not fit."""
+    asked = tensor.__dict__.get(_NAME)
+    if asked is None:
+        return None
+    asked.fixed = True
+    if asked.groups is None:
+        return None
+    try:
+        among = asked.groups.among(replicas)
+        asked.groups.shape_on_replica(tensor.shape, replicas, name)
+    except EmulatorError as error:
+        raise Error(str(error), "popart_exception") from error
+    if among.count == 1:
+        return None
+    if processes > 1:
+        raise refusal(
+            f"replicaGrouping of {name} is not supported with {processes} processes: weights are fetched when one of "
+            "them reads them. Use one process with all replicas"
+        )
+    return (among.stride, among.size)
+
+
+@contextmanager
+def without_groups(module: torch.nn.Module, parts: dict[int, Any]) -> Iterator[None]:
+    """In ``module``, put what one replica sees in the place of parameters with groups, given by their ``id``."""
+    tables = [(one._parameters, dict(one._parameters)) for one in module.modules()] if parts else []
+    for table, old in tables:
+        table.update({name: parts.get(id(tensor), tensor) for name, tensor in old.items()})
+    try:
+        yield
+    finally:
+        for table, old in tables:
+            table.update(old)
