@@ -251,6 +251,18 @@ def test_mistakes_with_stages_of_a_sequential_model(tf2: Any, strategy: Any, sta
             model.set_pipeline_stage_assignment(stages)
 
 
+def test_a_layer_without_a_stage_is_named(tf2: Any, ipu: Any, strategy: Any, configure: Any) -> None:
+    configure(2)
+    with strategy.scope():
+        given = tf2.keras.Input((4,))
+        with ipu.keras.PipelineStage(0):
+            x = tf2.keras.layers.Dense(4)(given)
+        model = tf2.keras.Model(given, tf2.keras.layers.Dense(4, name="bare")(x))
+        text = "All layers of a pipelined model must have an associated pipeline stage. However, bare has none."
+        with pytest.raises(ValueError, match=re.escape(text)):
+            run(_with(model, pipeline=4))
+
+
 def test_a_layer_of_stages_on_two_ipus_is_refused(tf2: Any, strategy: Any, configure: Any) -> None:
     configure(2)
     layers = tf2.keras.layers
