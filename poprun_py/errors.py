@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 __all__ = [
+    "PROCESS_LIMIT_ADVICE",
     "ChannelClosed",
     "ChannelError",
     "MpiNotFoundError",
@@ -22,6 +23,8 @@ __all__ = [
     "UsageError",
     "VipuBusyError",
 ]
+
+PROCESS_LIMIT_ADVICE = "raise the limit of processes (ulimit -u, or pids.max of the control group)"
 
 
 class PoprunError(Exception):

@@ -25,7 +25,14 @@ def main() -> int:
     processes.close_listening_sockets()  # MPICH's process manager passes its own on
     processes.adopt_orphans()
     manager, holder = os.getppid(), os.getpid()
-    supervisor = os.fork()
+    try:
+        supervisor = os.fork()
+    except OSError as error:
+        from poprun_py.errors import PROCESS_LIMIT_ADVICE
+
+        text = f"poprun-py: no process can be started: {error.strerror}; {PROCESS_LIMIT_ADVICE}\n"
+        os.write(2, text.encode())
+        return os.EX_OSERR
     if supervisor:
         return _hold(supervisor, manager)
     os.setsid()

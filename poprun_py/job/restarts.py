@@ -62,7 +62,11 @@ def _run_repeatedly(
             restart=restart,
             deadline=deadline,
         )
-        code = loop.run()
+        try:
+            code = loop.run()
+        except BaseException:
+            processes.end_descendants(timeout=1.0)
+            raise
         if restart == options.max_restarts or not loop.may_restart:
             return code
         restart += 1

@@ -13,6 +13,8 @@ import stat
 import time
 from collections.abc import Iterable, Mapping, Sequence
 
+from poprun_py.errors import PROCESS_LIMIT_ADVICE
+
 __all__ = [
     "adopt_orphans",
     "close_listening_sockets",
@@ -74,11 +76,16 @@ def spawn(
     """Start a program with these stdin, stdout and stderr in a group (or session) of its own; return its pid.
 
     Inheritable descriptors stay open in it: an MPI's process manager passes some by number. Raises the OSError of
-    chdir or exec.
+    fork, chdir or exec.
     """
     report, reporter = os.pipe()  # a successful exec closes the writing end
     parent = os.getpid()
-    pid = os.fork()
+    try:
+        pid = os.fork()
+    except OSError as error:
+        os.close(report)
+        os.close(reporter)
+        raise OSError(error.errno, f"{error.strerror}; {PROCESS_LIMIT_ADVICE}", executable) from None
     if pid == 0:
         try:
             signal.set_wakeup_fd(-1)

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from itertools import groupby
 from operator import itemgetter
 
+from poprun_py.errors import PROCESS_LIMIT_ADVICE, PoprunError
+
 __all__ = ["WriterThread"]
 
 
@@ -41,10 +43,14 @@ class WriterThread:
             self._changed.notify()
 
     def start(self) -> None:
-        """Start writing; may be called again after ``close``."""
+        """Start writing; may be called again after ``close``. Raise PoprunError if no thread can be started."""
         self._is_closing = False
-        self._thread = threading.Thread(target=self._write_all, daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=self._write_all, daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            raise PoprunError(f"the launcher can start no thread; {PROCESS_LIMIT_ADVICE}") from None
+        self._thread = thread
 
     def written(self) -> list[Callable[[], None]]:
         """Return the ``done`` functions of what has been written since the last call."""
