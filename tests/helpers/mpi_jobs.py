@@ -104,9 +104,11 @@ def run_job(
     environ: Mapping[str, str] | None = None,
     until: int | None = None,
     timeout: float = 240.0,
+    modules: Sequence[str] = ("gcl", "popdist_py"),
 ) -> Ended:
     """Run ``program`` (a file, or its source) with ``counts[i]`` local replicas on instance i; fail if it hangs.
 
+    It is forked from a process that has imported ``modules``.
     ``until`` an instance has ended, where the others would wait for it: a launcher may, or may not, end them then.
     """
     script, files = _script(program, folder), MpiFiles(lambda: _instances(folder))
@@ -116,7 +118,7 @@ def run_job(
             "-n",
             "1",
             *_instance(counts, instance, folder),
-            *warm_python("gcl", "popdist_py"),
+            *warm_python(*modules),
         ]
         command += [str(script), *map(str, arguments)]
     with open(folder / "launcher", "wb") as log:

@@ -18,6 +18,7 @@ from ipu_emu import popart
 from ipu_emu.errors import SessionError
 from ipu_emu.ops import TABLE
 from tests.helpers.mpi_jobs import PROGRAMS, run_job
+from tests.helpers.warm_processes import EMULATOR
 from tests.ipu_emu.helpers.pipelined_models import PIPELINE, Tower, threads
 
 A = 8
@@ -114,7 +115,7 @@ PROGRAM = PROGRAMS / "ipu_emu/dying_pipeline.py"
 
 
 def test_an_instance_that_dies_in_its_pipeline_ends_the_others(tmp_path: Path) -> None:
-    job = run_job(PROGRAM, tmp_path, until=1)
+    job = run_job(PROGRAM, tmp_path, until=1, modules=EMULATOR)
     assert job.codes[1] == 3, job.err
     assert job.codes[0] not in (0, 3)
     assert "finished" not in job.out[0]

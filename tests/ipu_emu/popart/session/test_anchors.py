@@ -10,6 +10,7 @@ import pytest
 
 from ipu_emu import popart
 from tests.helpers.mpi_jobs import PROGRAMS, run_job
+from tests.helpers.warm_processes import EMULATOR
 from tests.ipu_emu.helpers.reference_anchors import check_all
 from tests.ipu_emu.helpers.sessions import device, infer, options, train
 from tests.ipu_emu.helpers.threaded_instances import on_instances
@@ -28,7 +29,7 @@ PROCESSES = PROGRAMS / "ipu_emu/anchors.py"
 
 
 def test_every_anchor_in_two_processes(tmp_path: Path) -> None:
-    job = run_job(PROCESSES, tmp_path, counts=(2, 2)).succeeded()
+    job = run_job(PROCESSES, tmp_path, counts=(2, 2), modules=EMULATOR).succeeded()
     for said in job.out:
         assert f"compared {EVERY}" in said
 
