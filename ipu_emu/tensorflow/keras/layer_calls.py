@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,24 +29,24 @@ class _Watch:
         self.first = 0
 
 
-_watches: list[_Watch] = []
+_WATCH: ContextVar[_Watch | None] = ContextVar("watched model", default=None)
 
 
 @contextmanager
 def layer_calls(model: Any) -> Iterator[list[LayerCall]]:
     """Note the layers that ``model`` calls in the ``with`` block, but not those that they call."""
     watch = _Watch(model)
-    _watches.append(watch)
+    token = _WATCH.set(watch)
     try:
         yield watch.calls
     finally:
-        _watches.pop()
+        _WATCH.reset(token)
 
 
 @contextmanager
 def called(layer: Any) -> Iterator[None]:
     """Note that ``layer`` is called in the ``with`` block, if a model is watched."""
-    watch = _watches[-1] if _watches else None
+    watch = _WATCH.get()
     if watch is None or watch.busy:
         yield
     elif layer is watch.model:

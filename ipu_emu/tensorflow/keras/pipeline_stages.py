@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from typing import Any
 
 from ipu_emu.tensorflow.tracing.strategies import current_strategy
@@ -9,7 +10,7 @@ from ipu_emu.tensorflow.tracing.strategies import current_strategy
 __all__ = ["PipelineStage", "current_stage", "set_stage", "stage_of"]
 
 _ATTRIBUTE = "_ipu_pipeline_stage"
-_stages: list[int] = []
+_STAGE: ContextVar[int | None] = ContextVar("stage of the enclosing scope", default=None)
 
 
 class PipelineStage:
@@ -23,18 +24,18 @@ class PipelineStage:
     def __enter__(self) -> PipelineStage:
         if current_strategy() is None:
             raise RuntimeError("PipelineStage may only be used from within an IPUStrategy context.")
-        if _stages:
+        if _STAGE.get() is not None:
             raise RuntimeError("Pipeline stages must not be nested.")
-        _stages.append(self._stage)
+        _STAGE.set(self._stage)
         return self
 
     def __exit__(self, *error: Any) -> None:
-        _stages.pop()
+        _STAGE.set(None)
 
 
 def current_stage() -> int | None:
     """The stage of the enclosing scope."""
-    return _stages[-1] if _stages else None
+    return _STAGE.get()
 
 
 def stage_of(holder: Any) -> int | None:
