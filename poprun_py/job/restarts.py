@@ -71,7 +71,10 @@ def _run_repeatedly(
             return code
         restart += 1
         screen.close()  # ends its threads: a process with threads should not fork
-        screen.stderr(f"poprun-py: the job starts again (restart {restart} of {options.max_restarts})\n".encode())
+        text = f"poprun-py: the job starts again (restart {restart} of {options.max_restarts})"
+        if stdin.has_read:
+            text += "; input from stdin that was passed on before is not repeated"
+        screen.stderr(f"{text}\n".encode())
 
 
 def _wants_live_view(options: LaunchOptions) -> bool:

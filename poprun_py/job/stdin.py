@@ -11,11 +11,12 @@ _PIECE = 1 << 16
 
 
 class StdinReader:
-    """Reads stdin piece by piece; ``is_open`` until its end."""
+    """Reads stdin piece by piece; ``is_open`` until its end, ``has_read`` after the first piece."""
 
     def __init__(self, descriptor: int = 0) -> None:
         self._descriptor = descriptor
         self.is_open = _may_read(descriptor)
+        self.has_read = False
 
     def fileno(self) -> int:
         return self._descriptor
@@ -27,6 +28,7 @@ class StdinReader:
         except OSError:
             data = b""
         self.is_open = bool(data)
+        self.has_read = self.has_read or self.is_open
         return data
 
 

@@ -41,6 +41,14 @@ def test_killed_processes_are_a_reason_to_start_again(launch):
     assert out == b"[1,0]<stdout>:well\n"
 
 
+def test_a_restart_says_that_input_is_not_repeated(launch):
+    script = "read -r line; echo $line; test $POPDIST_RESTART_COUNT = 1"
+    code, out, err = launch("--max-restarts", "1", "sh", "-c", script).finish(b"first\nsecond\n")
+    assert code == 0
+    assert out == b"[1,0]<stdout>:first\n[1,0]<stdout>:\n"
+    assert b"(restart 1 of 1); input from stdin that was passed on before is not repeated\n" in err
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_what_the_user_ends_stays_ended(launch, number):
     job = launch("--max-restarts", "3", "sh", "-c", "echo READY; sleep 60")
