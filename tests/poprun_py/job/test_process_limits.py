@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,9 +14,16 @@ import psutil
 import pytest
 
 BIN = Path(sys.executable).parent
-pytestmark = pytest.mark.skipif(
-    os.geteuid() != 0 or not shutil.which("setpriv"), reason="needs root and setpriv, to be a user without processes"
-)
+pytestmark = [
+    pytest.mark.skipif(
+        os.geteuid() != 0 or not shutil.which("setpriv"),
+        reason="needs root and setpriv, to be a user without processes",
+    ),
+    pytest.mark.skipif(
+        not all(folder.stat().st_mode & stat.S_IXOTH for folder in BIN.parents),
+        reason="needs a repository in folders that other users may enter",
+    ),
+]
 
 
 @pytest.fixture
