@@ -10,10 +10,10 @@ from poprun_py.output.stderr_end import StderrEnd
 from poprun_py.plan.launch_plan import Instance
 from poprun_py.wire.messages import OWN
 
-__all__ = ["InstanceEnd", "aborted", "ended_badly", "first_failure", "signal_name"]
+__all__ = ["CRASHES", "InstanceEnd", "aborted", "ended_badly", "first_failure", "signal_name"]
 
-
-_CRASHES = (signal.SIGSEGV, signal.SIGABRT)
+#: Signals that end an instance in whose MPI something failed, beside a program with a defect of its own.
+CRASHES = (signal.SIGSEGV, signal.SIGABRT)
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def first_failure(ends: Sequence[InstanceEnd]) -> InstanceEnd | None:
 def _without_crashes_by_an_abort(ends: Sequence[InstanceEnd], failures: list[InstanceEnd]) -> list[InstanceEnd]:
     callers = [end for end in ends if end.stderr.aborted is not None and not end.stderr.raised]
     others = [end for end in failures if end.stderr.aborted is None]
-    if not failures or not callers or any(-end.status not in _CRASHES for end in others):
+    if not failures or not callers or any(-end.status not in CRASHES for end in others):
         return failures
     return [aborted(end) for end in callers]
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from popdist_py.environment import EXECUTABLE_CACHE_PATH, JOB, RESTART_COUNT
-from poprun_py.job.failure import InstanceEnd, aborted, ended_badly, first_failure, signal_name
+from poprun_py.job.failure import CRASHES, InstanceEnd, aborted, ended_badly, first_failure, signal_name
 from poprun_py.output.stderr_end import StderrEnd
 from poprun_py.plan.launch_plan import Instance, LaunchPlan
 from poprun_py.wire import messages
@@ -155,7 +155,7 @@ class JobState:
         # a code that mpirun passes on as its own came from a program
         self._mpirun_status = status
         self._ends = [self._own_if_passed_on(end) for end in self._ends]
-        if early or self._ended_by_mpi:
+        if early or self._ended_by_mpi or (status < 0 and any(map(ended_badly, self._ends))):
             killed = f"was killed by signal {-status} ({signal_name(-status)})"
             how = killed if status < 0 else f"exited with code {status}"
             self._blames_mpirun = not self.why
@@ -265,7 +265,10 @@ class JobState:
 
     @property
     def failure(self) -> InstanceEnd | None:
-        return first_failure(self._ends)
+        """The instance to blame, if it is one: MPICH may crash in the instances when somebody kills mpirun."""
+        found = first_failure(self._ends)
+        was_killed = self._mpirun_status is not None and self._mpirun_status < 0
+        return None if found and was_killed and -found.status in CRASHES else found
 
     @property
     def exit_code(self) -> int:
@@ -306,7 +309,7 @@ class JobState:
         end = self._own_if_passed_on(end)
         self._states[rank].end = end
         self._ends.append(end)
-        if self._blames_mpirun and ended_badly(end):  # that is why mpirun has ended
+        if self._blames_mpirun and self.failure:  # that is why mpirun has ended
             self._blames_mpirun, self.why, self.code = False, "", 0
         if (ended_badly(end) or _is_by_mpi(end)) and not self.is_stopping:
             self._stop(signal.SIGTERM, KILL_AFTER, settle=_PEER_SETTLE if end.stderr.follows else 0.0)

@@ -173,6 +173,31 @@ def test_an_mpirun_that_dies_too_early_is_to_blame(status, code, text):
     assert f"mpirun (pid 77) {text}" in stage.job.why
 
 
+@pytest.mark.parametrize("reported", ["before", "after", "both before"])
+def test_instances_that_crash_because_mpirun_was_killed_are_not_to_blame(reported):
+    stage = Stage(2).start()
+    if reported != "after":
+        stage.end(1, -11)
+    if reported == "both before":
+        stage.end(0, -6)
+    stage.job.mpirun_ended(77, -9)
+    if reported == "after":
+        stage.end(1, -11)
+    if reported != "both before":
+        stage.end(0, -15, LAUNCHER)
+    assert stage.job.exit_code == 137
+    assert "mpirun (pid 77) was killed by signal 9" in stage.job.why
+
+
+def test_a_crash_is_to_blame_where_mpirun_ends_by_itself():
+    stage = Stage(2).start()
+    stage.job.mpirun_ended(77, 139)
+    stage.end(1, -11)
+    stage.end(0, -15, LAUNCHER)
+    assert (stage.job.exit_code, stage.job.why) == (139, "")
+    assert stage.job.failure.instance.index == 1
+
+
 def test_an_mpirun_that_never_starts_anything():
     stage = Stage(2)
     stage.job.mpirun_ended(77, 0)
