@@ -229,7 +229,7 @@ class Supervisor:
         if self._channel.is_between_hosts:
             self.record.add(folders_of(self._manager.pid, _folders()))
         if order.local_index == 0:
-            self._files = MpiFiles(self._family, _folders())
+            self._files = MpiFiles(self._family, _folders(), is_told=self._channel.is_between_hosts)
             if self._files.fileno() >= 0:
                 self._selector.register(self._files, selectors.EVENT_READ, self._on_files)
         shared = self.record.make_shared_folder() if order.shared else ""
@@ -240,8 +240,8 @@ class Supervisor:
         return [*self._manager.family(), *processes.descendants(os.getpid())]
 
     def _on_files(self) -> None:
-        if self._files and self._files.read() and (self._channel.is_between_hosts or not self._launcher_lives):
-            self._list_files()  # else the launcher does, as long as it lives
+        if self._files and self._files.read():
+            self._list_files()
 
     def _list_files(self) -> None:
         """List the files that the MPI has made for this job, while the processes live that use them."""
