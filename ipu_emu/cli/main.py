@@ -101,6 +101,7 @@ class _Commands(ShortMessages, click.Group):
     help=_HELP,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
+@click.version_option(package_name="poprun-py", prog_name="ipu-emu", message="%(prog)s %(version)s")
 def main() -> None:
     """Select a command."""
 

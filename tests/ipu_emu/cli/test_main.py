@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib.metadata import version
 
 import pytest
 from click.testing import CliRunner
@@ -52,3 +53,8 @@ def test_an_interrupted_command_ends_with_130(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(main.commands["info"], "invoke", interrupted)
     done = CliRunner().invoke(main, ["info"])
     assert (done.exit_code, done.stderr) == (130, "\nAborted!\n")
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    done = CliRunner().invoke(main, ["--version"])
+    assert (done.exit_code, done.output) == (0, f"ipu-emu {version('poprun-py')}\n")
