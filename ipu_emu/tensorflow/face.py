@@ -21,7 +21,7 @@ class Face:
     one last.
 
     ``seed`` is the seed of random numbers, ``seeded`` how often it was set. ``programs`` has those of each graph, and
-    ``error`` the error that the present run of one ended with. ``replaced`` is what patches replaced.
+    ``errors`` those of host calls that are not raised yet, by number. ``replaced`` is what patches replaced.
     """
 
     devices: list[int] = field(default_factory=list)
@@ -33,7 +33,7 @@ class Face:
     seed: int = 0
     seeded: int = 0
     programs: WeakKeyDictionary[Any, list[Any]] = field(default_factory=WeakKeyDictionary)
-    error: BaseException | None = None
+    errors: dict[str, BaseException] = field(default_factory=dict)
     replaced: list[Any] = field(default_factory=list)
 
 

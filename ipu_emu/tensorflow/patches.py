@@ -6,7 +6,6 @@ A patch replaces an attribute of a class or a module; ``why`` says what would no
 from __future__ import annotations
 
 import functools
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -14,10 +13,11 @@ from typing import Any
 
 from tensorflow.python.framework import errors, indexed_slices
 
-from ipu_emu.errors import EmulatorError
+from ipu_emu.errors import EmulatorError, InternalError
 from ipu_emu.tensorflow.devices import device_number, on_ipu
 from ipu_emu.tensorflow.face import face
 from ipu_emu.tensorflow.program.element_source import next_on_device
+from ipu_emu.tensorflow.program.host_calls import own_error
 from ipu_emu.tensorflow.program.session_runs import SessionRuns
 from ipu_emu.tensorflow.program.traced_loops import range_loop, while_loop
 from ipu_emu.tensorflow.tracing.strategies import reduced_gradient
@@ -129,17 +129,35 @@ def _session_run(before: Any) -> Any:
 
     @functools.wraps(before)
     def run(self: Any, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:
-        if not SessionRuns.has_programs(self.graph) or threading.current_thread() is not threading.main_thread():
-            return before(self, fetches, feed_dict, options, run_metadata)
-        return SessionRuns.run(lambda: before(self, fetches, feed_dict, options, run_metadata), translated)
+        return _run(self.graph, lambda: before(self, fetches, feed_dict, options, run_metadata))
 
     return run
+
+
+def _session_callable(before: Any) -> Any:
+    @functools.wraps(before)
+    def make_callable(self: Any, fetches: Any, feed_list: Any = None, accept_options: bool = False) -> Any:
+        made = before(self, fetches, feed_list, accept_options)
+        return lambda *values, **options: _run(self.graph, lambda: made(*values, **options))
+
+    return make_callable
+
+
+def _run(graph: Any, call: Callable[[], Any]) -> Any:
+    """Return what ``call``, a run of a session of ``graph``, returns; raise the emulator's error behind its own."""
+    try:
+        return SessionRuns.run(call) if SessionRuns.has_programs(graph) else call()
+    except errors.OpError as error:
+        own = own_error(error)
+        if own is None:
+            raise
+    raise translated(own)
 
 
 def translated(error: BaseException) -> BaseException:
     """An error of the emulator in the class that TensorFlow's users expect of a session."""
     if not isinstance(error, EmulatorError):
-        return error
+        return error.with_traceback(None if isinstance(error, errors.OpError) else error.__traceback__)
     text = str(error.args[0] if error.args else error)
     kinds: dict[type, Any] = {
         NotImplementedError: errors.UnimplementedError,
@@ -150,7 +168,10 @@ def translated(error: BaseException) -> BaseException:
     if type(error).__name__ == "OutOfMemoryException":
         kind = errors.ResourceExhaustedError
     made: BaseException = kind(None, None, text)
-    made.__cause__ = error
+    for note in getattr(error, "__notes__", ()):
+        made.add_note(note)
+    if isinstance(error, InternalError):
+        made.__cause__ = error
     return made
 
 
@@ -222,5 +243,10 @@ PATCHES: tuple[Patch, ...] = (
         "tensorflow.python.client.session:BaseSession.run",
         "errors of a program keep their class, and Ctrl-C ends a run at once",
         _session_run,
+    ),
+    Patch(
+        "tensorflow.python.client.session:BaseSession.make_callable",
+        "the same for runs that are prepared once",
+        _session_callable,
     ),
 )

@@ -6,11 +6,11 @@ from typing import Any
 
 from tensorflow.python.data.ops import dataset_ops
 from tensorflow.python.eager import context
-from tensorflow.python.framework import ops
-from tensorflow.python.ops import script_ops
+from tensorflow.python.framework import dtypes, ops
 
 from ipu_emu.hostio.feeds.feed_benchmark import check_epochs, measured_epochs
 from ipu_emu.tensorflow.api.ipu_infeed_queue import IPUInfeedQueue
+from ipu_emu.tensorflow.program.host_calls import host_call
 
 __all__ = ["dataset_benchmark", "infeed_benchmark"]
 
@@ -57,4 +57,4 @@ def infeed_benchmark(
 
     if context.executing_eagerly():
         return ops.convert_to_tensor(measure())
-    return script_ops.numpy_function(measure, [infeed_queue._variant], "string", name="infeed_benchmark")
+    return host_call(measure, [infeed_queue._variant], dtypes.string, "infeed_benchmark")

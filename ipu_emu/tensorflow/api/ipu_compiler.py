@@ -10,10 +10,11 @@ import numpy as np
 from tensorflow.python.eager import context
 from tensorflow.python.framework import dtypes, ops
 from tensorflow.python.framework import tensor as tensor_lib
-from tensorflow.python.ops import array_ops, control_flow_ops, gen_resource_variable_ops, script_ops
+from tensorflow.python.ops import array_ops, control_flow_ops, gen_resource_variable_ops
 from tensorflow.python.util import nest
 
 from ipu_emu.tensorflow.devices import current_device
+from ipu_emu.tensorflow.program.host_calls import host_call
 from ipu_emu.tensorflow.program.program import Program
 from ipu_emu.tensorflow.program.seeds import seed
 from ipu_emu.tensorflow.program.session_runs import SessionRuns
@@ -84,7 +85,7 @@ def _host_graph(program: Program, trace: Trace, tensors: Sequence[Any]) -> Any:
         outputs = [ops.convert_to_tensor(value) for value in run(*(value.numpy() for value in given))]
     else:
         SessionRuns.add(ops.get_default_graph(), program)
-        outputs = _as_list(script_ops.numpy_function(run, given, types or [dtypes.bool], name="ipu_program"))
+        outputs = _as_list(host_call(run, given, types or [dtypes.bool], "ipu_program"))
     with ops.control_dependencies(outputs if not context.executing_eagerly() else []):
         assigns = [
             gen_resource_variable_ops.assign_variable_op(handles[number][0], outputs[len(tensors) + place])
@@ -108,12 +109,8 @@ class _Run:
         self._local = threading.Lock()
 
     def __call__(self, *arrays: Any) -> list[Any]:
-        try:
-            with self._local:
-                return self._run([np.asarray(array) for array in arrays])
-        except BaseException as error:
-            SessionRuns.failed(error)
-            raise
+        with self._local:
+            return self._run([np.asarray(array) for array in arrays])
 
     def _run(self, arrays: list[Any]) -> list[Any]:
         count = len(self.inputs)

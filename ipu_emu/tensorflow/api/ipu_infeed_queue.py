@@ -8,10 +8,11 @@ from typing import Any
 from tensorflow.python.data.ops import dataset_ops
 from tensorflow.python.eager import context
 from tensorflow.python.framework import errors, ops
-from tensorflow.python.ops import control_flow_ops, gen_dataset_ops, gen_experimental_dataset_ops, script_ops
+from tensorflow.python.ops import control_flow_ops, gen_dataset_ops, gen_experimental_dataset_ops
 from tensorflow.python.util import nest
 
 from ipu_emu.tensorflow.api.ipu_outfeed_queue import check_ordinal
+from ipu_emu.tensorflow.program.host_calls import host_call
 from ipu_emu.tensorflow.program.prefetching import Prefetcher
 from ipu_emu.tensorflow.tracing.trace import current_trace
 
@@ -75,7 +76,7 @@ class IPUInfeedQueue:
         if self._initializer is not None:
             raise ValueError("The IPUInfeedQueue `initializer` function can only be called once.")
         with ops.init_scope():
-            done = script_ops.numpy_function(self._restart, [self._variant], [], name="infeed_initializer")
+            done = host_call(self._restart, [self._variant], [], "infeed_initializer")
         self._initializer = done if isinstance(done, ops.Operation) else control_flow_ops.group(done)
         return self._initializer
 
@@ -122,7 +123,7 @@ class IPUInfeedQueue:
             self._stop()
             return None
         with ops.init_scope():
-            return script_ops.numpy_function(self._stop, [], [], name="infeed_deleter")
+            return host_call(self._stop, [], [], "infeed_deleter")
 
     def _stop(self) -> None:
         if self._prefetcher is not None:

@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 from tensorflow.python.eager import context
 from tensorflow.python.framework import ops, tensor_shape
-from tensorflow.python.ops import control_flow_ops, script_ops
+from tensorflow.python.ops import control_flow_ops
 from tensorflow.python.util import nest
 
+from ipu_emu.errors import ArgumentError
+from ipu_emu.tensorflow.program.host_calls import host_call
 from ipu_emu.tensorflow.tracing.trace import Trace, current_trace
 
 __all__ = ["IPUOutfeedMode", "IPUOutfeedQueue", "ScopedIPUOutfeedQueue"]
@@ -121,7 +123,7 @@ class IPUOutfeedQueue:
             made = [ops.convert_to_tensor(array) for array in self._take()]
         else:
             with ops.init_scope():
-                found = script_ops.numpy_function(self._take, [], types, name="outfeed_dequeue")
+                found = host_call(self._take, [], types, "outfeed_dequeue")
             made = list(found) if isinstance(found, list | tuple) else [found]
             for tensor, (_, shape) in zip(made, self._specs, strict=True):
                 if self._mode is IPUOutfeedMode.ALL:
@@ -136,7 +138,7 @@ class IPUOutfeedQueue:
                 self._kept = []
         if self._mode is IPUOutfeedMode.LAST:
             if not kept:
-                raise ValueError("The outfeed is empty; run the program that enqueues it first")
+                raise ArgumentError("The outfeed is empty; run the program that enqueues it first")
             return [np.array(array) for array in kept[-1]]
         if not kept:
             return [np.empty((0, *shape.as_list()), dtype.as_numpy_dtype) for dtype, shape in self._specs]

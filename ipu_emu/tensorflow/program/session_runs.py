@@ -16,7 +16,7 @@ _TICK = 0.05
 
 
 class SessionRuns:
-    """The programs of each graph, and the error that the last run of one of them ended with."""
+    """The programs of each graph, and how a session runs them."""
 
     @classmethod
     def add(cls, graph: Any, program: Program) -> None:
@@ -34,24 +34,12 @@ class SessionRuns:
         return [text for program in face().programs.get(graph, ()) for text in program.listings()]
 
     @classmethod
-    def failed(cls, error: BaseException) -> None:
-        """Keep the error of a program, which TensorFlow would replace by one of its own."""
-        if face().error is None:
-            face().error = error
-
-    @classmethod
-    def taken(cls) -> BaseException | None:
-        """Return the error that was kept, and forget it."""
-        state = face()
-        own, state.error = state.error, None
-        return own
-
-    @classmethod
-    def run(cls, call: Callable[[], Any], translated: Callable[[BaseException], BaseException]) -> Any:
-        """Return what ``call`` returns; raise the error of a program in its own class."""
+    def run(cls, call: Callable[[], Any]) -> Any:
+        """Return what ``call`` returns, in a thread of its own where Ctrl-C can end it."""
+        if threading.current_thread() is not threading.main_thread():
+            return call()
         outcome: dict[str, Any] = {}
         done = threading.Event()
-        cls.taken()
 
         def work() -> None:
             try:
@@ -71,9 +59,6 @@ class SessionRuns:
             done.wait(1.0)
             raise
         thread.join()
-        own = cls.taken()
-        if own is not None and "error" in outcome:
-            raise translated(own)
         if "error" in outcome:
             raise outcome["error"]
         return outcome["result"]

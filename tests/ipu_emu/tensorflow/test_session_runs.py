@@ -1,7 +1,10 @@
 """Session runs: Ctrl-C, errors in their own classes, and several sessions of one program."""
 
 import os
+import re
 import signal
+import subprocess
+import sys
 import threading
 import time
 from typing import Any
@@ -108,3 +111,75 @@ def test_unknown_flags_are_named(monkeypatch: pytest.MonkeyPatch, tf: Any, ipu: 
     monkeypatch.setenv("TF_POPLAR_FLAGS", "--use_syntetic_data --max_compilation_threads=3")
     with pytest.warns(UserWarning, match="--use_syntetic_data; did you mean 'use_synthetic_data'"):
         run(lambda x: x + 1, np.ones(2, np.float32))
+
+
+MISTAKES = """
+import threading
+import traceback
+import numpy as np
+import ipu_emu.tensorflow.install
+import tensorflow.compat.v1 as tf
+from tensorflow.python import ipu
+
+tf.disable_eager_execution()
+infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(tf.data.Dataset.from_tensors(np.ones(4, np.float32)))
+outfeeds = [ipu.ipu_outfeed_queue.IPUOutfeedQueue(ipu.ipu_outfeed_queue.IPUOutfeedMode.LAST) for _ in range(2)]
+counter = tf.get_variable("counter", initializer=0)
+
+
+def compiled(function, device=0):
+    with ipu.scopes.ipu_scope(f"/device:IPU:{device}"):
+        return ipu.ipu_compiler.compile(function)
+
+
+fed = compiled(lambda: ipu.loops.repeat(2, outfeeds[0].enqueue, infeed_queue=infeed))
+compiled(lambda: ipu.loops.repeat(2, lambda: outfeeds[1].enqueue(tf.ones(2))))
+absent = compiled(lambda: tf.random.uniform([2]), 3)
+unknown = compiled(lambda: tf.where(tf.random.uniform([2]) > 0.5))
+with tf.control_dependencies(absent):
+    counted = counter.assign_add(1)
+session = tf.Session()
+session.run(counter.initializer)
+
+
+def attempt(call, *given):
+    try:
+        call(*given)
+    except Exception as error:
+        print("\\n@", traceback.format_exc())
+
+
+attempt(session.run, fed)
+session.run(infeed.initializer)
+attempt(session.run, fed)
+attempt(session.run, outfeeds[1].dequeue())
+attempt(session.run, counted)
+attempt(session.make_callable(absent))
+thread = threading.Thread(target=attempt, args=(session.run, absent))
+thread.start()
+thread.join()
+attempt(session.run, unknown)
+print("\\n@", session.run(counter))
+"""
+
+
+def test_a_mistake_is_one_message_without_the_emulators_calls(tensorflow: Any) -> None:
+    """In its class, on the user's line, however the session runs; ops that depend on the program do not run."""
+    environ = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
+    done = subprocess.run([sys.executable, "-c", MISTAKES], capture_output=True, text=True, env=environ, check=True)
+    *mistakes, counted = done.stdout.split("\n@ ")[1:]
+    missing = "FailedPreconditionError: The program is placed on /device:IPU:3"
+    expected = (
+        "FailedPreconditionError: The infeed is not initialised",
+        "OutOfRangeError: The data set of the infeed has no more elements",
+        "InvalidArgumentError: The outfeed is empty",
+        *[missing] * 3,
+        "UnimplementedError: Where at",
+    )
+    for mistake, text in zip(mistakes, expected, strict=True):
+        assert text in mistake.rstrip().splitlines()[-1]
+        assert set(re.findall(r"ipu_emu/tensorflow/([^\"]*)", mistake)) <= {"patches.py"}
+        assert "most recent call last" not in mistake.partition("\n")[2]
+    assert counted.split() == ["0"]
+    assert "ipu_emu" not in done.stderr
+    assert not re.search("op_kernel|rendezvous|infeed|outfeed|/device:IPU", done.stderr)

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from tensorflow.python.eager import context
 from tensorflow.python.framework import ops, tensor_shape
-from tensorflow.python.ops import script_ops
 
 import popdist_py
+from ipu_emu.tensorflow.program.host_calls import host_call
 
 __all__ = ["allgather", "allreduce", "broadcast"]
 
@@ -41,6 +41,6 @@ def _host(value: Any, function: Callable[[Any], Any], shape: Any = None) -> Any:
     tensor = ops.convert_to_tensor(value)
     if context.executing_eagerly():
         return ops.convert_to_tensor(function(tensor.numpy()))
-    made = script_ops.numpy_function(lambda array: function(np.asarray(array)), [tensor], tensor.dtype)
+    made = host_call(lambda array: function(np.asarray(array)), [tensor], tensor.dtype, "host_collective")
     made.set_shape(tensor.shape if shape is None else shape)
     return made

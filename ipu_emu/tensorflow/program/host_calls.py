@@ -1,0 +1,55 @@
+"""Host calls: functions of the emulator as ops of a session's graph, and the errors that they end with.
+
+TensorFlow replaces an error of such a function by one of its own and logs the function's traceback, unless the error
+is the end of data. So a call ends like data that ends, and its error is kept under a number in the text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+from uuid import uuid4
+
+from tensorflow.python.framework import ops
+from tensorflow.python.ops import script_ops
+
+from ipu_emu.tensorflow.face import face
+
+__all__ = ["host_call", "own_error"]
+
+_KEPT = re.compile(r"host call ([0-9a-f]{32})")
+
+#: The most errors that wait for whoever runs the session; several calls of a run may fail.
+_MOST_WAITING = 16
+
+
+def host_call(function: Callable[..., Any], inputs: Sequence[Any], types: Any, name: str) -> Any:
+    """The results of ``function``, called with the arrays of ``inputs`` whenever the op runs.
+
+    In a graph that no session runs the error of the function is TensorFlow's to report.
+    """
+    in_session = not getattr(ops.get_default_graph(), "building_function", False)
+    return script_ops.numpy_function(_silent(function) if in_session else function, list(inputs), types, name=name)
+
+
+def _silent(function: Callable[..., Any]) -> Callable[..., Any]:
+    """``function``, whose errors are kept."""
+
+    def call(*arrays: Any) -> Any:
+        try:
+            return function(*arrays)
+        except BaseException as error:
+            kept, number = face().errors, uuid4().hex
+            while len(kept) >= _MOST_WAITING:
+                del kept[next(iter(kept))]
+            kept[number] = error
+        raise StopIteration(f"host call {number}")
+
+    return call
+
+
+def own_error(error: BaseException) -> BaseException | None:
+    """The error of the function that made a run end with ``error``, if that was such a function; it is forgotten."""
+    found = _KEPT.search(str(error))
+    return None if found is None else face().errors.pop(found[1], None)
