@@ -4,7 +4,9 @@ small       input and output have places in the shared segment that are kept for
             that a repeated call runs in compiled code
 larger      the input is copied into the segment; the others read it there while it is in a cache
 large       the same in chunks, of which one is copied in while another is copied out (gcl.transport.memory; parts of
-            uneven sizes, and reduce-scatter: the kernel copies out of the memory of the other processes)
+            uneven sizes: the kernel copies out of the memory of the other processes)
+
+What lies in the segment already, such as a tensor of ``gcl.torch.empty``, is read where it lies.
 """
 
 from __future__ import annotations
@@ -180,19 +182,22 @@ class HostGroup:
         elif x.nbytes <= COPIED_BYTES:
             self.path.run(request, self._copied(request, x[None]), out[None])
         else:
-            parts = np.split(out, self.ranks)
-            wanted = [Wanted(rank, 0, 1, part, x if rank == self.rank else None) for rank, part in enumerate(parts)]
-            self._offers.stream(self._named(f"all_gather({what})"), [x], wanted)
+            self.all_gather_list(x, np.split(out, self.ranks), what)
 
     def all_gather_list(self, x: np.ndarray, outs: Sequence[np.ndarray], what: str) -> None:
         """Copy the bytes ``x`` of rank i to ``outs[i]``."""
+        request = self._named(f"all_gather({what})")
+        if x.nbytes > COPIED_BYTES:
+            wanted = [Wanted(rank, 0, 1, part, x if rank == self.rank else None) for rank, part in enumerate(outs)]
+            self._offers.stream(request, [x], wanted)
+            return
 
         def work(pieces: Pieces) -> None:
             for step in range(self.ranks):
                 rank = (self.rank + step) % self.ranks
                 pieces.copy(rank, 0, outs[rank])
 
-        self._offers.exchange(self._named(f"all_gather({what})"), [x], work)
+        self._offers.exchange(request, [x], work)
 
     def broadcast(self, x: np.ndarray, root: int, what: str) -> None:
         """Copy the bytes ``x`` of rank ``root`` to those of all ranks."""

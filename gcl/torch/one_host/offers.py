@@ -28,6 +28,7 @@ __all__ = ["Offers", "Pieces", "Wanted"]
 #: Pieces of at least this many bytes are not copied into the segment.
 DIRECT_BYTES = 1 << 19
 _WORD = np.dtype(np.int64)
+_PAGE = 4096
 _WORDS = 3  # of a piece: offset in the segment or -1, address in its process, bytes
 
 
@@ -111,27 +112,49 @@ class Offers:
     def stream(
         self, request: Request, pieces: Sequence[np.ndarray | None], wanted: Sequence[Wanted], itemsize: int = 0
     ) -> None:
-        """Copy what is ``wanted`` of the ``pieces`` (bytes) of all ranks through chunks that stay in a cache.
+        """Copy what is ``wanted`` of the ``pieces`` (bytes) of all ranks: those in the segment from there.
 
-        All pieces, and their number on each rank that sends any, are equal in size; None is a piece that nobody else
-        wants. ``itemsize``: combine what is wanted, as ``request`` says, in the first ``out``.
+        The others go through chunks that stay in a cache. All pieces, and their number on each rank that sends any,
+        are equal in size; None is a piece that nobody else wants. ``itemsize``: combine what is wanted, as
+        ``request`` says, in the first ``out``.
         """
-        sent = [Sent(slot, _address(piece)) for slot, piece in enumerate(pieces) if piece is not None]
         nbytes = max([piece.size for piece in pieces if piece is not None] + [want.out.size for want in wanted])
         slots = max([len(pieces)] + [want.pieces for want in wanted])
         layout = relay_layout(slots, in_turns=self._path.ranks > self._path.cores)
-        area = self._area(layout.nbytes)
+        head = -(-slots * _WORD.itemsize // _PAGE) * _PAGE
+        area = self._area(head + layout.nbytes)
+        offsets = self._offsets(pieces, wanted)
+        area[0, : len(pieces) * _WORD.itemsize].view(_WORD)[:] = offsets
+        pairs = enumerate(zip(pieces, offsets, strict=True))
+        sent = [Sent(slot, _address(piece)) for slot, (piece, at) in pairs if piece is not None and at < 0]
+
+        def received(want: Wanted, area: int) -> Received:
+            out, me = _address(want.out), self._path.rank
+            if want.source is not None:
+                return Received(me, _address(want.source), -1, out)
+            offset = int(array_at(area, (want.pieces,), _WORD)[want.piece])
+            if offset >= 0:
+                return Received(me, self._arenas[want.rank] + offset, -1, out)
+            return Received(want.rank, area + head, want.piece, out)
 
         def plan(addresses: list[int]) -> np.ndarray:
-            received = [
-                Received(want.rank, addresses[want.rank], want.piece, _address(want.out))
-                if want.source is None
-                else Received(want.rank, _address(want.source), -1, _address(want.out))
-                for want in wanted
-            ]
-            return relay_plan(_address(area), layout, nbytes, sent, received, itemsize)
+            found = [received(want, addresses[want.rank]) for want in wanted]
+            return relay_plan(_address(area) + head, layout, nbytes, sent, found, itemsize)
 
         self._path.relay(request, area, plan)
+
+    def _offsets(self, pieces: Sequence[np.ndarray | None], wanted: Sequence[Wanted]) -> list[int]:
+        """Where the segment has each of ``pieces``; -1 if it has it not, or if this rank writes to it in the call."""
+        written = [(start, start + want.out.size) for want in wanted if (start := _address(want.out)) != _own(want)]
+        found = []
+        for piece in pieces:
+            offset = None if piece is None else self._path.segment.offset_of(piece)
+            if piece is not None and offset is not None:
+                start = _address(piece)
+                if any(low < start + piece.size and start < high for low, high in written):
+                    offset = None
+            found.append(-1 if offset is None else offset)
+        return found
 
     def _area(self, nbytes: int) -> np.ndarray:
         if self._streams is None or self._streams.size < nbytes:
@@ -155,6 +178,11 @@ class Offers:
 
 def _address(array: np.ndarray) -> int:
     return int(array.__array_interface__["data"][0])
+
+
+def _own(want: Wanted) -> int | None:
+    """The address of the own source of ``want``, if it has one."""
+    return None if want.source is None else _address(want.source)
 
 
 def _list_at(address: int) -> np.ndarray:
