@@ -172,7 +172,7 @@ def _records(
     """The records of a chunk, with sequences as spans of their own."""
     rows = words[: len(words) // RECORD_WORDS * RECORD_WORDS].reshape(-1, RECORD_WORDS)
     kinds = rows[:, KEY] >> 48
-    plain = (kinds >= Kind.SPAN) & (kinds < Kind.SEQUENCE)
+    plain = (kinds >= Kind.SPAN) & (kinds < Kind.SEQUENCE) & (rows[:, BEGIN] != 0)  # not only prepared
     rounds: dict[int, list[int]] = {}
     free = 0
     for start in np.nonzero(kinds == Kind.SEQUENCE)[0].tolist():

@@ -8,11 +8,11 @@ import sys
 import time
 from collections.abc import Callable
 from functools import wraps
-from sys import getrefcount
 from types import TracebackType
 from typing import Any, Protocol, TypeVar, cast
 
 from popdist_py.environment import ENGINE_OPTIONS, PVTI_OPTIONS, TRACE_FOLDER, TRACE_LIMIT
+from popdist_py.trace.kept_span import KeptSpan
 from popdist_py.trace.recorder import Recorder, Span
 from popdist_py.trace.records import Category, Kind, key_of
 
@@ -23,8 +23,8 @@ _LIMIT_DIGITS = 9
 
 _SPAN = key_of(Kind.SPAN, 0)
 _USER = Category.USER
-#: References to a mark that is only kept for its next use: of the table, of ``span`` and of ``getrefcount``.
-_UNUSED = 3
+#: Most marks that are kept for their next use.
+_MOST_KEPT = 1000
 _F = TypeVar("_F", bound=Callable[..., Any])
 _What = tuple[str, Category, dict[str, Any]]
 
@@ -93,12 +93,21 @@ def stop() -> None:
 def span(name: str, category: Category = Category.USER, **args: Any) -> Mark:
     """A context manager, and a decorator, that records how long its block takes; ``args`` are shown beside it."""
     if not args and category is _USER:
-        kept = _process.marks.get(name)
-        if kept is not None and getrefcount(kept) == _UNUSED:
-            return kept
-        kept = _process.marks[name] = _mark(name, category, args)
-        return kept
+        try:
+            return _process.marks[name]
+        except KeyError:
+            return _kept(name)
     return _mark(name, category, args)
+
+
+def _kept(name: str) -> Mark:
+    """A mark of the user's without arguments, which is kept for its next use unless there are many."""
+    own = recorder()
+    if own is None or len(_process.marks) >= _MOST_KEPT:
+        made = _mark(name, _USER, {})
+    else:
+        made = _Kept(own, _SPAN | own.name(name))
+    return _process.marks.setdefault(name, made) if len(_process.marks) < _MOST_KEPT else made
 
 
 def _mark(name: str, category: Category, args: dict[str, Any]) -> Mark:
@@ -134,6 +143,15 @@ def flow(name: str, number: int, *, out: bool, category: Category = Category.USE
 
 class _Recorded(Span):
     """A span that can decorate a function."""
+
+    __slots__ = ()
+
+    def __call__(self, function: _F) -> _F:
+        return _decorated(self.recorder.meaning(self.key ^ _SPAN), function)
+
+
+class _Kept(KeptSpan):
+    """A kept span that can decorate a function."""
 
     __slots__ = ()
 

@@ -36,6 +36,7 @@ from popdist_py.trace.records import (
     VALUE,
     VERSION,
     WORD_BYTES,
+    WORD_FORMAT,
     Category,
     ChunkKind,
     Kind,
@@ -198,8 +199,8 @@ class Recorder:
             chunk = self._new_chunk(ChunkKind.RECORDS, self._number_of_thread())
             if chunk is None:
                 self._drop(records)
-                return memoryview(bytearray(records * RECORD_WORDS * WORD_BYTES)).cast("q"), range(1)
-        self._own.chunk = memoryview(chunk).cast("q"), iter(range(_FIRST_WORD, _CHUNK_WORDS, RECORD_WORDS))
+                return memoryview(bytearray(records * RECORD_WORDS * WORD_BYTES)).cast(WORD_FORMAT), range(1)
+        self._own.chunk = memoryview(chunk).cast(WORD_FORMAT), iter(range(_FIRST_WORD, _CHUNK_WORDS, RECORD_WORDS))
         return self.reserve(records, times)
 
     def _drop(self, records: int) -> None:
@@ -295,5 +296,5 @@ class Sequence:
         self._rounds = 1 if first else min(2 * self._rounds, _MOST_ROUNDS)
         words, places = self._recorder.reserve(self._records, self._rounds)
         stop = places[-1] + self._records * RECORD_WORDS
-        words[places[0] : stop] = memoryview(self._prepared * len(places)).cast("q")
+        words[places[0] : stop] = memoryview(self._prepared * len(places)).cast(WORD_FORMAT)
         return words, iter(places)

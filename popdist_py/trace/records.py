@@ -6,8 +6,8 @@
 
 A chunk begins with its kind and the number of the thread that writes it. What is not written yet is zero. A record is
 valid when its key, which is written last, is not zero, so a record of a process that is killed is there as a whole or
-not at all; a sequence, which is prepared before it runs, is valid when its begin is not zero. A span whose end is
-zero was open when the process ended.
+not at all; a sequence or span that is prepared before it runs is valid when its begin is not zero. A span whose end
+is zero was open when the process ended.
 
     record, 4 words       begin, end: nanoseconds of CLOCK_MONOTONIC
     of 8 bytes            value: depends on the kind
@@ -20,6 +20,7 @@ from __future__ import annotations
 import os
 from enum import IntEnum, StrEnum
 from struct import Struct
+from typing import Final
 
 __all__ = [
     "BEGIN",
@@ -39,6 +40,7 @@ __all__ = [
     "VALUE",
     "VERSION",
     "WORD_BYTES",
+    "WORD_FORMAT",
     "Category",
     "ChunkKind",
     "Kind",
@@ -64,6 +66,8 @@ CHUNK_BYTES = 1 << 18
 RECORD_WORDS = 4
 BEGIN, END, VALUE, KEY = range(RECORD_WORDS)
 WORD_BYTES = 8
+#: A word in memory: C's long, which Python writes sooner than the long long of as many bytes.
+WORD_FORMAT: Final = "l"
 
 DEFINITION = Struct("<I")
 

@@ -1,0 +1,149 @@
+"""Kept spans: marks of one name, inside each other, in several threads, of a killed process and of many names."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+import pytest
+
+from ipu_emu.trace import read_process
+from popdist_py import trace
+from popdist_py.trace.records import CHUNK_BYTES, RECORD_WORDS, WORD_BYTES
+
+#: More than are prepared at once.
+COUNT = 1000
+
+
+@pytest.fixture
+def folder(tmp_path):
+    yield tmp_path / "trace"
+    trace.stop()
+
+
+def recorded(recorder):
+    """Thread, name, begin and end of all records."""
+    found = read_process(recorder.path)
+    return [
+        (int(each["thread"]), found.names[int(each["name"])].name, int(each["begin"]), int(each["end"]))
+        for each in found.records
+    ]
+
+
+def depths(records):
+    """How many of the other spans are around each one, which must hold it as a whole."""
+    found = []
+    for _, _, begin, end in records:
+        around = [(first, last) for _, _, first, last in records if first < begin < last]
+        assert all(end < last for _, last in around)
+        found.append(len(around))
+    return found
+
+
+def test_a_mark_inside_one_of_the_same_name_has_its_own_times(folder):
+    recorder = trace.start(folder)
+
+    def descend(levels):
+        with trace.span("level"):
+            if levels > 1:
+                descend(levels - 1)
+
+    descend(3)
+    descend(2)
+    assert depths(recorded(recorder)) == [0, 1, 2, 0, 1]
+
+
+def test_a_mark_that_is_kept_by_the_caller_can_be_entered_again_inside_it(folder):
+    recorder = trace.start(folder)
+    mark = trace.span("mark")
+    for _ in range(2):
+        with mark, trace.span("mark"), mark:
+            pass
+    assert depths(recorded(recorder)) == [0, 1, 2] * 2
+
+
+def test_a_block_that_raises_has_ended(folder):
+    recorder = trace.start(folder)
+    for _ in range(2):
+        with pytest.raises(KeyError), trace.span("mark"):
+            raise KeyError
+    assert depths(recorded(recorder)) == [0, 0]
+
+
+def test_a_mark_in_two_threads_at_once_is_recorded_for_each(folder):
+    recorder = trace.start(folder)
+    mark, both = trace.span("mark"), threading.Barrier(2)
+
+    def work():
+        with mark:
+            both.wait()  # both are inside
+            with trace.span("mark"):
+                both.wait()
+            both.wait()
+        for _ in range(COUNT):
+            with trace.span("mark"):
+                pass
+
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    records = recorded(recorder)
+    assert len({thread for thread, *_ in records}) == 2
+    for thread in {thread for thread, *_ in records}:
+        own = [record for record in records if record[0] == thread]
+        assert len(own) == 2 + COUNT
+        assert depths(own[:20]) == [0, 1] + 18 * [0]
+        assert all(last[3] <= record[2] for last, record in zip(own[2:], own[3:], strict=False))
+
+
+def test_records_that_are_only_prepared_are_not_read(folder):
+    recorder = trace.start(folder)
+    for _ in range(5):  # memory is prepared for 1, 2, 4
+        with trace.span("mark"):
+            pass
+    words = memoryview(recorder._own.chunk[0])
+    prepared = sum(words[at + 3] != 0 for at in range(RECORD_WORDS, CHUNK_BYTES // WORD_BYTES, RECORD_WORDS))
+    assert prepared > 5
+    assert len(recorded(recorder)) == 5
+
+
+def test_a_process_that_is_killed_inside_kept_spans_leaves_whole_ones_and_the_open_ones(folder):
+    child = os.fork()
+    if not child:
+        try:
+            trace.start(folder)
+            for _ in range(COUNT):
+                with trace.span("mark"):
+                    pass
+            with trace.span("mark"), trace.span("other"), trace.span("mark"):
+                os.kill(os.getpid(), 9)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -9
+    (path,) = folder.iterdir()
+    found = read_process(path)
+    names = [found.names[int(each["name"])].name for each in found.records]
+    assert names == ["mark"] * (COUNT + 1) + ["other", "mark"]
+    assert (found.records["end"] != 0).tolist() == [True] * COUNT + [False] * 3
+    assert (found.records["end"] >= found.records["begin"])[:COUNT].all()
+
+
+def test_spans_of_many_names_do_not_keep_a_mark_each(folder):
+    recorder = trace.start(folder)
+    for number in range(3000):
+        with trace.span(f"step {number}"):
+            pass
+    marks = {id(trace.span(f"step {number}")) for number in range(1500, 1600)}
+    assert [name for _, name, _, _ in recorded(recorder)] == [f"step {number}" for number in range(3000)]
+    assert len(marks) < 100
+
+
+def test_spans_after_a_new_start_are_in_its_file(folder, tmp_path):
+    trace.start(folder)
+    with trace.span("mark"):
+        second = trace.start(tmp_path / "second")
+    with trace.span("mark"):
+        pass
+    assert [name for _, name, _, _ in recorded(second)] == ["mark"]
