@@ -71,7 +71,8 @@ class InstructionTrace:
             number = self._offset + replica
             track = self._recorder.track(f"replica {number}, IPU {ipu}", replica=number, ipu=ipu)
         parts = [bound[at : at + LONGEST_SEQUENCE] for at in range(0, len(bound), LONGEST_SEQUENCE)]
-        return call_chain(*(self._traced(part, track, counters) for part in parts))
+        traced = [self._traced(part, track, counters) for part in parts]
+        return traced[0] if len(traced) == 1 else call_chain(*traced)
 
     def _traced(self, bound: BoundLeaves, track: int, counters: StepCounters) -> Call:
         names = [self._name(leaf) for leaf, _ in bound]

@@ -14,6 +14,7 @@ from typing import cast
 
 import numpy as np
 
+from ipu_emu.engine.calls.stamped_calls import stamped_calls
 from ipu_emu.engine.calls.step_counters import StepCounters
 from ipu_emu.ops import Call
 from popdist_py.trace import Sequence as Spans
@@ -24,7 +25,7 @@ __all__ = ["MEASURED_ROUNDS", "Groups", "short_ones_together", "timed_calls"]
 #: Rounds in which every instruction has a time stamp of its own.
 MEASURED_ROUNDS = 32
 #: Nanoseconds up to which instructions are timed together, and up to which one is timed with the next in any case.
-_TOGETHER, _SHORT = 20_000, 2_000
+_TOGETHER, _SHORT = 40_000, 2_000
 
 #: Nanoseconds of instructions by groups that are timed together.
 Groups = Sequence[Sequence[int]]
@@ -54,42 +55,32 @@ def timed_calls(
 
     Only instructions of one of ``kinds`` are timed together; ``sequence`` makes their spans.
     """
-    now, spans, chain = perf_counter_ns, sequence([]), _chain(calls, [[1]] * len(calls))
-    count, left, measured = len(chain), MEASURED_ROUNDS if len(calls) > 1 else 0, list[list[int]]()
+    now, this_thread, spans, stamped = perf_counter_ns, get_ident, sequence([]), stamped_calls(calls)
+    left, measured = MEASURED_ROUNDS if len(calls) > 1 else 0, list[list[int]]()
     words, places, thread = memoryview(b""), cast(Iterator[int], iter(())), 0
 
     def run() -> None:
         nonlocal words, places, thread
         start = next(places, -1)
-        if start < 0 or thread != get_ident():
-            words, places = spans.rounds(first=thread != get_ident())
-            start, thread = next(places), get_ident()
+        if start < 0 or thread != this_thread():
+            words, places = spans.rounds(first=thread != this_thread())
+            start, thread = next(places), this_thread()
         if counters.micro_batch:
-            words[start + VALUE] = counters.micro_batch << 32 | count
+            words[start + VALUE] = counters.micro_batch << 32 | spans.count
         words[start] = now()
-        for at, group in chain:
-            for call in group:
-                call()
-            words[start + at] = now()
+        stamped(words, start + RECORD_WORDS)
         if left:
-            learn([words[start], *words[start + RECORD_WORDS : start + RECORD_WORDS + count]])
+            learn([words[start], *words[start + RECORD_WORDS : start + RECORD_WORDS + len(calls)]])
 
     def learn(bounds: list[int]) -> None:
-        nonlocal left, spans, chain, count, places
+        nonlocal left, spans, stamped, places
         left -= 1
         measured.append(bounds)
         if not left:
             groups = short_ones_together(np.median(np.diff(measured), 0).astype(int).tolist(), kinds)
-            spans, chain, count, places = sequence(groups), _chain(calls, groups), len(groups), iter(())
+            each = iter(calls)
+            together = [[call for one in islice(each, len(group)) for call in one] for group in groups]
+            spans, stamped, places = sequence(groups), stamped_calls(together), iter(())
             measured.clear()
 
     return run
-
-
-def _chain(calls: Sequence[Sequence[Call]], groups: Groups) -> Sequence[tuple[int, Sequence[Call]]]:
-    """The calls of each group, and where in the words of a round its time stamp is."""
-    each = iter(calls)
-    return tuple(
-        (RECORD_WORDS + at, tuple(call for one in islice(each, len(group)) for call in one))
-        for at, group in enumerate(groups)
-    )
