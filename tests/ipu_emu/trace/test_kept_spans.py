@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from itertools import pairwise
 
 import pytest
 
@@ -95,7 +96,7 @@ def test_a_mark_in_two_threads_at_once_is_recorded_for_each(folder):
         own = [record for record in records if record[0] == thread]
         assert len(own) == 2 + COUNT
         assert depths(own[:20]) == [0, 1] + 18 * [0]
-        assert all(last[3] <= record[2] for last, record in zip(own[2:], own[3:], strict=False))
+        assert all(last[3] <= record[2] for last, record in pairwise(own[2:]))
 
 
 def test_records_that_are_only_prepared_are_not_read(folder):
