@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import pairwise
-from shutil import which
 from typing import TYPE_CHECKING, TypeVar
 
 from popdist_py import trace
@@ -26,9 +25,9 @@ from poprun_py.site.cluster import SLURM, Cluster, find_cluster
 from poprun_py.site.machine import Machine
 from poprun_py.site.mpi_installation import find_mpi
 from poprun_py.site.program_path import find_program
-from poprun_py.vipu.partition import PartitionAssignment, PartitionRequest, partition_request
 
 if TYPE_CHECKING:
+    from poprun_py.vipu.partition import PartitionAssignment, PartitionRequest
     from poprun_py.vipu.partition_file import PartitionFile
 
 __all__ = ["dry_run", "launch"]
@@ -150,7 +149,7 @@ class _Preparation:
             mistakes, lambda: find_cluster(options, environ=machine.environ, nodename=machine.nodename)
         )
         _collecting(mistakes, lambda: _check_ssh(machine, cluster))
-        request = _collecting(mistakes, lambda: partition_request(options, machine.environ))
+        request = _collecting(mistakes, lambda: _request(options, machine.environ))
         if mistakes:
             raise UsageError(mistakes)
         return cls(options, machine, _planned(options, machine, cluster), request)
@@ -170,11 +169,23 @@ def _collecting(mistakes: list[str], find: Callable[[], Found]) -> Found | None:
         return None
 
 
+def _request(options: LaunchOptions, environ: Mapping[str, str]) -> PartitionRequest | None:
+    if not options.requests_partition(environ):
+        return None
+    from poprun_py.vipu.partition import partition_request  # few jobs have one, and the import takes 3 ms
+
+    return partition_request(options, environ)
+
+
 def _check_ssh(machine: Machine, cluster: Cluster | None) -> None:
     """Raise UsageError if other hosts are to be reached with a program that does not exist."""
     ssh = machine.environ.get(SSH_VARIABLE)
     over_ssh = cluster is not None and cluster.starter != SLURM and not all(map(cluster.is_here, cluster.hosts))
-    if ssh and over_ssh and which(ssh, path=machine.environ.get("PATH")) is None:
+    if not ssh or not over_ssh:
+        return
+    from shutil import which  # slow to import, and rarely needed
+
+    if which(ssh, path=machine.environ.get("PATH")) is None:
         raise UsageError(
             [f"{SSH_VARIABLE}={ssh}: there is no such program, with which hosts are reached; correct or unset it"]
         )

@@ -20,8 +20,8 @@ __all__ = ["Console", "explain"]
 _BOLD_RED, _PLAIN = b"\x1b[1;31m", b"\x1b[0m"
 
 #: What Open MPI says by way of its daemon when it cannot start, instead of in the output of the instance.
-_MPI_ERROR = re.compile(rb"An error occurred in MPI_Init")
-_MPI_LACKS_MEMORY = re.compile(rb"not enough space for\s+/dev/shm")
+_MPI_ERROR = rb"An error occurred in MPI_Init"
+_MPI_LACKS_MEMORY = rb"not enough space for\s+/dev/shm"
 
 
 class Console:
@@ -56,7 +56,7 @@ def explain(
         console.quote(f"{starter} wrote last", b"".join(starter_output).split(b"\n"))
     elif failure:
         said = b"".join(starter_output)
-        said = said if _MPI_ERROR.search(said) else b""
+        said = said if _MPI_ERROR in said else b""
         _explain_failure(failure, delivery, console, said)
         console.quote(f"{starter} wrote last", said.split(b"\n"))
 
@@ -73,7 +73,7 @@ def _explain_failure(failure: InstanceEnd, delivery: OutputDelivery, console: Co
 
 def _words(failure: InstanceEnd, stderr: bytes, said_by_mpi: bytes) -> str:
     """What an instance that ended itself said last: its exception, else the last line of its stderr."""
-    if failure.status == -signal.SIGBUS or _MPI_LACKS_MEMORY.search(said_by_mpi):
+    if failure.status == -signal.SIGBUS or re.search(_MPI_LACKS_MEMORY, said_by_mpi):
         return _about_shared_memory()
     if failure.status <= 0 or (failure.reason and not failure.stderr.raised):
         return ""

@@ -24,8 +24,8 @@ __all__ = ["JobRecord", "new_folder", "remove_abandoned", "temporary_folders"]
 _SHARED_MEMORY = "/dev/shm"
 
 _SUFFIX = ".files"
-_ID = re.compile(r"[0-9a-f]{16}")
-_LINE = re.compile(rb"(\d+) (\d+) (/[^\n]*)")
+_ID = r"[0-9a-f]{16}"
+_LINE = rb"(\d+) (\d+) (/[^\n]*)"
 
 #: Far more than any job lists.
 _MOST_BYTES = 1 << 20
@@ -50,7 +50,7 @@ def remove_abandoned(temporary: str) -> list[str]:
     base = _base(temporary)
     removed: list[str] = []
     for name in _names(base) if _is_private(base) else ():
-        if name.endswith(_SUFFIX) and _ID.fullmatch(name.removesuffix(_SUFFIX)):
+        if name.endswith(_SUFFIX) and re.fullmatch(_ID, name.removesuffix(_SUFFIX)):
             removed += _remove_if_abandoned(os.path.join(base, name.removesuffix(_SUFFIX)))
     return removed
 
@@ -220,7 +220,7 @@ def _remove_all(folder: str, descriptor: int, spared: Collection[str] = ()) -> l
 def _remove_listed(descriptor: int, spared: Collection[str] = ()) -> Iterator[str]:
     """Remove what the record lists and is still the same file of this user; return the paths."""
     for line in os.pread(descriptor, _MOST_BYTES, 0).split(b"\n"):
-        match = _LINE.fullmatch(line)
+        match = re.fullmatch(_LINE, line)
         if match is None:
             continue
         path = os.fsdecode(match[3])
@@ -231,12 +231,19 @@ def _remove_listed(descriptor: int, spared: Collection[str] = ()) -> Iterator[st
 
 
 def _remove(path: str) -> None:
-    import shutil  # rarely needed
-
     try:
         if os.path.isdir(path):
-            shutil.rmtree(path, ignore_errors=True)
+            _remove_folder(path)
         else:
             os.unlink(path)
     except OSError:
         return
+
+
+def _remove_folder(path: str) -> None:
+    try:
+        os.rmdir(path)
+    except OSError:  # it is not empty
+        import shutil  # which is slow to import
+
+        shutil.rmtree(path, ignore_errors=True)

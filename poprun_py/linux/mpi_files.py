@@ -14,7 +14,6 @@ import os
 import re
 import signal
 import struct
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from poprun_py.linux import processes
@@ -30,10 +29,10 @@ _NAMES = re.compile(
 )
 
 #: Those that have no holder only if their maker is dead: shared memory of MPICH and UCX, Open MPI's trial of it.
-_SEGMENTS = re.compile(r"mpich_shm_[0-9a-f]{1,8}_\d+|ucx_shm_posix_[0-9a-f]{1,8}|open_mpi\.\d{4}")
+_SEGMENTS = r"mpich_shm_[0-9a-f]{1,8}_\d+|ucx_shm_posix_[0-9a-f]{1,8}|open_mpi\.\d{4}"
 
 #: Those that their makers close at once, and remember until they remove them; the maker's command.
-_CLOSED, _MAKER = re.compile(r"hydra_hwloc_xmlfile_\w{6}"), "hydra_pmi_proxy"
+_CLOSED, _MAKER = r"hydra_hwloc_xmlfile_\w{6}", "hydra_pmi_proxy"
 
 #: The session folder of a daemon of Open MPI; its pid follows.
 _SESSIONS = ("ompi", "prterun", "prted")
@@ -41,7 +40,7 @@ _SESSIONS = ("ompi", "prterun", "prted")
 #: Far more than a process manager's heap has.
 _MOST_BYTES = 1 << 26
 
-_HEAP = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) .*\[heap\]$", re.MULTILINE)
+_HEAP = r"(?m)^([0-9a-f]+)-([0-9a-f]+) .*\[heap\]$"
 
 _IN_CREATE, _IN_NONBLOCK, _IN_CLOEXEC = 0x100, os.O_NONBLOCK, os.O_CLOEXEC
 _EVENT = struct.Struct("iIII")
@@ -98,7 +97,7 @@ class MpiFiles:
         self._update()
         identities = dict(_identities(self._candidates))
         self._candidates = {path for path in self._candidates if path in identities.values()}
-        closed = [path for path in self._candidates if _CLOSED.fullmatch(os.path.basename(path))]
+        closed = [path for path in self._candidates if re.fullmatch(_CLOSED, os.path.basename(path))]
         held: set[str] = set()
         for pid in self._family() if identities else ():
             held.update(identities[each] for each in _held_by(pid) if each in identities)
@@ -125,12 +124,14 @@ class MpiFiles:
 
     def _add(self, path: str) -> None:
         self._candidates.add(path)
-        if _SEGMENTS.fullmatch(os.path.basename(path)):
+        if re.fullmatch(_SEGMENTS, os.path.basename(path)):
             self._made.add(path)
 
     def close(self) -> None:
         """Stop watching; the kernel's 15 ms for it pass while the caller goes on, even if it ends."""
         if self._descriptor >= 0:
+            import threading  # most supervisors have no use for it
+
             threading.Thread(target=os.close, args=(self._descriptor,), daemon=True).start()
             self._descriptor = -1
 
@@ -214,7 +215,7 @@ def _heap(pid: int) -> bytes:
     """The heap of a process; nothing if it is gone, or may not be read."""
     try:
         with open(f"/proc/{pid}/maps", errors="replace") as stream:
-            limits = _HEAP.search(stream.read())
+            limits = re.search(_HEAP, stream.read())
         if limits is None:
             return b""
         first, last = (int(word, 16) for word in limits.groups())

@@ -23,12 +23,13 @@ _MOST = 65536
 #: Characters of a file of so many hosts, with room for comments.
 _MOST_CHARACTERS = 1 << 24
 
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
-_ENTRY = re.compile(r"(?P<name>.*?)(?::(?P<slots>\d+))?")
-_RANGE = re.compile(r"(\d+)(?:-(\d+))?")
+#: Patterns are compiled when a list is read: few jobs have one.
+_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
+_ENTRY = r"(?P<name>.*?)(?::(?P<slots>\d+))?"
+_RANGE = r"(\d+)(?:-(\d+))?"
 
 #: Words that may follow the name in a host file; only slots has an effect.
-_FILE_WORD = re.compile(r"(slots|max[-_]slots)=(\d+)")
+_FILE_WORD = r"(slots|max[-_]slots)=(\d+)"
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ def _of_line(words: list[str]) -> Iterator[Host]:
         return
     slots = None
     for word in words[1:]:
-        match = _FILE_WORD.fullmatch(word)
+        match = re.fullmatch(_FILE_WORD, word)
         if not match:
             raise ValueError(f"{word!r} is not understood; a host and slots=N are expected")
         slots = int(match[2]) if match[1] == "slots" else slots
@@ -121,13 +122,13 @@ def _split(text: str) -> list[str]:
 
 
 def _hosts(entry: str) -> Iterator[Host]:
-    match = _ENTRY.fullmatch(entry)
+    match = re.fullmatch(_ENTRY, entry)
     name = match["name"] if match else entry
     slots = int(match["slots"]) if match and match["slots"] else None
     if slots == 0:
         raise ValueError(f"{entry!r}: a host with no slots; leave it out")
     for one in _names(name):
-        if not _NAME.fullmatch(one):
+        if not re.fullmatch(_NAME, one):
             raise ValueError(f"{one!r} is not a host name; give names or IPv4 addresses, such as h0,h1 or n[0-3]")
         yield Host(one, slots)
 
@@ -147,7 +148,7 @@ def _numbers(bracket: str) -> list[str]:
     """``[08-10,12]`` -> 08, 09, 10, 12."""
     numbers: list[str] = []
     for piece in bracket[1:-1].split(","):
-        match = _RANGE.fullmatch(piece.strip())
+        match = re.fullmatch(_RANGE, piece.strip())
         first, last = (match[1], match[2] or match[1]) if match else ("1", "0")
         if len(last) > 9 or int(first) > int(last):
             raise ValueError(f"{piece!r} is not a range; ranges look like [0-2,4], the smaller number first")

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 from popdist_py.layout import Layout
 from poprun_py.options import values
 
-__all__ = ["ILD_SIZE", "OPTIONS", "LaunchOptions", "Option"]
+__all__ = ["ILD_SIZE", "OPTIONS", "PARTITION_VARIABLE", "LaunchOptions", "Option"]
 
 #: IPUs of the largest IPU-Link domain, a Pod64.
 ILD_SIZE = 64
+
+#: Names the partition of a job that --vipu-partition does not name.
+PARTITION_VARIABLE = "IPUOF_VIPU_API_PARTITION_ID"
 
 
 @dataclass(frozen=True)
@@ -296,6 +299,11 @@ class LaunchOptions:
     def asks(self) -> bool:
         """Does the command line only ask for information, so that no program is started?"""
         return self.help or self.version or "version_format" in self.given or self.completion is not None
+
+    def requests_partition(self, environ: Mapping[str, str]) -> bool:
+        """Is an option for the V-IPU given, or a partition named by the environment?"""
+        requesting = {option.target for option in OPTIONS if option.group == "V-IPU"}
+        return bool(self.given & requesting or environ.get(PARTITION_VARIABLE))
 
     @property
     def ipus(self) -> int:

@@ -10,11 +10,11 @@ from poprun_py.output.uncaught_exception import find_uncaught
 __all__ = ["StderrEnd", "last_line", "read_stderr_end"]
 
 #: What MPICH writes to the stderr of the process that calls MPI_Abort.
-_ABORT = re.compile(rb"application called MPI_Abort\([^\n]*, (-?\d+)\)")
+_ABORT = rb"application called MPI_Abort\([^\n]*, (-?\d+)\)"
 
 #: The error of a rank whose peer has ended or left (gcl.errors), with the rank of that peer.
-_PEER_LOST = re.compile(r"(?:[\w.]+\.)?PeerLost\b")
-_RANK = re.compile(r"\brank (\d+)\b")
+_PEER_LOST = r"(?:[\w.]+\.)?PeerLost\b"
+_RANK = r"\brank (\d+)\b"
 
 _LONGEST = 200
 
@@ -34,13 +34,15 @@ class StderrEnd:
 
 def read_stderr_end(stderr: bytes) -> StderrEnd:
     """Read the end of an instance's stderr."""
+    if not stderr:
+        return StderrEnd()
     uncaught = find_uncaught(stderr)
-    aborts = _ABORT.findall(stderr)
+    aborts = re.findall(_ABORT, stderr)
     code = int(aborts[-1]) & 0xFF if aborts else None
     if uncaught is None:
         return StderrEnd(aborted=code)
-    lost = _PEER_LOST.match(uncaught.error)
-    peer = _RANK.search(uncaught.error) if lost else None
+    lost = re.match(_PEER_LOST, uncaught.error)
+    peer = re.search(_RANK, uncaught.error) if lost else None
     return StderrEnd(True, lost is not None, int(peer[1]) if peer else None, code)
 
 

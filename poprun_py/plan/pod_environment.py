@@ -5,10 +5,13 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-from poprun_py.options.option_table import ILD_SIZE, LaunchOptions
+from poprun_py.options.option_table import ILD_SIZE, PARTITION_VARIABLE, LaunchOptions
 from poprun_py.plan.launch_plan import LaunchPlan
-from poprun_py.vipu.partition import PartitionAssignment, PartitionRequest
+
+if TYPE_CHECKING:
+    from poprun_py.vipu.partition import PartitionAssignment, PartitionRequest
 
 __all__ = ["TARGET_OPTIONS", "pod_environment", "with_pod_environment"]
 
@@ -47,7 +50,7 @@ def pod_environment(
         found |= {
             "IPUOF_VIPU_API_HOST": request.server.host,
             "IPUOF_VIPU_API_PORT": str(request.server.port),
-            "IPUOF_VIPU_API_PARTITION_ID": assignment.partition.name,
+            PARTITION_VARIABLE: assignment.partition.name,
             "IPUOF_VIPU_API_TIMEOUT": f"{request.server.timeout:g}",
             "IPUOF_VIPU_API_GCD_ID": str(instance),
             "IPUOF_LOG_LEVEL": environ.get("IPUOF_LOG_LEVEL", "WARN"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -54,4 +53,6 @@ def find_srun(environ: Mapping[str, str]) -> str:
 
 
 def _srun(environ: Mapping[str, str]) -> str | None:
-    return shutil.which("srun", path=environ.get("PATH"))
+    from shutil import which  # slow to import
+
+    return which("srun", path=environ.get("PATH"))

@@ -20,7 +20,7 @@ from typing import Any
 from poprun_py.errors import UsageError, VipuBusyError
 from poprun_py.options import values
 from poprun_py.options.option_names import option_of
-from poprun_py.options.option_table import OPTIONS, LaunchOptions, Option
+from poprun_py.options.option_table import PARTITION_VARIABLE, LaunchOptions, Option
 from poprun_py.options.system_size import partition_size
 from poprun_py.output.log import Log
 
@@ -41,11 +41,8 @@ _VARIABLES: dict[str, tuple[str, str]] = {
     "vipu_server_host": ("IPUOF_VIPU_API_HOST", "localhost"),
     "vipu_server_port": ("IPUOF_VIPU_API_PORT", "8090"),
     "vipu_server_timeout": ("IPUOF_VIPU_API_TIMEOUT", "120"),
-    "vipu_partition": ("IPUOF_VIPU_API_PARTITION_ID", ""),
+    "vipu_partition": (PARTITION_VARIABLE, ""),
 }
-
-#: Options that request a partition; without them, and without one in the environment, a job needs none.
-_REQUESTING = frozenset(option.target for option in OPTIONS if option.group == "V-IPU")
 
 
 @dataclass(frozen=True)
@@ -132,7 +129,7 @@ class PartitionAssignment:
 
 def partition_request(options: LaunchOptions, environ: Mapping[str, str]) -> PartitionRequest | None:
     """Return the job's request, None if it needs no partition; raise UsageError for wrong variables."""
-    if not options.given & _REQUESTING and not environ.get(_VARIABLES["vipu_partition"][0]):
+    if not options.requests_partition(environ):
         return None
     mistakes: list[str] = []
     found = {field: _value(option_of(field), options, environ, mistakes) for field in _VARIABLES}
