@@ -1,12 +1,20 @@
 """Memory: bytes on each IPU by part, with a verdict: fits, unsure, does not fit.
 
     weights, gradients, states     of the blocks on the IPU; sharded states are divided by the replicas of a domain
-    stash                          values kept for the backward pass, once for each micro-batch in flight
-    transient                      of the largest block; with recomputation also what it keeps
+    stash                          values kept for the backward pass, once for each micro-batch in flight, and two
+                                   buffers for each of the values and gradients that pass from IPU to IPU
+    transient                      of the largest block; with recomputation also what its layer keeps
     code                           between a least and a most: it cannot be known before compiling
 
-Stage i of N has 2 (N - i) - 1 micro-batches in flight (grouped, popart), or N - i (interleaved), at most as many as
-are accumulated.
+Stage i of S has 2 (S - i) - 1 micro-batches in flight (grouped, popart), or S - i (interleaved), at most as many as
+are accumulated. A tied head is a stage of its own, after that of the last IPU.
+
+The parts and the least code are what a program needs that is written for IPUs. A program that leaves all to the
+compiler, as the plans of ipu-emu memory do, holds more, which counts in the most:
+
+    logits                         of all positions at once, and the gradient of their table beside its sum
+    tied table                     a sum of the gradients of its products, apart from those of its look-ups
+    sharded states                 the update of the largest block, gathered from the replicas in the type of states
 Host-side scratch of the emulator is not memory of an IPU.
 """
 
@@ -20,15 +28,16 @@ import numpy as np
 from ipu_emu.predict.host import bytes_per_sample
 from ipu_emu.predict.job import DTYPES, Job
 from ipu_emu.predict.links import domains_of
+from ipu_emu.predict.networks import Block
 from ipu_emu.predict.variable_memory import OPTIMISER_STATES
 from ipu_emu.predict.work import PlacedWork
 
-__all__ = ["CODE", "PARTS", "IpuMemory", "parts", "verdict"]
+__all__ = ["PARTS", "IpuMemory", "bounds", "parts", "table_bytes", "verdict"]
 
 PARTS = ("weights", "gradients", "states", "stash", "transient", "inputs")
-#: Least and most code, vertex state and exchange, as shares of the memory of an IPU.
-CODE = (0.04, 0.20)
-_INPUT_BUFFERS = 2
+#: Code, vertex state and exchange, as shares of the memory of an IPU: least; most for one block, and in all.
+_LEAST_CODE, _BASE_CODE, _BLOCK_CODE, _MOST_CODE = 0.03, 0.05, 0.0125, 0.20
+_INPUT_BUFFERS = _PIPELINE_BUFFERS = 2
 #: Bytes of a state value where they are not those of the weights.
 _STATE_BYTES = {"adam": 4, "lamb": 4}
 
@@ -57,9 +66,9 @@ def verdict(low: Any, high: Any, limit: float) -> Any:
     return np.where(high <= limit, "fits", np.where(low <= limit, "unsure", "does not fit"))
 
 
-def in_flight(schedule: str, ipus: int, ipu: int, accumulation: Any) -> Any:
-    """Micro-batches whose activations are kept on ``ipu``."""
-    most = {"interleaved": ipus - ipu, "sequential": 1}.get(schedule, 2 * (ipus - ipu) - 1)
+def in_flight(schedule: str, stages: int, stage: int, accumulation: Any) -> Any:
+    """Micro-batches whose activations ``stage`` keeps."""
+    most = {"interleaved": stages - stage, "sequential": 1}.get(schedule, 2 * (stages - stage) - 1)
     return np.minimum(most, accumulation)
 
 
@@ -101,13 +110,60 @@ def parts(
         return _all(weights, 0.0, 0.0, 0.0, live, inputs)
     states = np.where(off_chip, 0.0, trained * state_bytes(job) / divided)
     held = 0.0 if "accumulators" in job.off_chip else 1.0
-    depth = in_flight(job.schedule, job.ipus, ipu, accumulation)
-    kept = np.where(recompute, float(work.outputs[ipu]), float(work.kept[ipu]))
-    stash = depth * batch * kept * DTYPES[job.stash_dtype]
+    stash, transient = _activations(job, work, ipu, batch, accumulation, recompute)
+    return _all(weights, held * trained * size, states, stash, transient, inputs)
+
+
+def _activations(
+    job: Job, work: PlacedWork, ipu: int, batch: Any, accumulation: Any, recompute: Any
+) -> tuple[Any, Any]:
+    """Bytes that are kept for the backward pass, and live for a moment."""
+    size, held = job.itemsize, DTYPES[job.stash_dtype]
+    if job.ipus == 1 or job.schedule == "sequential":
+        (kept, live), (kept_again, live_again) = work.peak[ipu], work.peak_recomputed[ipu]
+        stash = batch * held * np.where(recompute, kept_again, kept)
+        return stash, batch * size * np.where(recompute, live_again, live)
+    depth = in_flight(job.schedule, work.stages, ipu, accumulation)
+    kept = np.where(recompute, work.checkpoints[ipu], work.kept[ipu])
+    passed = _PIPELINE_BUFFERS * (work.sent[ipu] + work.received[ipu])
+    stash = batch * (depth * kept * held + passed * size)
     if "activations" in job.off_chip:
         stash = stash / np.maximum(depth, 1)
-    transient = batch * size * np.where(recompute, float(work.recomputed[ipu]), float(work.transient[ipu]))
-    return _all(weights, held * trained * size, states, stash, transient, inputs)
+    return stash, batch * size * np.where(recompute, work.recomputed[ipu], work.transient[ipu])
+
+
+def table_bytes(job: Job, block: Block) -> float:
+    """Bytes that a compiler adds for the table of ``block``: its gradients, and its update gathered from replicas."""
+    if not job.training or not block.table:
+        return 0.0
+    gathered = _STATE_BYTES.get(job.optimiser, 0) * ("states" in job.shared)
+    return block.table * float(job.itemsize * (1 + block.tied) + gathered)
+
+
+def bounds(
+    job: Job,
+    work: PlacedWork,
+    ipu: int,
+    found: dict[str, Any],
+    *,
+    replicas: Any,
+    batch: Any,
+    accumulation: Any,
+    shared: Any,
+) -> tuple[Any, Any]:
+    """Least and most bytes on ``ipu``, whose parts were ``found`` with the same keywords."""
+    limit, data = float(job.system.generation.sram), sum(found.values())
+    code = min(_MOST_CODE, _BASE_CODE + _BLOCK_CODE * len(work.placement[ipu]))
+    most = data + code * limit
+    gradient = float(work.tables[ipu]) * job.training
+    live, gathered = (batch * float(work.unsliced[ipu]) + gradient) * job.itemsize, 0.0
+    if job.training:
+        held = 0.0 if "accumulators" in job.off_chip else float(work.tied[ipu])
+        divided = shards(job, replicas, shared)
+        gathered = (divided > 1) * float(work.largest[ipu]) * _STATE_BYTES.get(job.optimiser, 0) * (1 + 1 / divided)
+        most = most + (accumulation > 1) * held * job.itemsize + gathered
+    region = found["stash"] + found["transient"]  # the update may use it too
+    return data + _LEAST_CODE * limit, most + np.maximum(np.maximum(found["stash"] + live, gathered) - region, 0.0)
 
 
 def _all(weights: Any, gradients: Any, states: Any, stash: Any, transient: Any, inputs: Any) -> dict[str, Any]:

@@ -195,7 +195,7 @@ class StepModel:
         if "weights" in job.off_chip:
             moved = moved + (2 * shape.accumulation + 1) * trained * job.itemsize
         if "activations" in job.off_chip:
-            kept = np.where(shape.recompute, float(self.work.outputs.max()), float(self.work.kept.max()))
+            kept = np.where(shape.recompute, float(self.work.checkpoints.max()), float(self.work.kept.max()))
             moved = moved + 2 * shape.accumulation * shape.batch * kept * job.itemsize
         return moved
 
@@ -227,17 +227,21 @@ class StepModel:
         )
         return network.model_flops + (again if hardware and self.job.recompute else 0.0)
 
+    def memory_of(self, ipu: int, shape: Shape) -> tuple[dict[str, Any], Any, Any]:
+        """Bytes on ``ipu`` by part, and least and most with code."""
+        parts = memory.parts(self.job, self.work, ipu, **vars(shape))
+        names = ("replicas", "batch", "accumulation", "shared")
+        low, high = memory.bounds(self.job, self.work, ipu, parts, **{name: getattr(shape, name) for name in names})
+        return parts, low, high
+
     def memories(self) -> list[memory.IpuMemory]:
         """The memory of every IPU of a replica."""
         limit, shape = float(self.system.generation.sram), Shape.of(self.job)
         found = []
         for ipu in range(self.work.ipus):
-            each = {
-                name: float(value) for name, value in memory.parts(self.job, self.work, ipu, **vars(shape)).items()
-            }
-            data = sum(each.values())
-            low, high = (data + share * limit for share in memory.CODE)
-            found.append(memory.IpuMemory(ipu, each, low, high, limit))
+            parts, low, high = self.memory_of(ipu, shape)
+            each = {name: float(value) for name, value in parts.items()}
+            found.append(memory.IpuMemory(ipu, each, float(low), float(high), limit))
         return found
 
 
@@ -285,7 +289,7 @@ def _balanced(job: Job, weight: float) -> Placement:
     each = 2 * job.itemsize + (0 if {"states"} & {*job.off_chip, *job.shared} else memory.state_bytes(job))
 
     def nbytes(block: Block) -> float:
-        return block.parameters * each + job.batch * block.output * job.itemsize
+        return block.parameters * each + job.batch * block.output * job.itemsize + memory.table_bytes(job, block)
 
     all_seconds, all_bytes = (sum(map(of, network.blocks)) or 1.0 for of in (seconds, nbytes))
 

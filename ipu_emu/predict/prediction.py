@@ -167,6 +167,11 @@ class Prediction:
         found: str = max((each.verdict for each in self.memories), key=_VERDICTS.index)
         return found
 
+    @property
+    def fullest(self) -> IpuMemory:
+        """The IPU of the worst verdict; of several the one that may need most."""
+        return max(self.memories, key=lambda each: (_VERDICTS.index(each.verdict), each.high))
+
     @cached_property
     def memories(self) -> list[IpuMemory]:
         return self.model.memories()
@@ -208,7 +213,7 @@ class Prediction:
                 f"down to 1/{self.unknown:g} of that; calibrate with a row of {rows}"
             )
         if self.verdict != "fits":
-            worst = max(self.memories, key=lambda each: each.low)
+            worst = self.fullest
             found.append(
                 f"memory of IPU {worst.ipu}: {self.verdict}; between {worst.low / 2**20:,.0f} and "
                 f"{worst.high / 2**20:,.0f} MiB of {worst.limit / 2**20:,.0f} MiB"

@@ -161,10 +161,10 @@ def _evaluated(model: StepModel, profile: Profile | None, grid: Mapping[str, Val
     job = model.job
     shape = Shape(**{name: grid[name] for name in _ARRAYS})
     limit = float(job.system.generation.sram)
-    data = np.zeros(len(shape.replicas))
+    low, high = np.zeros(len(shape.replicas)), np.zeros(len(shape.replicas))
     for ipu in range(job.ipus):
-        data = np.maximum(data, sum(memory.parts(job, model.work, ipu, **vars(shape)).values()))
-    low, high = (data + share * limit for share in memory.CODE)
+        _, least, most = model.memory_of(ipu, shape)
+        low, high = np.maximum(low, least), np.maximum(high, most)
     rates = NOMINAL if profile is None else profile.rates(job.release)
     step: Values = sum(model.terms(rates, shape).values())
     samples = shape.replicas * shape.batch * shape.accumulation * job.packing

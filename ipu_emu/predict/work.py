@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate, groupby
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ipu_emu.predict.networks import Block
+from ipu_emu.predict.networks import Block, BlockKind
 from ipu_emu.predict.placement import Placement
 
 __all__ = ["CLASSES", "PlacedWork"]
@@ -17,11 +18,37 @@ __all__ = ["CLASSES", "PlacedWork"]
 #: Classes of operations, in the order of the columns of ``forward``.
 CLASSES = ("convolution", "product", "attention", "vector", "embedding")
 
+_PARTS = (BlockKind.ATTENTION, BlockKind.FEED_FORWARD)
+
 Values = NDArray[np.float64]
 
 
 def _by_class(block: Block) -> tuple[float, ...]:
     return (block.convolution + block.idle, block.product, block.attention, block.vector, block.looked_up)
+
+
+def layers(blocks: Sequence[Block]) -> list[list[Block]]:
+    """``blocks`` in groups that are recomputed together: the parts of a layer, or a single block."""
+    found = groupby(blocks, lambda block: block.name.rsplit("/", 1)[0] if block.kind in _PARTS else block.name)
+    return [list(group) for _, group in found]
+
+
+def _recomputed(layer: Sequence[Block]) -> float:
+    """Values live while ``layer`` is differentiated, last block first: what earlier blocks keep, and its own."""
+    kept = accumulate(block.kept * (not block.frozen) for block in layer)
+    return max(float(before + block.transient) for before, block in zip(kept, layer, strict=True))
+
+
+def _peak(blocks: Sequence[Block]) -> tuple[float, float]:
+    kept = accumulate((block.kept + block.output) * (not block.frozen) for block in blocks)
+    each = ((float(before), float(block.transient)) for before, block in zip(kept, blocks, strict=True))
+    return max(each, key=sum, default=(0.0, 0.0))
+
+
+def _peak_recomputed(groups: Sequence[Sequence[Block]]) -> tuple[float, float]:
+    kept = accumulate((layer[-1].output * (not layer[-1].frozen) for layer in groups), initial=0.0)
+    each = ((float(before), _recomputed(layer)) for before, layer in zip(kept, groups, strict=False))
+    return max(each, key=sum, default=(0.0, 0.0))
 
 
 @dataclass(frozen=True)
@@ -72,9 +99,30 @@ class PlacedWork:
         return self._sum(lambda block: (block.kept + block.output) * (not block.frozen))
 
     @cached_property
-    def outputs(self) -> Values:
-        """Results of the blocks, the checkpoints of recomputation."""
-        return self._sum(lambda block: block.output * (not block.frozen))
+    def checkpoints(self) -> Values:
+        """With recomputation one result for each layer: what the layer reads, also from the IPU before."""
+        made = [
+            float(sum(layer[-1].output for layer in layers(blocks) if not layer[-1].frozen))
+            for blocks in self.placement
+        ]
+        return np.array(made) - self.sent + self.received
+
+    @cached_property
+    def sent(self) -> Values:
+        """Values passed on to another IPU: by the last IPU only where a tied head is on an earlier one."""
+        found = self.boundary.copy()
+        found[-1] *= self.stages > self.ipus
+        return found
+
+    @cached_property
+    def received(self) -> Values:
+        """Values that come from the IPU before."""
+        return np.concatenate([[0.0], self.sent[:-1]])
+
+    @cached_property
+    def stages(self) -> int:
+        """Stages of a pipeline: one for each IPU, and one more for a tied head that is not on the last IPU."""
+        return self.ipus + any(block.tied for blocks in self.placement[:-1] for block in blocks)
 
     @cached_property
     def transient(self) -> Values:
@@ -83,13 +131,47 @@ class PlacedWork:
 
     @cached_property
     def recomputed(self) -> Values:
-        """The most that one block needs while it is recomputed and differentiated."""
-        return self._most(lambda block: block.kept * (not block.frozen) + block.transient)
+        """The most that one layer needs while it is recomputed and differentiated."""
+        return np.array([max(map(_recomputed, layers(blocks)), default=0.0) for blocks in self.placement])
+
+    @cached_property
+    def peak(self) -> Values:
+        """[IPU, 2]: values kept, and live for a moment beside them, when both are most.
+
+        The backward pass of a single micro-batch needs no more what later blocks have kept.
+        """
+        return np.array([_peak(blocks) for blocks in self.placement])
+
+    @cached_property
+    def peak_recomputed(self) -> Values:
+        """[IPU, 2]: the same with recomputation, where layers keep their results."""
+        return np.array([_peak_recomputed(layers(blocks)) for blocks in self.placement])
+
+    @cached_property
+    def unsliced(self) -> Values:
+        """Values of a sample that logits in one piece need for a moment; without a head of a vocabulary 0."""
+        return self._most(lambda block: (block.kept + block.transient + block.unsliced) * bool(block.table))
+
+    @cached_property
+    def tables(self) -> Values:
+        """Values of the tables that make logits."""
+        return self._sum(lambda block: block.table)
+
+    @cached_property
+    def tied(self) -> Values:
+        """Those of them that are tables of an embedding too."""
+        return self._sum(lambda block: block.table * block.tied)
+
+    @cached_property
+    def largest(self) -> Values:
+        """Trained values of the block that has most."""
+        return self._most(lambda block: block.parameters * (not block.frozen))
 
     @cached_property
     def boundary(self) -> Values:
-        """Values passed on to the next IPU."""
-        return np.array([float(blocks[-1].output) if blocks else 0.0 for blocks in self.placement])
+        """Values that the last block makes which is no tied head."""
+        ends = ([block.output for block in blocks if not block.tied] for blocks in self.placement)
+        return np.array([float(outputs[-1]) if outputs else 0.0 for outputs in ends])
 
     @cached_property
     def norms(self) -> list[list[int]]:

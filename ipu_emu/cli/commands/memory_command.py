@@ -110,11 +110,11 @@ def _notes(
 
 
 def _said(predicted: Prediction) -> str:
-    """What a program that is written for IPUs needs."""
-    worst = max(predicted.memories, key=lambda each: each.low)
+    """Between what bytes predictions expect such a plan."""
+    worst = predicted.fullest
     return (
-        f"ipu-emu predict, for a program written for IPUs: {predicted.verdict}, IPU {worst.ipu} needs "
-        f"{amount(worst.low)} to {amount(worst.high)} (logits in slices, one result kept per recomputed layer)"
+        f"ipu-emu predict: {predicted.verdict}, IPU {worst.ipu} needs {amount(worst.low)} (a program written for "
+        f"IPUs, least code) to {amount(worst.high)} (all left to the compiler, most code)"
     )
 
 

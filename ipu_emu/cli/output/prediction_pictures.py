@@ -62,7 +62,15 @@ def _memory(chart: Chart, top: float, facts: dict[str, Any]) -> float:
             chart.box(x, top - 15, nbytes * scale, _BAR, COLOURS[index], title=f"{part} {memory(nbytes)}")
             x += nbytes * scale
         code = each["high_bytes"] - each["bytes"]
-        chart.box(x, top - 15, code * scale, _BAR, "#ffffff", title=f"code at most {memory(code)}", hatched=True)
+        chart.box(
+            x,
+            top - 15,
+            code * scale,
+            _BAR,
+            "#ffffff",
+            title=f"code, and what a compiler adds, at most {memory(code)}",
+            hatched=True,
+        )
     end = MARGIN + _LABEL + limit * scale
     chart.line([(end, top - 26 * len(found["ipus"])), (end, top + 10)], INK, dashed=True)
     return top

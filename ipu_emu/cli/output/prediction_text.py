@@ -57,7 +57,7 @@ def _summary(facts: dict[str, Any]) -> str:
     named = [(name, seconds / whole) for name, seconds in classes.items()]
     shares = ", ".join(f"{name} {share:.0%}" for name, share in named if share >= 0.005)
     found = facts["memory"]
-    fullest = max(found["ipus"], key=lambda each: each["low_bytes"])
+    fullest = max(found["ipus"], key=lambda each: (each["verdict"] == found["verdict"], each["high_bytes"]))
     efficiency = facts["efficiency"]
     lines = [
         f"limited by    {facts['limiting']}; busiest is IPU {facts['busiest_ipu']} ({shares})",
@@ -78,7 +78,8 @@ def _memory(facts: dict[str, Any]) -> str:
         blocks = each["blocks"]
         names = f"{blocks[0]} .. {blocks[-1]}" if len(blocks) > 1 else "".join(blocks)
         lines.append(f"  IPU {each['ipu']:<2} {each['verdict']:<12} {len(blocks):>3} blocks, {names}")
-        lines.append(f"         {parts}; with code {memory(each['low_bytes'])} to {memory(each['high_bytes'])}")
+        bounds = f"{memory(each['low_bytes'])} to {memory(each['high_bytes'])}"
+        lines.append(f"         {parts}; with code, and what a compiler adds, {bounds}")
     lines.append(
         f"  all variables of a replica: {memory(facts['memory']['formula_literal_bytes'])} by the literal formula, "
         f"{memory(facts['memory']['formula_deduplicated_bytes'])} deduplicated"

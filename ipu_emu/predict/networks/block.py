@@ -11,6 +11,7 @@ looked_up         values read from tables
 kept              values that the backward pass reads, without those that come from the previous block
 output            values passed on to the next block; with recomputation only these are kept
 transient         values that are live at the worst moment of the backward pass, beside those that are kept
+unsliced          further such values if logits are made in one piece instead of in slices
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ class BlockKind(StrEnum):
 @dataclass(frozen=True)
 class Block:
     """See the module. ``extra``: left out of published counts. ``tied``: the table is that of the embedding.
+    ``table``: values of the table that makes logits, tied or not.
 
     ``frozen`` blocks are not trained: they have no backward pass and no states. ``norms``: channels of each batch
     normalisation, whose statistics replicas may share.
@@ -53,9 +55,11 @@ class Block:
     kept: float = 0.0
     output: float = 0.0
     transient: float = 0.0
+    unsliced: float = 0.0
     norms: tuple[int, ...] = ()
     extra: bool = False
     tied: bool = False
+    table: int = 0
     frozen: bool = False
 
     @property

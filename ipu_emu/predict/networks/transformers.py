@@ -107,7 +107,9 @@ def _logits(name: str, positions: int, h: int, vocabulary: int, *, tied: bool, b
         vector=_SOFTMAX * positions * vocabulary,
         kept=positions * h,
         transient=2 * positions * vocabulary / _SLICES,
+        unsliced=2 * positions * vocabulary * (1 - 1 / _SLICES),
         tied=tied,
+        table=embedding(vocabulary, h).total,
     )
 
 
@@ -210,7 +212,18 @@ def vit(
 
 def _times(block: Block, factor: float) -> Block:
     """The operations and values of ``factor`` samples, with the same parameters."""
-    names = ("convolution", "product", "attention", "vector", "idle", "looked_up", "kept", "output", "transient")
+    names = (
+        "convolution",
+        "product",
+        "attention",
+        "vector",
+        "idle",
+        "looked_up",
+        "kept",
+        "output",
+        "transient",
+        "unsliced",
+    )
     return replace(block, **{name: factor * getattr(block, name) for name in names})
 
 

@@ -223,7 +223,7 @@ def test_clock_and_memory_quote_the_same_prediction() -> None:
     assert memory == alone["memory"]
     shown = run(f"clock {options}").stdout
     assert f"--no-overlap-io --input-dtype float16: {alone['samples_per_second']:,.1f} samples per second" in shown
-    assert "ipu-emu predict, for a program written for IPUs: fits" in run(f"memory {options}").stdout
+    assert "ipu-emu predict: fits, IPU " in run(f"memory {options}").stdout
 
 
 def test_recomputation_is_asked_for_as_of_clock() -> None:

@@ -1,0 +1,70 @@
+"""Compiled plans: what ipu-emu memory plans lies between the least and the most that predictions say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ipu_emu.cli.commands.compile_model import CompileRequest
+from ipu_emu.hardware import System
+from ipu_emu.predict.memory import IpuMemory
+from ipu_emu.program.memory_liveness import ipu_memories
+
+PIPELINE: dict[str, Any] = {"ipus": 4, "replicas": 4, "schedule": "grouped", "recompute": "Standard"}
+STATES: dict[str, Any] = {"optimiser": "lamb", "shared": ("states",)}
+#: Published configurations, with as few micro-batches accumulated as their pipelines need.
+PUBLISHED: dict[str, dict[str, Any]] = {
+    "ResNet-50": {"batch": 20, "accumulation": 10, "replicas": 16, "recompute": "Standard", "optimiser": "momentum"},
+    "BERT-large 512 on 4": PIPELINE
+    | STATES
+    | {"placement": "3,7,7,7", "batch": 2, "accumulation": 10, "length": 512, "masked": 76, "off_chip": ("states",)},
+    "BERT-large 512 on 8": PIPELINE
+    | STATES
+    | {"placement": "0,3,3,3,3,4,4,4", "ipus": 8, "replicas": 2, "batch": 2, "accumulation": 18, "length": 512},
+    "BERT-base 128 on 4": PIPELINE | {"placement": "0,4,4,4", "batch": 32, "accumulation": 10, "optimiser": "lamb"},
+    "GPT-2 on 4": PIPELINE | {"placement": "balanced", "accumulation": 10, "optimiser": "adam"},
+    "ViT-B on 4": PIPELINE | {"placement": "balanced", "batch": 8, "accumulation": 8, "optimiser": "adam"},
+}
+NAMES = {
+    "ResNet-50": "resnet50",
+    "BERT-large": "bert-large",
+    "BERT-base": "bert-base",
+    "GPT-2": "gpt2",
+    "ViT-B": "vit-b16",
+}
+#: Configurations in which something else decides.
+OTHERS: dict[str, dict[str, Any]] = {
+    "ResNet-50, all kept": {"batch": 4, "optimiser": "momentum"},
+    "ResNet-50 on 4": PIPELINE | {"placement": "balanced", "batch": 4, "accumulation": 8, "optimiser": "momentum"},
+    "GPT-2 on 1": {"accumulation": 4, "recompute": "Standard"},
+    "GPT-2 of one micro-batch": {},
+    "GPT-2, sharded": PIPELINE
+    | {"placement": "balanced", "accumulation": 10, "optimiser": "adam", "shared": ("states",)},
+    "GPT-2, inference": {"training": False},
+    "BERT-base, all kept": PIPELINE
+    | {"placement": "balanced", "batch": 4, "accumulation": 10, "optimiser": "lamb", "recompute": ""},
+    "BERT-base, in turns": PIPELINE
+    | {"placement": "balanced", "batch": 4, "accumulation": 10, "optimiser": "lamb", "schedule": ""},
+}
+
+
+def both(name: str, options: dict[str, Any]) -> tuple[list[int], list[IpuMemory]]:
+    """The planned bytes and the prediction of every IPU."""
+    pod = System.named("pod16")
+    asked = CompileRequest(next(NAMES[each] for each in NAMES if name.startswith(each)), **options)
+    planned = ipu_memories(asked.compiled(pod).executable, pod.tiles_per_ipu)
+    predicted = asked.predicted(pod)
+    assert predicted is not None
+    return [each.total for each in planned], predicted.memories
+
+
+@pytest.mark.parametrize("name", [*PUBLISHED, *OTHERS])
+def test_a_plan_lies_within_its_prediction(name: str) -> None:
+    for planned, said in zip(*both(name, (PUBLISHED | OTHERS)[name]), strict=True):
+        assert said.low <= planned <= said.high, f"IPU {said.ipu}"
+        if planned > said.limit:
+            assert said.verdict != "fits"
+        if name in PUBLISHED:
+            assert said.verdict == "fits"
+            assert planned <= said.limit
