@@ -26,6 +26,7 @@ from ipu_emu.engine.overlap.preload_thread import WORTH_PRELOADING, BoundPreload
 from ipu_emu.engine.parts import CallLists, Loop, Part, PartList, StepContext
 from ipu_emu.engine.pipeline.bound_pipeline import BoundPipeline
 from ipu_emu.engine.replicas.buffers import Buffers
+from ipu_emu.engine.replicas.early_pages import early_pages
 from ipu_emu.engine.replicas.local_replicas import Replicas
 from ipu_emu.engine.threads.worker_threads import PART_IN_PIPELINES, WORTH_A_THREAD, Workers
 from ipu_emu.errors import SessionError
@@ -83,7 +84,8 @@ class Engine:
         self._host = HostPosition()
         self._context = StepContext(self._host, self.wall, self._workers)
         self._binder = Binder(executable, replicas, self._buffers, self._buckets, self._host, watch=watch)
-        self._program = list(self._bind(executable.program))
+        with early_pages([part for buffers in self._buffers for part in buffers.weights()]):
+            self._program = list(self._bind(executable.program))
         self._warm_up()
         self._load()
         if sum(sizes.values()) >= _LARGE_PLAN:

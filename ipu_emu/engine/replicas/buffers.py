@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from math import lcm
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ipu_emu.graph import Role
 from ipu_emu.hardware import mapped
 from ipu_emu.ops import Node
 from ipu_emu.program.memory_plan import (
@@ -41,8 +42,11 @@ def aligned(nbytes: int) -> NDArray[np.uint8]:
 def _memory(region: str, nbytes: int, folder: str | None) -> NDArray[np.uint8]:
     if is_off_chip(region):
         return mapped(nbytes, folder)
-    weights = region.partition(":")[0] == PERSISTENT
-    return _in_small_pages(nbytes) if weights and nbytes >= _LARGE else aligned(nbytes)
+    return _in_small_pages(nbytes) if _is_in_small_pages(region, nbytes) else aligned(nbytes)
+
+
+def _is_in_small_pages(region: str, nbytes: int) -> bool:
+    return region.partition(":")[0] == PERSISTENT and nbytes >= _LARGE
 
 
 def _in_small_pages(nbytes: int) -> NDArray[np.uint8]:
@@ -81,6 +85,19 @@ class Buffers:
     def period(self, ids: Iterable[str]) -> int:
         """The number of micro-batches after which all ``ids`` use the same buffers again."""
         return lcm(*(len(self._stashes[id]) for id in ids if id in self._stashes))
+
+    def weights(self) -> Iterator[NDArray[np.uint8]]:
+        """The parts of large regions in small pages that hold the weights, which are filled when a session starts."""
+        for name, region in self.regions.items():
+            placed = [
+                placement
+                for placement in self.plan.placements.values()
+                if placement.region == name and placement.tensor.role is Role.WEIGHT
+            ]
+            if placed and _is_in_small_pages(name, region.nbytes):
+                starts = [placement.offset_of(0) for placement in placed]
+                ends = [one.offset_of(0) + one.tensor.nbytes for one in placed]
+                yield region[min(starts) : max(ends)]
 
     def nbytes_of(self, ipu: int) -> int:
         """Bytes allocated for the memory of one IPU."""

@@ -21,4 +21,15 @@ def without_collection() -> Iterator[None]:
         yield
     finally:
         if was_on:
+            _count_as_old()
             gc.enable()
+
+
+def _count_as_old() -> None:
+    """Move all objects to the oldest generation, so that the next collection does not begin with all new ones.
+
+    That would have taken another 0.07 s. Nothing is done for a program that has frozen objects itself.
+    """
+    if not gc.get_freeze_count():
+        gc.freeze()
+        gc.unfreeze()

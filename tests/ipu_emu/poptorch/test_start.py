@@ -10,6 +10,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed; scripts/t
 
 import ipu_emu.poptorch as poptorch  # noqa: E402
 from ipu_emu.engine import Engine  # noqa: E402
+from ipu_emu.poptorch.executor.collection import without_collection  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -119,3 +120,32 @@ def test_large_weights_are_copied_to_a_new_device_by_several_threads(monkeypatch
         x = torch.randn(2, 4)
         assert torch.allclose(model(x), module(x), atol=1e-6)
         assert (threads == {"MainThread"}) is by_caller
+
+
+def test_the_first_collection_afterwards_does_not_look_through_what_was_made():
+    young = []
+
+    def note(phase, info):
+        if phase == "start":
+            young.append(len(gc.get_objects(generation=0)))
+
+    gc.unfreeze()  # what the test run has frozen
+    gc.callbacks.append(note)
+    try:
+        with without_collection():
+            made = [[number] for number in range(50_000)]
+        more = [[number] for number in range(2 * gc.get_threshold()[0])]
+    finally:
+        gc.callbacks.remove(note)
+        gc.freeze()
+    assert len(made) > len(more)
+    assert young
+    assert max(young) < 5000
+
+
+def test_what_the_program_has_frozen_stays_frozen():
+    gc.freeze()
+    frozen = gc.get_freeze_count()
+    with without_collection():
+        pass
+    assert gc.get_freeze_count() == frozen > 0
