@@ -9,7 +9,9 @@ or the result is marked. t and c come from the accumulations of the smallest num
     step = t GA s(N) + c                        if they were alone; s(N): how much separate runs slow each other
 
 Instances on one machine share caches, memory and cores, even if they never communicate. s(N) is measured with N
-separate runs of the smallest number of instances at the same time, so that the prediction needs no run of N.
+separate runs of the smallest number of instances at the same time, so that the prediction needs no run of N. On
+several hosts each of them has hosts of its own, as long as there are some. What instances take to communicate is in
+c only if the smallest number of them communicates too.
 
 The program gets ``--accumulation GA``, unless its arguments have {accumulation}, {instances} or {replicas}. It prints
 ``step_seconds 0.0123``, or ``throughput 4,567`` samples per second; the last such line counts.
@@ -38,6 +40,7 @@ __all__ = ["Experiment", "Measurement", "Measurements", "check_idle", "launched"
 _IDLE = 0.3
 #: As rows of calibrate may have.
 _MOST_SECONDS = 1e9
+_HOSTS = ("--host", "-H")
 _NUMBER = r"(-?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?)"
 _SECONDS = re.compile(rf"step_seconds\W+?{_NUMBER}", re.IGNORECASE)
 _THROUGHPUT = re.compile(rf"throughput\W+?{_NUMBER}", re.IGNORECASE)
@@ -62,6 +65,12 @@ class Experiment:
             raise EmulatorError("instances, accumulations, rounds and batch must be at least 1")
         if not 0 < self.timeout <= threading.TIMEOUT_MAX:
             raise EmulatorError(f"--timeout {self.timeout:g} is not possible; use a number of seconds above 0")
+        ranges = next((word for word in self.launcher if "[" in word), None)
+        if ranges is not None:
+            raise EmulatorError(
+                f"--launcher {ranges}: a range of hosts; write each host, such as --host n0,n1, because measurements "
+                "take as many of them as they have instances"
+            )
         if len(set(self.accumulations)) < 2:
             raise EmulatorError("--accumulations needs two numbers at least, or t and c cannot be told apart")
 
@@ -70,8 +79,8 @@ class Experiment:
         """(instances, accumulation) of every measurement."""
         return list(product(sorted(set(self.instances)), sorted(set(self.accumulations))))
 
-    def command(self, instances: int, accumulation: int) -> list[str]:
-        """The command of one measurement."""
+    def command(self, instances: int, accumulation: int, copy: int = 0) -> list[str]:
+        """The command of one measurement; a further ``copy`` of it has other hosts, if there are some."""
         names = {"accumulation": accumulation, "instances": instances, "replicas": instances}
         words, used = [], False
         for word in self.program:
@@ -83,15 +92,21 @@ class Experiment:
             words += ["--accumulation", str(accumulation)]
         python = [sys.executable] if words[0].endswith(".py") else []
         count = ["--num-instances", str(instances), "--num-replicas", str(instances)]
-        return [sys.executable, "-m", "poprun_py", *count, *self._launcher(instances), *python, *words]
+        return [sys.executable, "-m", "poprun_py", *count, *self._launcher(instances, copy), *python, *words]
 
-    def _launcher(self, instances: int) -> list[str]:
+    def _launcher(self, instances: int, copy: int) -> list[str]:
         """The launcher's options, with no more hosts behind --host than there are instances."""
-        before = ("", *self.launcher)
-        return [
-            ",".join(word.split(",")[:instances]) if option in ("--host", "-H") else word
-            for option, word in zip(before, self.launcher, strict=False)
-        ]
+        words, before = [], ""
+        for word in self.launcher:
+            name, sign, value = word.partition("=") if word.startswith("-") else ("", "", word)
+            if before in _HOSTS:
+                words.append(_some(word, instances, copy))
+            elif name in _HOSTS and sign:
+                words.append(f"{name}={_some(value, instances, copy)}")
+            else:
+                words.append(word)
+            before = word
+        return words
 
     def run(self, execute: Callable[[list[str], float], str], *, idle: bool = True) -> Measurements:
         """Measure all rounds."""
@@ -113,17 +128,26 @@ class Experiment:
 
     @property
     def _copies(self) -> list[int]:
-        """How many separate runs of the fewest instances make each other number; none on other machines."""
+        """How many separate runs of the fewest instances make each other number."""
         fewest = min(self.instances)
-        return [] if self.launcher else [n // fewest for n in sorted(set(self.instances)) if n > fewest]
+        return [n // fewest for n in sorted(set(self.instances)) if n > fewest]
 
     def _slowest(self, execute: Callable[[list[str], float], str], copies: int) -> float:
         """Seconds of a step of the slowest of separate runs at the same time."""
         fewest, most = min(self.instances), max(self.accumulations)
-        command, samples = self.command(fewest, most), self.batch * fewest * most
+        commands, samples = [self.command(fewest, most, copy) for copy in range(copies)], self.batch * fewest * most
         with ThreadPoolExecutor(copies) as pool:
-            outputs = list(pool.map(execute, [command] * copies, [self.timeout] * copies))
-        return max(measured_seconds(output, samples, command) for output in outputs)
+            outputs = list(pool.map(execute, commands, [self.timeout] * copies))
+        return max(
+            measured_seconds(output, samples, command) for output, command in zip(outputs, commands, strict=True)
+        )
+
+
+def _some(hosts: str, instances: int, copy: int) -> str:
+    """As many of ``hosts`` as there are instances at most, after those of the copies before."""
+    names = hosts.split(",")
+    start = copy * instances % len(names)
+    return ",".join([*names[start:], *names[:start]][:instances])
 
 
 @dataclass(frozen=True)

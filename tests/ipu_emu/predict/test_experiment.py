@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -11,7 +13,10 @@ import pytest
 from ipu_emu.errors import EmulatorError
 from ipu_emu.predict.calibration.rows import program_rows
 from ipu_emu.predict.experiment import Experiment, Measurements, check_idle, launched, measured_seconds
+from tests.helpers.mpi_jobs import ROOT
+from tests.helpers.network_namespaces import needs_hosts
 
+SCRIPT = [sys.executable, str(ROOT / "scripts/hosts")]
 T, C = 0.010, 0.004
 
 
@@ -89,6 +94,45 @@ def test_commands() -> None:
     own = Experiment(("./run", "--ga={accumulation}", "{replicas}"), (1,), (1, 2), launcher=("--host", "a,b"))
     assert own.command(2, 2)[7:] == ["--host", "a,b", "./run", "--ga=2", "2"]
     assert own.command(1, 2)[7:] == ["--host", "a", "./run", "--ga=2", "1"]  # no more hosts than instances
+
+
+@pytest.mark.parametrize("written", [("--host", "a,b,c,d"), ("--host=a,b,c,d",), ("-H", "a,b,c,d")])
+def test_separate_runs_at_a_time_are_on_hosts_of_their_own(written: tuple[str, ...]) -> None:
+    machine = Machine()
+    found = Experiment(("train.py",), (2, 4), (1, 2), rounds=1, launcher=("--tag-output", *written)).run(machine)
+    separate = machine.commands[4:]
+    assert ["a,b" in command for command in separate] == [True, False]
+    assert ["c,d" in command for command in separate] == [False, True]
+    assert set(found.slowdowns) == {4}
+    few = Experiment(("train.py",), (2,), (1, 2), launcher=("--host", "a,b,c"))
+    assert few.command(2, 1, 1)[7:9] == ["--host", "c,a"]  # hosts are used again
+    assert few.command(2, 1, 1)[9:] == [sys.executable, "train.py", "--accumulation", "1"]
+
+
+def test_ranges_of_hosts_are_refused() -> None:
+    with pytest.raises(EmulatorError, match=r"--launcher n\[0-1\]: a range of hosts; write each host"):
+        asked(launcher=("--host", "n[0-1]"))
+
+
+@needs_hosts
+def test_on_two_hosts(tmp_path: Path) -> None:
+    """One instance is on the first host, two are on both; separate runs at a time are on different hosts."""
+    program, seen = tmp_path / "train.py", tmp_path / "seen"
+    program.write_text(
+        "import os, socket, sys\n"
+        f"with open({str(seen)!r}, 'a') as file:\n"
+        "    file.write(socket.gethostname() + ' ' + os.environ['POPDIST_NUM_TOTAL_REPLICAS'] + '\\n')\n"
+        "print('step_seconds', 0.001 * int(sys.argv[2]) + 0.002)\n"
+    )
+    words = f"-m ipu_emu scale --run {program} --instances 1,2 --accumulations 1,3 --rounds 1 --force --format json"
+    command = [*SCRIPT, "2", sys.executable, *words.split(), "--launcher", "--host h0,h1"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=True)
+    assert sorted(seen.read_text().splitlines()) == ["h0 1"] * 3 + ["h0 2"] * 2 + ["h1 1"] + ["h1 2"] * 2
+    facts = json.loads(done.stdout)
+    assert facts["micro_batch_seconds"] == pytest.approx(0.001)
+    two = [point for point in facts["measurements"] if point["instances"] == 2]
+    assert [point["predicted_step_seconds"] for point in two] == pytest.approx([0.003, 0.005])
+    assert facts["slowdowns"] == {"2": 1.0}
 
 
 @pytest.mark.parametrize(
