@@ -1,4 +1,4 @@
-"""Executable: all that an engine needs to run a model: graph, program and memory plan."""
+"""Executable: all that an engine needs to run a model: graph, program and memory plan; and the report of these."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ipu_emu.program.anchors import Anchor, StepShape
 from ipu_emu.program.instructions import Instruction, leaves, listing
 from ipu_emu.program.memory_plan import MemoryPlan, node_in
 
-__all__ = ["Executable"]
+__all__ = ["Executable", "ProgramReport"]
 
 
 @dataclass(frozen=True)
@@ -38,3 +38,22 @@ class Executable:
 
     def __str__(self) -> str:
         return f"{listing(self.program)}\n\n{self.plan}"
+
+
+@dataclass(frozen=True)
+class ProgramReport:
+    """The operations and the memory of a program.
+
+    ``memory`` in bytes by region of one replica; ``flops`` and ``bytes`` of one micro-batch on one replica.
+    """
+
+    program: str
+    memory: Mapping[str, int]
+    flops: int
+    bytes: int
+    replicas: int
+
+    @classmethod
+    def of(cls, executable: Executable, replicas: int) -> ProgramReport:
+        cost = executable.cost()
+        return cls(listing(executable.program), dict(executable.plan.sizes), cost.flops, cost.bytes, replicas)

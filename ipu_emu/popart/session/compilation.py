@@ -32,7 +32,6 @@ from ipu_emu.popart.devices.device_manager import DeviceInfo
 from ipu_emu.popart.devices.device_rules import check_device, check_distributed, check_io_tiles
 from ipu_emu.popart.ir.serialised_ir import IrView
 from ipu_emu.popart.logger import getLogger
-from ipu_emu.popart.options.cache_folder import cache_folder
 from ipu_emu.popart.options.compile_options import compile_options, step_shape, with_streams
 from ipu_emu.popart.options.dataflow import DataFlow
 from ipu_emu.popart.options.input_settings import check_shapes
@@ -43,8 +42,12 @@ from ipu_emu.popart.options.session_options import SessionOptions
 from ipu_emu.popart.session.popart_limits import check_arithmetic, check_limits, check_step
 from ipu_emu.popart.types.enums import TileSet, VirtualGraphMode
 from ipu_emu.program.executable import Executable
+from popdist_py.environment import EXECUTABLE_CACHE_PATH
 
-__all__ = ["Compilation", "Model"]
+__all__ = ["Compilation", "Model", "cache_folder"]
+
+#: Variables that name the folder of saved executables, the first first; the launcher sets that one.
+_CACHE_VARIABLES = (EXECUTABLE_CACHE_PATH, "POPXL_CACHE_DIR", "POPART_CACHE_DIR")
 
 Model = bytes | str | os.PathLike[str] | onnx.ModelProto
 
@@ -233,3 +236,11 @@ def _read(
         shapes=known,
         large=large,
     )
+
+
+def cache_folder(options: SessionOptions, environment: Mapping[str, str] = os.environ) -> str | None:
+    """Return where a session saves its executables, by the environment or its options; None if it does not."""
+    for name in _CACHE_VARIABLES:
+        if environment.get(name):
+            return environment[name]
+    return options.cachePath if options.enableEngineCaching else None

@@ -42,8 +42,7 @@ from ipu_emu.popart.types.tensor_info import TensorInfo
 from ipu_emu.program.clock import TimelineSegment
 from ipu_emu.program.clock.modelled_step import ModelledStep
 from ipu_emu.program.clock.program_profile import record_profile
-from ipu_emu.program.executable import Executable
-from ipu_emu.program.report import ProgramReport
+from ipu_emu.program.executable import Executable, ProgramReport
 from popdist_py import trace
 
 __all__ = ["Session"]

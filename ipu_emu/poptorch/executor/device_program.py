@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ from ipu_emu.poptorch.options.options import Options
 from ipu_emu.poptorch.tracing.trace import Trace
 from popdist_py.trace import Category, span
 
-__all__ = ["DeviceProgram"]
+__all__ = ["DeviceProgram", "TrainedState"]
 
 
 class DeviceProgram:
@@ -198,3 +198,25 @@ class DeviceProgram:
         orthogonal = o.input_cgt.name == "Orthogonal"
         repeated = np.tile(parts, (1, size, 1)) if orthogonal else np.repeat(parts, size, axis=1)
         return np.ascontiguousarray(repeated)
+
+
+class TrainedState:
+    """Weights, optimiser states and scalars on the device, as checkpoints save and restore them.
+
+    ``changed`` is called when values were restored, which the module does not have yet.
+    """
+
+    def __init__(self, program: DeviceProgram, changed: Callable[[], None]) -> None:
+        self._program, self._changed = program, changed
+
+    @property
+    def engine(self) -> Engine:
+        """The engine, which holds the values."""
+        if self._program.engine is None:
+            raise Error("Device is not attached")
+        return self._program.engine
+
+    def restore(self, values: Mapping[str, NDArray[Any]]) -> None:
+        """Set the values."""
+        self._program.restore(values)
+        self._changed()

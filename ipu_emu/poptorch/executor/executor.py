@@ -15,18 +15,16 @@ from ipu_emu.errors import EmulatorError
 from ipu_emu.poptorch.blocks import module_repr
 from ipu_emu.poptorch.enums import ConnectionType, MeanReductionStrategy, OutputMode
 from ipu_emu.poptorch.errors import Error
-from ipu_emu.poptorch.executor.arguments import Arguments, cleaned
+from ipu_emu.poptorch.executor.arguments import Arguments, cleaned, first_micro_batch
 from ipu_emu.poptorch.executor.checks import check_buffers, check_inference
 from ipu_emu.poptorch.executor.collection import without_collection
 from ipu_emu.poptorch.executor.compiling import compile_trace, output_mode
 from ipu_emu.poptorch.executor.cycles import profile
-from ipu_emu.poptorch.executor.device_program import DeviceProgram
+from ipu_emu.poptorch.executor.device_program import DeviceProgram, TrainedState
 from ipu_emu.poptorch.executor.hooks import compilation
-from ipu_emu.poptorch.executor.micro_batch import first_micro_batch
 from ipu_emu.poptorch.executor.outputs import as_output, rebuilt
 from ipu_emu.poptorch.executor.questions import Questions
 from ipu_emu.poptorch.executor.saved_program import read_program, write_program
-from ipu_emu.poptorch.executor.trained_state import TrainedState
 from ipu_emu.poptorch.executor.wrapped import executor_of, unwrap, wrap
 from ipu_emu.poptorch.optim.optimizers import SGD, Optimizer
 from ipu_emu.poptorch.optim.update_rules import check_optimizer, form_of, rule_of, unexpected_attributes

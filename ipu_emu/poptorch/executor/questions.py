@@ -10,10 +10,12 @@ import torch
 from ipu_emu.poptorch.errors import Error
 from ipu_emu.poptorch.executor.cycles import cycles_of
 from ipu_emu.poptorch.executor.device_program import DeviceProgram
-from ipu_emu.poptorch.executor.timings import Latency, latency, perf_counters
 from ipu_emu.poptorch.options.options import Options
 
 __all__ = ["Questions"]
+
+#: Least, largest and average seconds.
+Latency = tuple[float, float, float]
 
 
 class Questions:
@@ -66,11 +68,11 @@ class Questions:
         if self._program is None:
             return {name: [[]] for name in ("input", "input_complete", "output", "output_complete")}
         trace = self._program.trace
-        return perf_counters(self._program.seconds, len(trace.inputs), len(trace.outputs))
+        return _perf_counters(self._program.seconds, len(trace.inputs), len(trace.outputs))
 
     def _latency(self, *parts: int) -> Latency:
         unknown = self._program is None or self._options.enable_synthetic_data
-        return latency([] if unknown or self._program is None else self._program.seconds, *parts)
+        return _latency([] if unknown or self._program is None else self._program.seconds, *parts)
 
     def getLatency(self) -> Latency:
         """Return the least, largest and average seconds of a step, measured on the host."""
@@ -93,3 +95,23 @@ class Questions:
         if not self._options.log_cycle_count:
             raise Error("Cycle count logging is disabled. Please set option logCycleCount to True to enable.")
         return cycles_of(self._compiled_program())
+
+
+def _latency(steps: Sequence[tuple[float, float, float]], *parts: int) -> Latency:
+    """Return the seconds of some parts (0 inputs, 1 device, 2 outputs) of the steps; zeros without steps."""
+    values = [sum(one[k] for k in parts) for one in steps]
+    return (min(values), max(values), sum(values) / len(values)) if values else (0.0, 0.0, 0.0)
+
+
+def _perf_counters(
+    steps: Sequence[tuple[float, float, float]], inputs: int, outputs: int
+) -> dict[str, list[list[float]]]:
+    """Return the seconds at which inputs and outputs were copied, for each tensor."""
+    before, run = ([one[k] for one in steps] for k in (0, 1))
+    done = [a + b for a, b in zip(before, run, strict=True)]
+    return {
+        "input": [[0.0] * len(before)] * max(inputs, 1),
+        "input_complete": [before] * max(inputs, 1),
+        "output": [done] * max(outputs, 1),
+        "output_complete": [done] * max(outputs, 1),
+    }

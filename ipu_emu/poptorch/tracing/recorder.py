@@ -11,6 +11,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ipu_emu.errors import EmulatorError
+from ipu_emu.graph import Graph, Role
 from ipu_emu.ops import Value
 from ipu_emu.poptorch.aten.call import Call, cast
 from ipu_emu.poptorch.aten.random import RANDOM
@@ -19,7 +20,6 @@ from ipu_emu.poptorch.blocks import BlockLog
 from ipu_emu.poptorch.dtypes import device_dtype
 from ipu_emu.poptorch.errors import Error
 from ipu_emu.poptorch.graph_writer import GraphWriter
-from ipu_emu.poptorch.tracing.known_values import KnownValues
 from ipu_emu.poptorch.tracing.products import PRODUCTS, zeros_of_product
 from ipu_emu.poptorch.tracing.storages import Storages
 
@@ -55,7 +55,7 @@ class Recorder(TorchDispatchMode):
         self.writer, self.storages, self.log = writer, storages, log
         self.unknown: dict[str, list[str]] = {}
         self.paused = False
-        self.known = KnownValues(writer.graph)
+        self.known = _KnownValues(writer.graph)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
@@ -234,3 +234,29 @@ def _alike(args: Sequence[Any]) -> tuple[Any, ...]:
         one.to(kind) if isinstance(one, torch.Tensor) and one.is_floating_point() and one.dtype != kind else one
         for one in args
     )
+
+
+class _KnownValues:
+    """Which tensors depend on buffers and constants alone, so that the host has their values.
+
+    ``buffers`` are the weights of the graph that are buffers; the graph only grows while it is asked about.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self.buffers: set[str] = set()
+        self._unknown: set[str] = set()
+        self._seen = 0
+
+    def __contains__(self, id_: str) -> bool:
+        """Whether a tensor is known; parameters, inputs, random numbers and what is made of them are not."""
+        for op in self._graph.ops[self._seen :]:
+            if op.type.startswith("Random") or any(one and not self._is_source(one) for one in op.inputs):
+                self._unknown.update(op.outputs)
+        self._seen = len(self._graph.ops)
+        return self._is_source(id_)
+
+    def _is_source(self, id_: str) -> bool:
+        role = self._graph.tensors[id_].role
+        is_parameter = role is Role.WEIGHT and id_ not in self.buffers
+        return role is not Role.INPUT and not is_parameter and id_ not in self._unknown

@@ -20,8 +20,7 @@ from ipu_emu import models, popart
 from ipu_emu.compiler.cache import executable_cache
 from ipu_emu.compiler.cache.executable_file import from_bytes, to_bytes
 from ipu_emu.errors import EmulatorError
-from ipu_emu.popart.options.cache_folder import cache_folder
-from ipu_emu.popart.session.compilation import Compilation
+from ipu_emu.popart.session.compilation import Compilation, cache_folder
 from tests.ipu_emu.helpers.sessions import device, options
 
 
