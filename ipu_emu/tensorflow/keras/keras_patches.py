@@ -77,6 +77,24 @@ def _apply_gradients(before: Any) -> Any:
     return apply_gradients
 
 
+def _nadam_step(before: Any) -> Any:
+    """Let Nadam count the variables of a trace as TensorFlow has it count.
+
+    Nadam counts in Python, and compares the count with the number of the step, a tensor: with which count a variable
+    is traced decides in which step it takes the product of momentums of the variable before. TensorFlow traces the
+    steps twice, as the first trace creates variables, and keeps the second trace.
+    """
+
+    @functools.wraps(before)
+    def update_step(self: Any, gradient: Any, variable: Any) -> Any:
+        if current_trace() is not None:
+            index = self._index_dict[self._var_key(variable)]
+            self._u_product_counter = len(self._index_dict) + 1 + index
+        return before(self, gradient, variable)
+
+    return update_step
+
+
 def _layer_init(before: Any) -> Any:
     @functools.wraps(before)
     def __init__(self: Any, *arguments: Any, **named: Any) -> None:  # noqa: N807
@@ -262,6 +280,11 @@ KERAS_PATCHES: tuple[Patch, ...] = (
             _apply_gradients,
         )
         for module in ("optimizer:Optimizer", "legacy.optimizer_v2:OptimizerV2")
+    ),
+    Patch(
+        "tf_keras.src.optimizers.nadam:Nadam.update_step",
+        "its count in Python depends on how often the steps are traced",
+        _nadam_step,
     ),
     *(
         Patch(f"{module}:ipu", "programs call it tf.keras.ipu, keras.ipu and tensorflow.python.ipu.keras", _face)
