@@ -40,7 +40,7 @@ def test_layers_are_those_of_keras_with_more_arguments(tf2: Any, strategy: Any, 
     tf2.keras.utils.set_random_seed(3)
     with strategy.scope():
         made = model(own, True)
-        assert_close(fitted(tf2, made, "sgd", x, y), expected, 2e-6)
+        assert_close(fitted(tf2, made, "sgd", x, y), expected)
         again = keras.Sequential.from_config(made.get_config(), {name: getattr(own, name) for name in own.__all__})
     assert [layer.get_config() for layer in again.layers] == [layer.get_config() for layer in made.layers]
 
@@ -79,7 +79,7 @@ def test_optimizers_are_those_of_keras(tf2: Any, both: Any, addons: Any, name: s
         return fitted(tf2, tf2.keras.Sequential(layers), next(optimizers), x, y)
 
     expected, found = both(fit)
-    assert_close(found, expected, 5e-6)
+    assert_close(found, expected)
 
 
 def test_lamb_by_its_formula_with_states_of_half_width(tf2: Any, strategy: Any, addons: Any) -> None:

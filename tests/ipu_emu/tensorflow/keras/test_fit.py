@@ -213,7 +213,7 @@ def test_a_custom_step_with_several_inputs_losses_and_metrics(tf2: Any, both: An
         predicted = model.predict(x, verbose=0)
         return [*history.values(), predicted["a"], predicted["b"], *model.evaluate(x, y, verbose=0)]
 
-    assert_close(*both(fit), 3e-6)
+    assert_close(*both(fit))
 
 
 def test_callbacks_data_sets_and_single_batches(tf2: Any, both: Any) -> None:
@@ -241,7 +241,7 @@ def test_callbacks_data_sets_and_single_batches(tf2: Any, both: Any) -> None:
 
     expected, found = both(fit)
     assert len(expected[0]) == 8
-    assert_close(found, expected, 2e-6)
+    assert_close(found, expected)
 
 
 def test_a_model_that_is_not_compiled_predicts(tf2: Any, both: Any) -> None:

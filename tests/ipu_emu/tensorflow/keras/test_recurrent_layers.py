@@ -37,7 +37,7 @@ def test_a_recurrent_layer_equals_plain_keras(tf2: Any, both: Any, name: str) ->
         history = model.fit(x, y, 8, epochs=2, shuffle=False, verbose=0).history
         return [history["loss"], *model.get_weights(), model.predict(x, 8, verbose=0)]
 
-    assert_close(*both(fit), 3e-6)
+    assert_close(*both(fit))
 
 
 @pytest.mark.parametrize("name", ["LSTM", "GRU", "GRU, reset before", "SimpleRNN"])
