@@ -30,6 +30,7 @@ from gcl.kernels.copies import copy_array
 from gcl.reduce.reduction import new_scratch, recipe, reduce_range
 from gcl.torch.one_host.monitored_barrier import monitored_barrier
 from gcl.torch.one_host.offers import Offers, Pieces, Wanted
+from gcl.torch.one_host.restrictions import shares_memory, warn_of_copies
 from gcl.torch.one_host.shared_storage import SharedStorages
 from gcl.torch.one_host.traced_messages import messages
 from gcl.transport.memory import shared_memory
@@ -64,7 +65,12 @@ class HostGroup:
         segment_bytes: int,
     ) -> None:
         self.rank, self.ranks = rank, len(names)
-        domain = shared_memory.domain(rank=rank, ranks=self.ranks, all_gather=all_gather, segment_bytes=segment_bytes)
+        with shares_memory():
+            domain = shared_memory.domain(
+                rank=rank, ranks=self.ranks, all_gather=all_gather, segment_bytes=segment_bytes
+            )
+        if rank == 0 and self.ranks > 1 and not domain.uses_process_vm:
+            warn_of_copies()
         self._cores = domain.cores
         world = World(rank, (1,) * self.ranks, tuple(names))
         self.path = MemoryPath(domain, world, Group.all(self.ranks), timeout)

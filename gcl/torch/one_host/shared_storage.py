@@ -17,6 +17,7 @@ import torch
 from gcl.core.operators import Operator
 from gcl.core.request import Request
 from gcl.torch.one_host.offers import Offers, Pieces
+from gcl.torch.one_host.restrictions import shared_memory_left, warn_of_small_shared_memory
 from gcl.torch.tensors import REDUCED, array_of
 from gcl.transport.memory.segment import array_at, map_over
 from gcl.transport.paths.memory_path import MemoryPath
@@ -24,7 +25,6 @@ from gcl.transport.paths.memory_path import MemoryPath
 __all__ = ["SharedStorages"]
 
 _PAGE = 4096
-_SHARED_MEMORY = "/dev/shm"
 _WORD, _BYTE = np.dtype(np.int64), np.dtype(np.uint8)
 _NOWHERE = -1
 
@@ -88,7 +88,12 @@ class SharedStorages:
 
     def _moved(self, storage: torch.UntypedStorage, size: int) -> tuple[int, int]:
         """Move ``storage``: the file descriptor of its memory and its offset in the segment, or twice _NOWHERE."""
-        if storage.nbytes() == 0 or not _has_room(2 * self._path.ranks * size):
+        if storage.nbytes() == 0:
+            return _NOWHERE, _NOWHERE
+        wanted = 2 * self._path.ranks * size
+        if (shared_memory_left() or 0) < wanted:
+            if self._path.rank == 0:
+                warn_of_small_shared_memory(wanted)
             return _NOWHERE, _NOWHERE
         offset = self._path.segment.reserved(size)
         if offset < 0:
@@ -112,12 +117,3 @@ class SharedStorages:
                 os.close(opened)
             regions.append((address, size))
         return regions
-
-
-def _has_room(nbytes: int) -> bool:
-    """Whether shared memory has ``nbytes`` left: containers often have 64 MiB, and writing beyond kills a process."""
-    try:
-        found = os.statvfs(_SHARED_MEMORY)
-    except OSError:
-        return False
-    return found.f_bavail * found.f_frsize >= nbytes

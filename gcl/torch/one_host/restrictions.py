@@ -1,0 +1,67 @@
+"""Restrictions: what a container may forbid ranks that share memory, and how the program is told.
+
+process_vm_readv forbidden       copies take one more step: a warning when the group is made
+/dev/shm too small, or missing   ddp_hook copies DDP's buckets: a warning at the first bucket that does not fit
+memory cannot be shared at all   an error when the group is made
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from gcl.errors import TransportError
+
+__all__ = ["shared_memory_left", "shares_memory", "warn_of_copies", "warn_of_small_shared_memory"]
+
+_SHARED_MEMORY = "/dev/shm"
+_MIB = 1 << 20
+
+
+@contextmanager
+def shares_memory() -> Iterator[None]:
+    """Say, of a TransportError in the block, what PyTorch's programs can do."""
+    try:
+        yield
+    except TransportError as error:
+        reason = str(error).removesuffix("; use transport='mpi'")
+        raise TransportError(
+            f"gcl.torch cannot share memory between the processes of this host: {reason}; let them read /proc of each "
+            'other (one user, in a container --cap-add=SYS_PTRACE), or call init_process_group("gloo")'
+        ) from error
+
+
+def warn_of_copies() -> None:
+    """Warn that the kernel may not copy between processes; Python shows the same warning once."""
+    warnings.warn(
+        "gcl.torch: this system forbids process_vm_readv, so large tensors in lists, of uneven sizes and in messages "
+        "are copied once more; in a container, start it with --cap-add=SYS_PTRACE",
+        RuntimeWarning,
+        stacklevel=2,
+    )
+
+
+def shared_memory_left() -> int | None:
+    """Bytes that shared memory of a name has left; None if there is none.
+
+    Containers often have 64 MiB, and writing beyond kills a process.
+    """
+    try:
+        found = os.statvfs(_SHARED_MEMORY)
+    except OSError:
+        return None
+    return found.f_bavail * found.f_frsize
+
+
+def warn_of_small_shared_memory(wanted: int) -> None:
+    """Warn that DDP's buckets, which want so many bytes, stay where they are; Python shows the same warning once."""
+    left = shared_memory_left()
+    found = "is missing" if left is None else f"has {left // _MIB} MiB left"
+    warnings.warn(
+        f"gcl.torch: {_SHARED_MEMORY} {found}, but ddp_hook moves a bucket of all ranks there, which needs "
+        f"{-(-wanted // _MIB)} MiB, so buckets are copied; in a container, start it with --shm-size=2g or more",
+        RuntimeWarning,
+        stacklevel=2,
+    )
