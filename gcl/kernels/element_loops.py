@@ -145,13 +145,11 @@ def _extreme(order: str) -> _Combine:
 
 
 def _quotient(builder: Any, value: Any, divisor: Any) -> Any:
-    """Divide in float64, which gives float32 the same bits; integers round towards zero."""
+    """Divide floats in their type, which has every number of ranks exactly; integers round towards zero."""
+    if _is_float(value):
+        return builder.fdiv(value, builder.sitofp(divisor, value.type))
     by = builder.sitofp(divisor, _DOUBLE)
-    if not _is_float(value):
-        return builder.fptosi(builder.fdiv(builder.sitofp(value, _DOUBLE), by), value.type)
-    if value.type == _DOUBLE:
-        return builder.fdiv(value, by)
-    return builder.fptrunc(builder.fdiv(builder.fpext(value, _DOUBLE), by), value.type)
+    return builder.fptosi(builder.fdiv(builder.sitofp(value, _DOUBLE), by), value.type)
 
 
 def _is_float(value: Any) -> bool:
@@ -165,10 +163,11 @@ def _tree(builder: Any, values: list[Any]) -> Any:
     return values[0]
 
 
-def _sum(count: int, out: str = "", /) -> _Emit:
+def _sum(count: int, out: str = "", /, *, divided: bool = False) -> _Emit:
     """Add stored elements of ``count`` tensors, which start ``offset`` bytes after the addresses listed at ``at``.
 
-    The result is written to ``out``, as "sums" or "stored" elements, or else back to all tensors that were read.
+    The result is ``divided`` by the divisor if asked, and written to ``out``, as "sums" or "stored" elements, or else
+    back to all tensors that were read.
     """
 
     def emit(block: _LoopContext) -> None:
@@ -178,6 +177,8 @@ def _sum(count: int, out: str = "", /) -> _Emit:
         tensors = list(enumerate(builder.add(address, block.offset) for address in listed))
         with for_range(builder, block.n) as each:
             total = _tree(builder, [memory.read(builder, address, each.index, scope) for scope, address in tensors])
+            if divided:
+                total = _quotient(builder, total, block.divisor)
             for scope, address in [(_OUT, block.out)] if out else tensors:
                 elements = block.sums if out == "sums" else memory
                 elements.write(builder, address, each.index, scope, total)
@@ -222,6 +223,7 @@ _LOOPS: list[_Emit] = [
     *(_sum(count, "sums") for count in (1, 2, 4, 8)),
     *(_sum(count, "stored") for count in (1, 2, 4, 8)),
     *(_sum(count) for count in (2, 4)),
+    *(_sum(count, divided=True) for count in (2, 4)),
     *(_combine(combine) for combine in (_add, _multiply, _extreme("<"), _extreme(">"))),
     _update(lambda builder, value, _: _multiply(builder, value, value)),
     _update(_quotient),
@@ -235,13 +237,14 @@ class ElementLoop(IntEnum):
     SUM = 0  # add 1, 2, 4 or 8 tensors into sums
     ONTO = 4  # add 1, 2, 4 or 8 tensors into stored elements
     IN_PLACE = 8  # add 2 or 4 tensors into themselves
-    ADD = 10  # add sums to sums
-    MULTIPLY = 11  # multiply sums by sums
-    MINIMUM = 12  # the lesser of two sums
-    MAXIMUM = 13  # the greater of two sums
-    SQUARE = 14  # square sums
-    DIVIDE = 15  # divide sums by the divisor
-    ROUND = 16  # convert sums to stored elements
+    MEAN_IN_PLACE = 10  # the same, divided by the divisor
+    ADD = 12  # add sums to sums
+    MULTIPLY = 13  # multiply sums by sums
+    MINIMUM = 14  # the lesser of two sums
+    MAXIMUM = 15  # the greater of two sums
+    SQUARE = 16  # square sums
+    DIVIDE = 17  # divide sums by the divisor
+    ROUND = 18  # convert sums to stored elements
 
 
 def loops_of(dtype: np.dtype[Any]) -> int:

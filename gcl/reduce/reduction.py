@@ -141,7 +141,7 @@ def _in_place(nodes: Any, count: int, destinations: Any, copies: int) -> bool:
 
 @bare_part
 def _in_one_pass(recipe: Any, nodes: Any, destinations: Any, copies: int, start: int, n: int) -> bool:
-    """If this reduction adds two or four leaves in place, or up to eight into one destination, do it in one loop.
+    """If this adds, or averages, two or four leaves in place, or adds up to eight into one destination: in one loop.
 
     Without blocks it is twice as fast within the caches, 1.4 times beyond. Eight leaves in place are faster in
     blocks: cache lines of eight tensors at the same offset in a page evict each other from the L1 cache before they
@@ -149,12 +149,19 @@ def _in_one_pass(recipe: Any, nodes: Any, destinations: Any, copies: int, start:
     """
     what, count = recipe[Recipe.FIRST], recipe[Recipe.COUNT]
     at, offset = nodes.ctypes.data, start * recipe[Recipe.ITEMSIZE]
-    if recipe[Recipe.STEPS] > 1 or recipe[Recipe.LOOPS] != recipe[Recipe.OUT_LOOPS]:
+    divides = recipe[Recipe.STEPS] == 2 and recipe[Recipe.FIRST + 3] == ElementLoop.DIVIDE
+    if (recipe[Recipe.STEPS] > 1 and not divides) or recipe[Recipe.LOOPS] != recipe[Recipe.OUT_LOOPS]:
         return False
     if (count == 2 or count == 4) and _in_place(nodes, count, destinations, copies):
-        loop(recipe[Recipe.LOOPS], ElementLoop.IN_PLACE + count // 4, at, offset, n, 1, 0)
+        first = ElementLoop.MEAN_IN_PLACE if divides else ElementLoop.IN_PLACE
+        loop(recipe[Recipe.LOOPS], first + count // 4, at, offset, n, recipe[Recipe.DIVISOR], 0)
         return True
-    if what < ElementLoop.ONTO and copies == 1 and count * n * recipe[Recipe.ITEMSIZE] < STREAMED_BYTES:
+    if (
+        not divides
+        and what < ElementLoop.ONTO
+        and copies == 1
+        and count * n * recipe[Recipe.ITEMSIZE] < STREAMED_BYTES
+    ):
         loop(recipe[Recipe.LOOPS], ElementLoop.ONTO + what, at, offset, n, 1, destinations[0] + offset)
         return True
     return False

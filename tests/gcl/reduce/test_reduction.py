@@ -132,6 +132,22 @@ def test_a_contribution_may_be_overwritten_by_the_result(target: int) -> None:
     assert same_bits(data[target], expected)
 
 
+@pytest.mark.parametrize("op", ["add", "mean"])
+@pytest.mark.parametrize("count", [2, 4])
+def test_leaves_that_all_get_the_result_are_combined_in_one_loop(count: int, op: str) -> None:
+    special = np.array(list(product(SPECIAL, repeat=count)), np.float32).T.copy()
+    drawn = [draw(count, 5 * BLOCK + 3, np.float32), draw(count, 301, np.float16), draw(count, 301, np.int32) % 1000]
+    for data in (special, *drawn):
+        with np.errstate(all="ignore"):
+            expected = tree(data, op)
+        how = recipe(Operator(op), (1,) * count, data.dtype, data.dtype, count)
+        addresses = np.array([row.ctypes.data for row in data])
+        scratch = np.zeros_like(new_scratch())
+        reduce_range(how, addresses, addresses, count, 0, data.shape[1], scratch)
+        assert all(same_bits(row, expected) for row in data)
+        assert not scratch.any()  # no block went through an accumulator
+
+
 def test_copies_and_zeros_touch_exactly_their_bytes() -> None:
     source, target = np.arange(100, dtype=np.uint8), np.full(100, 255, np.uint8)
     copy_bytes(target.ctypes.data + 10, source.ctypes.data + 20, 30)
