@@ -28,8 +28,8 @@ def shares_memory() -> Iterator[None]:
     except TransportError as error:
         reason = str(error).removesuffix("; use transport='mpi'")
         raise TransportError(
-            f"gcl.torch cannot share memory between the processes of this host: {reason}; let them read /proc of each "
-            'other (one user, in a container --cap-add=SYS_PTRACE), or call init_process_group("gloo")'
+            f"gcl.torch cannot share memory between the processes of this host: {reason}; let them read each "
+            'other\'s /proc (one user, in a container --cap-add=SYS_PTRACE), or call init_process_group("gloo")'
         ) from error
 
 
