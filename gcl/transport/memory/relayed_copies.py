@@ -7,9 +7,10 @@ Every rank has an area of several sets of slots, used in turn; a slot holds a ch
     copy out                   0      1      2      and takes, or combines, what it wants from sets of others
 
 Chunks stay in the caches: memory is read once and written once, past the caches where it exceeds them. A rank waits
-only for those that it takes from, and for all when it fills a set again: the lag of two steps lets one be late. There
-are more sets than the lag needs because writing to lines that another core holds is slow
-(``gcl.transport.memory.chunked``). Where ranks take turns on the cores, larger chunks save changes of turn.
+only for those that it takes from, and for all when it fills a set again: the lag of two steps lets one be late, and
+two more sets let it fill while others still take. Where ranks take turns on the cores nobody fills meanwhile: there
+the lag is one step, and two sets, which stay in a cache, take less time (8 ranks on 2 cores exchange 16 MiB in 19 ms
+of processor time; with a lag of two and four sets of 1 MiB in 24).
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ from gcl.transport.rendezvous.rank_table import CallStage, Table, has_met, meet_
 
 __all__ = ["Received", "RelayLayout", "Sent", "relay", "relay_layout", "relay_plan"]
 
-_LAG = 2
-_SETS, _SET_BYTES = 6, 1 << 18
-_SETS_IN_TURNS, _SET_BYTES_IN_TURNS = 4, 1 << 20
+_LAG, _SETS = 2, 4
+_LAG_IN_TURNS, _SETS_IN_TURNS = 1, 2
+_SET_BYTES = 1 << 19
 _LEAST_CHUNK, _PAGE = 1 << 15, 4096
 
 
@@ -80,8 +81,8 @@ class _Plan(IntEnum):
 
 def relay_layout(slots: int, *, in_turns: bool) -> RelayLayout:
     """The layout of areas with ``slots``; ``in_turns``: there are fewer cores than ranks."""
-    sets, nbytes = (_SETS_IN_TURNS, _SET_BYTES_IN_TURNS) if in_turns else (_SETS, _SET_BYTES)
-    return RelayLayout(_LAG, sets, slots, max(_LEAST_CHUNK, nbytes // slots // _PAGE * _PAGE))
+    lag, sets = (_LAG_IN_TURNS, _SETS_IN_TURNS) if in_turns else (_LAG, _SETS)
+    return RelayLayout(lag, sets, slots, max(_LEAST_CHUNK, _SET_BYTES // slots // _PAGE * _PAGE))
 
 
 def relay_plan(
