@@ -24,6 +24,7 @@ from ipu_emu.graph.tensor import Role, Tensor
 
 __all__ = [
     "IMPORTED_FROM",
+    "SIGNATURE",
     "Append",
     "from_model",
     "metadata_of",
@@ -38,6 +39,8 @@ _PRODUCER = "ipu_emu"
 _CONSTANT_OF_ANY_TYPE = 9
 #: The metadata property that names the program that a model came from, if that was another one.
 IMPORTED_FROM = "imported_from"
+#: The property of a graph in which PyTorch's exporter lists the parameters and buffers of the module.
+SIGNATURE = "pkg.torch.export.ExportedProgram.graph_signature"
 
 
 def to_model(graph: Graph, *, opset: int, external: Places = MappingProxyType({})) -> bytes:
@@ -89,7 +92,8 @@ def _built(
     large: Large,
 ) -> Graph:
     imported = {IMPORTED_FROM: model.producer_name or "another program"} if model.producer_name != _PRODUCER else {}
-    graph = Graph(metadata=imported | metadata_of(model), name=model.graph.name)
+    signature = {one.key: one.value for one in model.graph.metadata_props if one.key == SIGNATURE}
+    graph = Graph(metadata=imported | signature | metadata_of(model), name=model.graph.name)
     version = opset_of(model)
     initializers = initializers_of(model, large)
     for info in model.graph.input:

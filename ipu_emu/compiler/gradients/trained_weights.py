@@ -3,6 +3,7 @@
 An ONNX file does not say which of its initializers are parameters. Without a list every floating-point initializer is
 trained, as PopART does it: also scalars, masks and frequencies that were buffers, parameters that were frozen, and as
 one those that the exporter merged because they were equal. Signs of this in a model are reported; nothing is changed.
+Where the model lists the parameters of its module, these are trained and nothing else is.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ipu_emu.compiler.gradients.exported_module import ExportedModule
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Op, Role, Tensor
 from ipu_emu.graph.onnx_model import IMPORTED_FROM
@@ -24,6 +26,10 @@ _CURE = (
     "List what is to be trained, and nothing else is: trainedWeights of a session's options. torch.onnx.export with "
     "training=TrainingMode.TRAINING, do_constant_folding=False, dynamo=False keeps parameters apart, under their "
     "names in named_parameters(), and batch normalisations in their training form"
+)
+_UNOPTIMISED = (
+    "Export with dynamo=True, optimize=False, which keeps parameters apart under their names in named_parameters(), "
+    "and give batch normalisations their training form with GraphTransformer.prepareNodesForTraining()"
 )
 _NAMES_SHOWN = 6
 
@@ -76,7 +82,7 @@ def doubts(graph: Graph, trained: Collection[str] | None) -> str:
 
 class _Doubts:
     def __init__(self, graph: Graph) -> None:
-        self.graph, self.makers = graph, graph.producers()
+        self.graph, self.makers, self.module = graph, graph.producers(), ExportedModule.of(graph)
         self.readers: dict[str, list[_Reader]] = {}
         for op in graph.ops:
             for index, id in enumerate(op.inputs):
@@ -86,6 +92,9 @@ class _Doubts:
         weights = [
             one for one in self.graph.with_role(Role.WEIGHT) if one.dtype.is_float and self.gets_gradient(one.id)
         ]
+        if self.module is not None:
+            yield from self.of_module(self.module, weights)
+            return
         scalars = [one.id for one in weights if not one.shape]
         buffers = [one.id for one in weights if one.shape and self.is_buffer(one)]
         merged = {one.id: self.users(one.id) for one in weights if self.is_merged(one)}
@@ -98,6 +107,27 @@ class _Doubts:
             yield f"equal initializers were merged and are trained as one: {_named(which)}"
         if scalars or buffers or merged:
             yield _CURE
+
+    def of_module(self, module: ExportedModule, weights: Sequence[Tensor]) -> Iterator[str]:
+        """Doubts about a model that lists the parameters of its module: which of them an optimisation has removed."""
+        lost, folded = module.lost(self.graph), module.folded_norms(self.graph)
+        signs = {
+            "equal ones were merged and are trained as one": [one.id for one in weights if self.is_read_often(one)],
+            "what was computed of them is not trained": [one.id for one in weights if module.foreign(one.id)],
+            "biases that were 0 were removed": module.lost_biases(self.graph),
+        }
+        found = [f"{text}: {_named(ids)}" for text, ids in signs.items() if lost and ids]
+        if found:
+            yield f"the model lacks the parameters {_named(lost)}; {'; '.join(found)}"
+        if folded:
+            yield f"an exporter folded batch normalisations into other layers: {_named(folded)}"
+        if found or folded:
+            yield _UNOPTIMISED
+
+    def is_read_often(self, weight: Tensor) -> bool:
+        """Whether all elements are equal, as in fresh biases and scales, and several nodes read them."""
+        data, readers = self.graph.data[weight.id], self.readers.get(weight.id, [])
+        return len(readers) > 1 and data.size > 0 and bool(np.all(data == data.flat[0]))
 
     def of_batch_norms(self) -> Iterator[str]:
         inference = [op.label for op in self.graph.ops if op.type == "BatchNormalization" and len(op.outputs) == 1]

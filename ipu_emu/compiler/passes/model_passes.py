@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from dataclasses import replace
 
+from ipu_emu.compiler.gradients.exported_module import ExportedModule
 from ipu_emu.compiler.gradients.trained_weights import check_trained, doubts
 from ipu_emu.compiler.passes.compile_state import CompileState, training_options
 from ipu_emu.compiler.placement.assign_ipus import assign_ipus
@@ -36,12 +37,16 @@ def check_placement_pass(state: CompileState) -> CompileState:
 
 
 def check_trained_pass(state: CompileState) -> CompileState:
-    trained = training_options(state).trained
-    check_trained(state.graph, trained or ())
-    doubt = doubts(state.graph, trained)
+    training = training_options(state)
+    check_trained(state.graph, training.trained or ())
+    doubt = doubts(state.graph, training.trained)
     if doubt:
         warnings.warn(doubt, stacklevel=2)
-    return state
+    module = ExportedModule.of(state.graph)
+    if module is None or training.trained is not None:
+        return state
+    chosen = replace(training, trained=module.trained(state.graph))
+    return replace(state, options=replace(state.options, training=chosen))
 
 
 def assign_ipus_pass(state: CompileState) -> CompileState:
