@@ -46,7 +46,7 @@ _HELP = """Draw the schedule of a collective that GCL runs on IPUs, and its mode
 \b
 Examples
   python -m gcl.explain --replicas 16 --bytes 51e6
-      the methods that GCL chooses for 51 MB of FP16 gradients, step by step
+      the methods that GCL chooses for 51e6 bytes of FP16 gradients, step by step
   python -m gcl.explain --replicas 8 --method meet_in_middle_ring --bytes 1MiB
       one method, whatever the size
   python -m gcl.explain --replicas 32 --num-ilds 2 --bytes 51e6 --svg out.svg

@@ -1,9 +1,8 @@
 """Protobuf wire format: removes the data of large initializers from a serialised model, and inserts data into one.
 
-A parsed model is a second copy of the data, and reading the data from it makes a third. Without these copies, the
-peak memory of a TrainingSession up to prepareDevice, with its ModelProto given as bytes, is 1.49 instead of 1.99
-GB for BERT-base and 457 instead of 589 MB for ResNet-50; loading takes 0.3 to 1.2 times the processor time. These
-fields of onnx.proto are used:
+A parsed model is a second copy of the data, and reading the data from it makes a third. Without the parsed copy,
+reading the weights of a ModelProto of 378 MiB, given as bytes, needs 378 MiB at the peak instead of 765, and 0.1 to
+0.7 s of processor time instead of 0.6. These fields of onnx.proto are used:
 
     ModelProto.graph = 7    GraphProto.initializer = 5    TensorProto.float_data = 4, int32_data = 5, raw_data = 9
 """

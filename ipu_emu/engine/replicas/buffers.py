@@ -52,7 +52,7 @@ def _is_in_small_pages(region: str, nbytes: int) -> bool:
 def _in_small_pages(nbytes: int) -> NDArray[np.uint8]:
     """Zeroed bytes for weights, which are filled at once when a session starts.
 
-    NumPy asks for huge pages, which the system makes by moving others: the first write of BERT-base's 438 MB took
+    NumPy asks for huge pages, which the system makes by moving others: the first write of BERT-base's 418 MiB took
     1.1 to 1.7 s, in small pages 0.4 s; steps took as long.
     """
     return np.frombuffer(mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), np.uint8)
