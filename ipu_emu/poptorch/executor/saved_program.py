@@ -1,10 +1,14 @@
-"""Saved program: the file that ``save`` writes, with the trace, the options and perhaps the module and optimiser."""
+"""Saved program: the file that ``save`` writes, with the trace, the options and perhaps the module and optimiser.
+
+8 bytes: a name and a version    SHA-256 of what follows    a pickle
+"""
 
 from __future__ import annotations
 
 import os
 import pickle
 from collections.abc import Mapping
+from hashlib import sha256
 from typing import Any
 
 from ipu_emu.poptorch.errors import Error, refusal
@@ -15,15 +19,16 @@ __all__ = ["read_program", "write_program"]
 
 _VERSION = "3.4.0"
 _FILE = "model.poptorch"
-#: The first byte of a pickle.
-_MAGIC = b"\x80"
+_MAGIC = b"POPTRCH1"
+_START = len(_MAGIC) + sha256().digest_size
 
 
 def write_program(filename: str, content: Mapping[str, Any]) -> None:
     """Write ``content``, whole or not at all; a folder means a file in it."""
     path = os.path.join(filename, _FILE) if os.path.isdir(filename) else filename
     os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
-    replace_file(path, pickle.dumps({"version": _VERSION} | dict(content)))
+    body = pickle.dumps({"version": _VERSION} | dict(content))
+    replace_file(path, _MAGIC + sha256(body).digest() + body)
 
 
 def read_program(filename: str) -> dict[str, Any]:
@@ -34,12 +39,15 @@ def read_program(filename: str) -> dict[str, Any]:
         fault = folder_fault(os.path.dirname(os.path.abspath(path))) or folder_fault(os.path.dirname(file))
         if fault:
             raise UntrustedError(f"{fault}; if you trust it, copy it to a private folder")
-        content = pickle.loads(read_trusted(file, _MAGIC))
+        data = memoryview(read_trusted(file, _MAGIC))
+        if sha256(data[_START:]).digest() != data[len(_MAGIC) : _START]:
+            raise refusal("it is damaged, or no file of PopTorch")
+        content = pickle.loads(data[_START:])
         if not isinstance(content, dict) or "trace" not in content:
             raise refusal("it has no program")
-    except (OSError, pickle.UnpicklingError, EOFError, AttributeError, Error, ValueError, KeyError) as error:
+    except (OSError, ImportError, AttributeError, TypeError, Error, ValueError, pickle.UnpicklingError) as error:
         why = getattr(error, "strerror", None) or error
-        raise Error(f"Invalid file {filename}: {why}") from None
+        raise Error(f"Invalid file {path}: {why}") from None
     if content["version"] != _VERSION:
         raise AssertionError(
             f"Invalid file {filename}: PopTorch version mismatch: file {content['version']}, this is {_VERSION}"

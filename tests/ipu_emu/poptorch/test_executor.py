@@ -88,6 +88,20 @@ def test_a_saved_executor_goes_on_with_the_same_bits(tmp_path):
         poptorch.load(str(tmp_path))
 
 
+def test_a_damaged_file_is_refused_before_its_pickle_is_read(tmp_path):
+    model = poptorch.inferenceModel(nn.Linear(2, 2))
+    model(torch.ones(1, 2))
+    path = tmp_path / "model.poptorch"
+    model.save(str(path))
+    whole = path.read_bytes()
+    damaged = [whole[:end] for end in (0, 8, 40, len(whole) - 1)]
+    damaged += [whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1 :] for place in range(0, len(whole), 199)]
+    for content in damaged:
+        path.write_bytes(content)
+        with pytest.raises(poptorch.Error, match=r"Invalid file .*model\.poptorch: .*it is damaged, or no file"):
+            poptorch.load(str(path))
+
+
 def test_optimiser_state_and_values():
     module = Model()
     optimiser = poptorch.optim.SGD(module.parameters(), lr=0.05, weight_decay=0.025, loss_scaling=0.75)
@@ -178,3 +192,16 @@ def test_options_are_frozen_by_the_first_wrapper():
     with pytest.raises(AttributeError, match="Can't modify frozen Options"):
         options.deviceIterations(2)
     assert options.clone().deviceIterations(2).device_iterations == 2
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "found"),
+    [
+        (abs, None, "takes a torch.nn.Module, and got a builtin_function_or_method"),
+        (nn.ReLU, None, "takes a torch.nn.Module, and got the class ReLU"),
+        (nn.ReLU(), "fast", r"takes poptorch.Options\(\), and got a str as its options"),
+    ],
+)
+def test_what_is_no_module_and_no_options_is_named(model, options, found):
+    with pytest.raises(TypeError, match=f"poptorch.inferenceModel {found}"):
+        poptorch.inferenceModel(model, options)
