@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
 from ipu_emu.poptorch.errors import Error, refusal
 from ipu_emu.poptorch.options.options import Options
 
-__all__ = ["check_buffers", "check_inference"]
+__all__ = ["check_buffers", "check_inference", "checked_options"]
+
+
+def checked_options(model: Any, options: Any, *, training: bool) -> Options:
+    """Return the options, new ones for None; raise TypeError if they are none, or ``model`` is no module."""
+    name = "trainingModel" if training else "inferenceModel"
+    if not isinstance(model, torch.nn.Module):
+        found = f"the class {model.__name__}" if isinstance(model, type) else f"a {type(model).__name__}"
+        raise TypeError(f"poptorch.{name} takes a torch.nn.Module, and got {found}")
+    given = Options() if options is None else options
+    if not isinstance(given, Options):
+        raise TypeError(f"poptorch.{name} takes poptorch.Options(), and got a {type(given).__name__} as its options")
+    return given
 
 
 def check_inference(options: Options) -> None:

@@ -16,7 +16,7 @@ from ipu_emu.poptorch.blocks import module_repr
 from ipu_emu.poptorch.enums import ConnectionType, MeanReductionStrategy, OutputMode
 from ipu_emu.poptorch.errors import Error
 from ipu_emu.poptorch.executor.arguments import Arguments, cleaned, first_micro_batch
-from ipu_emu.poptorch.executor.checks import check_buffers, check_inference
+from ipu_emu.poptorch.executor.checks import check_buffers, check_inference, checked_options
 from ipu_emu.poptorch.executor.collection import without_collection
 from ipu_emu.poptorch.executor.compiling import compile_trace, output_mode
 from ipu_emu.poptorch.executor.cycles import profile
@@ -41,7 +41,7 @@ class PoplarExecutor(Questions):
     def __init__(self, model: Any, options: Options | None, *, training: bool, optimizer: Any = None) -> None:
         while isinstance(model, PoplarExecutor):
             model = model.model
-        given = Options() if options is None else options
+        given = checked_options(model, options, training=training)
         given._freeze()
         self._options = given.clone()
         self._training = training
