@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Siz
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler, TensorDataset
 
@@ -55,15 +56,37 @@ def batches_of(data: Any, size: int | None, *, shuffle: bool | None, seed: int) 
     The samples that are left when no whole batch remains are not used in an epoch. Raise ValueError or TypeError for
     data that give no batch.
     """
+    if size is not None and size < 1:
+        raise ValueError(f"batch_size = {size}; use at least 1")
     if isinstance(data, torch.Tensor):
         data = (data,)
     if isinstance(data, tuple) and data and all(isinstance(one, torch.Tensor) for one in data):
-        data = TensorDataset(*data)
+        data = TensorDataset(*_equally_long(data))
+    _refuse_arrays(data)
     if isinstance(data, DataLoader):
         return _of_loader(data, size, shuffle=shuffle, seed=seed)
     if isinstance(data, IterableDataset) or not hasattr(data, "__getitem__"):
         return _of_iterable(data, size)
     return _of_samples(data, _USUAL_SIZE if size is None else size, _Order(shuffle is not False, seed), {})
+
+
+def _equally_long(tensors: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+    shapes = [list(one.shape) for one in tensors]
+    if not all(shapes) or len({shape[0] for shape in shapes}) > 1:
+        raise ValueError(
+            f"data are tensors of the shapes {', '.join(map(str, shapes))}; give tensors with equally many samples, "
+            "which are their first axis"
+        )
+    return tensors
+
+
+def _refuse_arrays(data: Any) -> None:
+    """Refuse what has an index and a length, but surely no samples: text, and arrays or lists in place of tensors."""
+    if isinstance(data, str | bytes):
+        raise TypeError(f"data is a {type(data).__name__}; give tensors, a data set or a torch.utils.data.DataLoader")
+    if isinstance(data, tuple) and data and all(isinstance(one, torch.Tensor | np.ndarray | list) for one in data):
+        kinds = ", ".join(type(one).__name__ for one in data)
+        raise TypeError(f"data is a tuple of {kinds}; make each a tensor, as with torch.as_tensor")
 
 
 @dataclass(frozen=True)

@@ -70,11 +70,9 @@ def train(
 
     Raise ValueError for numbers that do not fit each other, and poptorch.Error for a module that cannot be compiled.
     """
-    if not module.training:
-        raise ValueError("the module is in evaluation mode; call module.train() before it is trained")
+    _check_kinds(module, loss, epochs)
     job = _job(replicas, ipus)
-    if callable(optimiser) and not isinstance(optimiser, torch.optim.Optimizer):
-        optimiser = optimiser([one for one in module.parameters() if one.requires_grad])
+    optimiser = _made(optimiser, module)
     if clip is not None:
         optimiser.max_grad_norm = float(clip)
     batches = batches_of(data, batch_size, shuffle=shuffle, seed=seed)
@@ -89,6 +87,30 @@ def train(
             finally:
                 bar.close()
     return module
+
+
+def _check_kinds(module: Any, loss: Any, epochs: int) -> None:
+    if not isinstance(module, torch.nn.Module):
+        raise TypeError(f"the module is {_kind(module)}; give an instance of torch.nn.Module")
+    if not module.training:
+        raise ValueError("the module is in evaluation mode; call module.train() before it is trained")
+    if loss is not None and not callable(loss):
+        raise TypeError(f"the loss is {_kind(loss)}; give a function such as torch.nn.CrossEntropyLoss()")
+    if epochs < 0:
+        raise ValueError(f"epochs = {epochs}; use at least 0")
+
+
+def _made(optimiser: Any, module: torch.nn.Module) -> Any:
+    """The optimiser; what makes one gets the trained parameters of ``module``."""
+    if callable(optimiser) and not isinstance(optimiser, torch.optim.Optimizer):
+        optimiser = optimiser([one for one in module.parameters() if one.requires_grad])
+    if not hasattr(optimiser, "param_groups"):
+        raise TypeError(f"the optimiser is {_kind(optimiser)}; use one such as torch.optim.Adam(module.parameters())")
+    return optimiser
+
+
+def _kind(value: Any) -> str:
+    return f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
 
 
 class _Job:

@@ -204,11 +204,38 @@ def test_each_sample_is_used_once_an_epoch_however_replicas_are_spread():
         ),
         ({"data": (X,), "loss": None}, r"the loss must be one number.*shape \[16, 3\]"),
         ({"data": (X,)}, "a batch has one element, and the loss needs two"),
+        ({"batch_size": 0}, "batch_size = 0; use at least 1"),
+        ({"batch_size": -1}, "batch_size = -1; use at least 1"),
+        ({"epochs": -1}, "epochs = -1; use at least 0"),
+        ({"data": (X, Y[:5])}, r"shapes \[48, 6\], \[5\]; give tensors with equally many samples"),
+        ({"data": (X, Y[0])}, r"shapes \[48, 6\], \[\]; give tensors with equally many samples"),
+        ({"data": (X[:0], Y[:0])}, "there are 0 samples, and a batch has 16"),
     ],
 )
 def test_numbers_that_do_not_fit_are_refused(settings, message):
     with pytest.raises(ValueError, match=message):
         trained(**settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"data": (X.numpy(), Y.numpy())}, "data is a tuple of ndarray, ndarray; make each a tensor"),
+        ({"data": (X.tolist(), Y.tolist())}, "data is a tuple of list, list; make each a tensor"),
+        ({"data": "train.csv"}, "data is a str; give tensors, a data set"),
+        ({"loss": "mse"}, "the loss is a str; give a function"),
+    ],
+)
+def test_values_of_a_wrong_kind_are_named(settings, message):
+    with pytest.raises(TypeError, match=message):
+        trained(**settings)
+
+
+def test_no_optimiser_and_no_module_are_named():
+    with pytest.raises(TypeError, match="the optimiser is a NoneType; use one such as"):
+        ipu_emu.torch.train(network(), F.cross_entropy, None, (X, Y))
+    with pytest.raises(TypeError, match=r"the module is the class Linear; give an instance of torch\.nn\.Module"):
+        ipu_emu.torch.train(nn.Linear, F.cross_entropy, None, (X, Y))
 
 
 def test_an_iterator_and_a_module_in_evaluation_mode_are_refused():
