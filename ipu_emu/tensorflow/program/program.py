@@ -338,7 +338,7 @@ class Program:
                 else:
                     count = enqueues * replicas if outfeed.queue.keeps_all else replicas
                     found = np.broadcast_to(np.asarray(given, kind), (count, *np.shape(given)))
-                arrays.append(found.reshape(-1, replicas, *found.shape[1:]))
+                arrays.append(found.reshape(len(found) // replicas, replicas, *found.shape[1:]))
             outfeed.queue.put(arrays, replicas)
         for name, id in one.imported.exports.items():
             if isinstance(id, str):

@@ -244,6 +244,18 @@ def test_callbacks_data_sets_and_single_batches(tf2: Any, both: Any) -> None:
     assert_close(found, expected)
 
 
+def test_a_batch_without_samples(tf2: Any, both: Any) -> None:
+    def batches() -> list[Any]:
+        model = sequential(tf2.keras)
+        model.compile("sgd", "sparse_categorical_crossentropy")
+        x, y = images()
+        return [model.predict_on_batch(x[:0]), model.train_on_batch(x[:0], y[:0]), model.test_on_batch(x[:0], y[:0])]
+
+    expected, found = both(batches)
+    assert found[0].shape == expected[0].shape == (0, 5)
+    assert found[1:] == expected[1:]
+
+
 def test_a_model_that_is_not_compiled_predicts(tf2: Any, both: Any) -> None:
     assert_close(*both(lambda: functional(tf2.keras).predict(images()[0], 8, verbose=0)))
 
