@@ -62,7 +62,7 @@ class ProcessTrace:
 
 
 _UNDEFINED = Name("(no name)")
-_OFFSET = ("offset_ns", "error_ns")
+_OFFSET = ("at_ns", "offset_ns", "error_ns")
 
 
 def read_process(path: str | os.PathLike[str]) -> ProcessTrace:
@@ -120,6 +120,7 @@ def _resolved(
     names, tracks, threads = {0: Name("")}, {0: Name("")}, {}
     process: dict[str, Any] = {}
     facts: dict[str, Any] = {}
+    offsets: list[Any] = []
     for each in definitions:
         match each:
             case {"name": int(number), "definition": {"name": str(), "category": str(), "args": dict()} as meaning}:
@@ -130,8 +131,12 @@ def _resolved(
                 threads[number] = name
             case {"process": dict(about)}:
                 process |= about
+            case {"clock_offsets": list(found)}:  # measured several times
+                offsets += found
             case _:
                 facts |= each
+    if offsets:
+        facts.setdefault("clock_offsets", offsets)
     _check_facts(path, process, facts)
     sequences: dict[int, SequenceSpans] = {}
     parts = [_records(thread, words, names, sequences) for thread, words in blocks]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from operator import and_
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipu_emu.errors import ArgumentError
+from ipu_emu.trace.clocks import Clock, clocks
 from ipu_emu.trace.process_trace import ProcessTrace, read_process
 from popdist_py.environment import NAMES, RESTART_COUNT
 from popdist_py.trace.records import SUFFIX, Kind
@@ -29,7 +30,7 @@ STEP = "step"
 class Process:
     """One process of a run; ``records`` are in nanoseconds since the run began, and no span is open any more.
 
-    ``offset`` is what was added to the times of its host's clock, ``error`` how far that may be off, in nanoseconds.
+    ``offset`` is what was added to the first times of its host's clock, ``error`` how far it may be off: nanoseconds.
     ``open`` are the spans in which the process was when its trace ended: (name, begin), the innermost last.
     ``start`` counts the starts of the job before: restarts of one run are in one folder.
     """
@@ -107,16 +108,16 @@ def read_run(folder: str | os.PathLike[str]) -> Run:
     traces = [read_process(each) for each in sorted(path.glob(f"*{SUFFIX}"))]
     if not traces:
         raise ArgumentError(f"{path}: has no traces; record one with `poprun-py --trace {path} ... program`")
-    offsets = _offsets(traces)
+    aligned = clocks(traces)
     begins = [
-        int(each.records["begin"][0]) + offset
-        for each, (offset, _) in zip(traces, offsets, strict=True)
+        int(clock.aligned(each.records["begin"][:1])[0])
+        for each, clock in zip(traces, aligned, strict=True)
         if len(each.records)
     ]
     start = min(begins, default=0)
     processes = [
-        _process(each, instance, worker, offset - start, error)
-        for each, (instance, worker), (offset, error) in zip(traces, _instances(traces), offsets, strict=True)
+        _process(each, instance, worker, clock, start)
+        for each, (instance, worker), clock in zip(traces, _instances(traces), aligned, strict=True)
     ]
     return Run(os.fspath(path), sorted(processes, key=_place))
 
@@ -127,53 +128,23 @@ def _place(process: Process) -> tuple[int, int, int, str]:
     return kind, process.start, process.instance or 0, process.label
 
 
-def _offsets(traces: Sequence[ProcessTrace]) -> list[tuple[int, int]]:
-    """What to add to the times of each trace, and how far that may be off, nanoseconds.
-
-    Processes of one boot share a clock. Those of others are shifted by the offsets that instances measured against
-    instance 0 when they started and ended, or, where none did, by the difference of their hosts' real-time clocks.
-    """
-    boots = [str(each.process.get("boot", "")) for each in traces]
-    measured: dict[str, tuple[int, int]] = {}
-    for trace, boot in zip(traces, boots, strict=True):
-        for offset in trace.facts.get("clock_offsets", []):
-            found = (int(offset["offset_ns"]), int(offset["error_ns"]))
-            measured[boot] = min(measured.get(boot, found), found, key=lambda each: each[1])
-    reference = next((boot for boot, found in measured.items() if found == (0, 0)), boots[0])
-    real = {boot: _real_time(trace) for trace, boot in zip(traces, boots, strict=True)}
-    result = []
-    for boot in boots:
-        if boot == reference:
-            result.append((0, 0))
-        elif boot in measured:
-            result.append(measured[boot])
-        else:
-            (own, own_error), (other, other_error) = real[boot], real[reference]
-            result.append((own - other, own_error + other_error))
-    return result
-
-
-def _real_time(trace: ProcessTrace) -> tuple[int, int]:
-    """Real time minus monotonic time, and its error, nanoseconds."""
-    clock: Mapping[str, Any] = trace.process.get("clock", {})
-    return int(clock.get("realtime_ns", 0)) - int(clock.get("monotonic_ns", 0)), int(clock.get("error_ns", 0))
-
-
-def _process(trace: ProcessTrace, instance: int | None, worker: bool, offset: int, error: int) -> Process:
+def _process(trace: ProcessTrace, instance: int | None, worker: bool, clock: Clock, start: int) -> Process:
     about = trace.process
     records = trace.records.copy()
     last = int(max(records["begin"].max(), records["end"].max())) if len(records) else 0
     still = (records["kind"] == Kind.SPAN) & (records["end"] == 0)
-    unfinished = [(trace.names[int(each["name"])].name, int(each["begin"]) + offset) for each in records[still]]
-    records["end"] = np.where(still, last, records["end"])
-    records["begin"] += offset
-    records["end"] += offset
+    records["begin"], records["end"] = (
+        clock.aligned(times, start) for times in (records["begin"], np.where(still, last, records["end"]))
+    )
+    unfinished = [(trace.names[int(each["name"])].name, int(each["begin"])) for each in records[still]]
     starts = _start(trace)
     again = f", start {starts + 1}" if starts else ""
     who = [str(about["role"])] if about.get("role") else [] if instance is None else [f"instance {instance}{again}"]
     label = ", ".join([*who, *([f"process {about.get('pid')}"] if worker or not who else [])])
     own = None if worker else instance
-    return Process(trace, label, str(about.get("host", "")), own, starts, offset, error, records, unfinished)
+    return Process(
+        trace, label, str(about.get("host", "")), own, starts, clock.offset - start, clock.error, records, unfinished
+    )
 
 
 def _start(trace: ProcessTrace) -> int:

@@ -195,7 +195,9 @@ def test_damaged_facts_are_refused(key, value, tmp_path):
         read_run(tmp_path)
 
 
-@pytest.mark.parametrize("offsets", [5, ["x"], [{}], [{"offset_ns": 1, "error_ns": None}], [{"offset_ns": 1 << 70}]])
+@pytest.mark.parametrize(
+    "offsets", [5, ["x"], [{}], [{"at_ns": 0, "offset_ns": 1, "error_ns": None}], [{"offset_ns": 1 << 70}]]
+)
 def test_damaged_clock_offsets_are_refused(offsets, recorder):
     recorder.define({"clock_offsets": offsets})
     with pytest.raises(ArgumentError, match="is damaged: its clock_offsets is not of the right form"):
@@ -235,7 +237,8 @@ def test_a_folder_without_traces_says_how_to_record_one(tmp_path, missing):
 def test_times_of_two_hosts_are_aligned_by_the_measured_offset(tmp_path):
     for host, shift in (("a", 0), ("b", 5_000_000)):
         recorder = Recorder(str(tmp_path), limit=64 << 20, about={"host": host, "boot": host, "clock": {}})
-        recorder.define({"clock_offsets": [{"offset_ns": -shift, "error_ns": 100 if shift else 0}]})
+        offset = {"at_ns": 0, "offset_ns": -shift, "error_ns": 100 if shift else 0}
+        recorder.define({"clock_offsets": [offset]})
         recorder.record(key_of(Kind.SPAN, recorder.name("x")), 1_000_000 + shift, 2_000_000 + shift)
         recorder.close()
     run = read_run(tmp_path)
@@ -244,6 +247,23 @@ def test_times_of_two_hosts_are_aligned_by_the_measured_offset(tmp_path):
         "b": (0, 100),
     }
     assert run.seconds == 0.001
+
+
+def test_clocks_that_do_not_run_equally_fast_are_aligned_between_two_measurements(tmp_path):
+    """A clock that runs 0.1 % fast is 1 ms ahead at first and 3 ms ahead 2 s later."""
+    for host, rate, ahead in (("a", 1, 0), ("b", 1.001, 1_000_000)):
+        recorder = Recorder(str(tmp_path), limit=64 << 20, about={"host": host, "boot": host, "clock": {}})
+        times = [ahead + int(rate * each) for each in range(1, 2_000_000_002, 250_000_000)]
+        for at, error in ((0, 100), (2_000_000_000, 300)):
+            own = ahead + int(rate * at)
+            offset = {"at_ns": own, "offset_ns": at - own, "error_ns": error if ahead else 0}
+            recorder.define({"clock_offsets": [offset]})
+        for time in times:
+            recorder.record(key_of(Kind.SPAN, recorder.name("x")), time, time + 1)
+        recorder.close()
+    first, second = read_run(tmp_path).processes
+    assert abs(first.records["begin"] - second.records["begin"]).max() <= 1
+    assert [each.error for each in (first, second)] == [0, 300]
 
 
 @pytest.mark.parametrize("limit", ["9" * 5000, "-3", "0", "1.5", "²"])
