@@ -1,4 +1,8 @@
-"""Perfetto: a run as trace events for ui.perfetto.dev: spans, instants, counters and flows of all processes."""
+"""Perfetto: a run as trace events for ui.perfetto.dev: spans, instants, counters and flows of all processes.
+
+Every IPU of a replica has a row of its own. The instructions of a pipeline are inside of their stage, and an arrow
+goes from a stage to the one that works on its micro-batch next.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +14,13 @@ from typing import Any
 import numpy as np
 
 from ipu_emu.trace.run import Process, Run
+from ipu_emu.trace.stage_runs import handed_over, stage_runs
 from popdist_py.trace.records import Kind
 
 __all__ = ["trace_events"]
+
+#: The end of a flow, at the span that is open then.
+_ARRIVES = {"ph": "f", "bp": "e"}
 
 
 def trace_events(run: Run) -> bytes:
@@ -35,26 +43,67 @@ def _finite(value: Any) -> Any:
 
 
 def _events(number: int, process: Process) -> Iterator[dict[str, Any]]:
-    names, tracks, threads = process.trace.names, process.trace.tracks, process.trace.threads
+    names, tracks = process.trace.names, process.trace.tracks
     yield {"ph": "M", "name": "process_name", "pid": number, "args": {"name": f"{process.label} on {process.host}"}}
     yield {"ph": "M", "name": "process_sort_index", "pid": number, "args": {"sort_index": number}}
-    lanes: dict[tuple[int, int], int] = {}
+    lanes = _Lanes(process)
+    runs = stage_runs(process)
+    for run in runs:
+        yield from lanes.named(number, run.thread, run.track)
+        args = {"stage": run.stage, "micro-batch": run.micro_batch, "step": run.step}
+        place = {"pid": number, "tid": lanes.number(run.thread, run.track)}
+        times = {"ts": run.begin / 1e3, "dur": (run.end - run.begin) / 1e3}
+        yield {"name": f"stage {run.stage}", "cat": "stage", "ph": "X", **place, **times, "args": args}
+    for id, (sender, receiver) in enumerate(handed_over(runs)):
+        for run, phase, at in ((sender, {"ph": "s"}, sender.end - 1), (receiver, _ARRIVES, receiver.begin)):
+            place = {"pid": number, "tid": lanes.number(run.thread, run.track)}
+            yield {
+                "name": f"process {number}: micro-batch",
+                "cat": "stage",
+                **place,
+                "ts": at / 1e3,
+                "id": id,
+                **phase,
+            }
     for each in process.records:
-        lane = (int(each["thread"]), int(each["track"]) if process.trace.process.get("role") else 0)
-        if lane not in lanes:
-            lanes[lane] = len(lanes)
-            thread = tracks[lane[1]].name or threads.get(lane[0], str(lane[0]))
-            args = {"name": thread}
-            yield {"ph": "M", "name": "thread_name", "pid": number, "tid": lanes[lane], "args": args}
+        lane = int(each["thread"]), int(each["track"])
+        yield from lanes.named(number, *lane)
         name, track = names[int(each["name"])], tracks[int(each["track"])]
         yield {
             "name": name.name,
             "cat": name.category,
             "pid": number,
-            "tid": lanes[lane],
+            "tid": lanes.number(*lane),
             "ts": each["begin"] / 1e3,
             **_details(each, {**name.args, **track.args, "value": int(each["value"])}),
         }
+
+
+class _Lanes:
+    """The rows of a process: its threads, and what threads do for an IPU or, in the launcher, for an instance."""
+
+    def __init__(self, process: Process) -> None:
+        self._trace = process.trace
+        self._numbers: dict[tuple[int, int], int] = {}
+        self._tracks = {
+            number
+            for number, track in process.trace.tracks.items()
+            if "ipu" in track.args or process.trace.process.get("role")
+        }
+
+    def number(self, thread: int, track: int) -> int:
+        """The number of a row."""
+        lane = thread, track if track in self._tracks else 0
+        return self._numbers.setdefault(lane, len(self._numbers))
+
+    def named(self, process: int, thread: int, track: int) -> Iterator[dict[str, Any]]:
+        """The name of a row, if it is new."""
+        known = len(self._numbers)
+        row = self.number(thread, track)
+        if row == known:
+            name = self._trace.tracks[track].name if track in self._tracks else ""
+            args = {"name": name or self._trace.threads.get(thread, str(thread))}
+            yield {"ph": "M", "name": "thread_name", "pid": process, "tid": row, "args": args}
 
 
 def _details(each: np.void, args: dict[str, Any]) -> dict[str, Any]:
@@ -66,5 +115,5 @@ def _details(each: np.void, args: dict[str, Any]) -> dict[str, Any]:
         case Kind.FLOW_OUT:
             return {"ph": "s", "id": int(each["value"])}
         case Kind.FLOW_IN:
-            return {"ph": "f", "bp": "e", "id": int(each["value"])}
+            return {**_ARRIVES, "id": int(each["value"])}
     return {"ph": "i", "s": "t", "args": args}

@@ -51,7 +51,7 @@ CATEGORIES: dict[type[Instruction], Category] = {
 class InstructionTrace:
     """Makes one call of the calls of several instructions; their spans have the micro-batch as value.
 
-    ``about`` is shown beside each span, such as the stage of a pipeline.
+    ``about`` is shown beside each span, such as the stage of a pipeline; its ``ipu`` runs instructions without ops.
     """
 
     def __init__(self, recorder: Recorder, offset: int, about: Mapping[str, Any] | None = None) -> None:
@@ -67,7 +67,7 @@ class InstructionTrace:
         bound = [(leaf, calls) for leaf, calls in bound if calls]
         track = 0
         if replica is not None and bound:
-            ipu = next((op.place.ipu for leaf, _ in bound for op in leaf.ops), 0)
+            ipu = next((op.place.ipu for leaf, _ in bound for op in leaf.ops), self._about.get("ipu", 0))
             number = self._offset + replica
             track = self._recorder.track(f"replica {number}, IPU {ipu}", replica=number, ipu=ipu)
         parts = [bound[at : at + LONGEST_SEQUENCE] for at in range(0, len(bound), LONGEST_SEQUENCE)]

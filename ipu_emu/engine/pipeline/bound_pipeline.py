@@ -172,9 +172,8 @@ def _counted(count: Callable[[Counter, int], None], counter: Counter, micro_batc
 
 def _stage(binder: Binder, stage: PipelineStage, counters: Sequence[Sequence[StepCounters]]) -> _Stage:
     """Bind one stage."""
-    buffered = MultiBufferedBinder(
-        binder, [replica[stage.ipu] for replica in counters], binder.host.counters, {"stage": stage.index}
-    )
+    about = {"stage": stage.index, "ipu": stage.ipu}
+    buffered = MultiBufferedBinder(binder, [replica[stage.ipu] for replica in counters], binder.host.counters, about)
 
     def piece(category: WallCategory, leaves: Sequence[Leaf]) -> _Piece:
         return _Piece(buffered.bind(category, leaves), MemoryAccess.of(leaves, binder.executable.plan))

@@ -1,0 +1,62 @@
+"""StageRun: one stage of a pipeline at work on one micro-batch, from its first instruction to its last."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from ipu_emu.trace.run import STEP, Process
+
+__all__ = ["StageRun", "handed_over", "stage_runs"]
+
+
+@dataclass(frozen=True)
+class StageRun:
+    """Times in nanoseconds since the run began; ``step`` counts the steps of the process."""
+
+    thread: int
+    track: int
+    stage: int
+    replica: int
+    ipu: int
+    step: int
+    micro_batch: int
+    begin: int
+    end: int
+
+
+def stage_runs(process: Process) -> Sequence[StageRun]:
+    """The stages that a process ran, thread by thread and IPU by IPU; none without a pipeline."""
+    names, tracks, spans = process.trace.names, process.trace.tracks, process.spans
+    stages = {number: int(name.args["stage"]) for number, name in names.items() if "stage" in name.args}
+    places = {
+        number: (int(track.args["replica"]), int(track.args["ipu"]))
+        for number, track in tracks.items()
+        if "ipu" in track.args
+    }
+    steps = [number for number, name in names.items() if name.name == STEP]
+    begins = np.sort(spans["begin"][np.isin(spans["name"], steps)])
+    found = spans[np.isin(spans["name"], [*stages]) & np.isin(spans["track"], [*places])]
+    found = found[np.lexsort((found["begin"], found["track"], found["thread"]))]
+    stage = np.array([stages[each] for each in found["name"].tolist()], np.int64)
+    step = np.searchsorted(begins, found["begin"], side="right")
+    keys = np.stack([found["thread"], found["track"], stage, step, found["value"]]).astype(np.int64)
+    bounds = [0, *(1 + np.flatnonzero((keys[:, 1:] != keys[:, :-1]).any(0))).tolist(), len(found)]
+    runs = []
+    for first, following in pairwise(bounds if len(found) else []):
+        thread, track, number, count, micro_batch = keys[:, first].tolist()
+        begin, end = int(found["begin"][first]), int(found["end"][following - 1])
+        runs.append(StageRun(thread, track, number, *places[track], count, micro_batch, begin, end))
+    return runs
+
+
+def handed_over(runs: Sequence[StageRun]) -> Iterator[tuple[StageRun, StageRun]]:
+    """The stages of a replica that pass a micro-batch on to another IPU: from whom, and to whom."""
+    where = {(each.replica, each.step, each.micro_batch, each.stage): each for each in runs}
+    for each in runs:
+        next_one = where.get((each.replica, each.step, each.micro_batch, each.stage + 1))
+        if next_one and next_one.ipu != each.ipu:
+            yield each, next_one

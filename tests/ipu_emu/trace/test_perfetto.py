@@ -1,0 +1,96 @@
+"""Perfetto: a row for every IPU, instructions inside of their stage, and arrows from stage to stage."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from ipu_emu import popart, trace
+from ipu_emu.trace import read_run
+from ipu_emu.trace.perfetto import trace_events
+from tests.ipu_emu.helpers.pipelined_models import Tower, threads
+
+A, R, STAGES, STEPS = 6, 2, 3, 2
+PIPELINED = {"enablePipelining": True, "virtualGraphMode": popart.VirtualGraphMode.Manual}
+
+
+@pytest.fixture(scope="module", params=[1, 2], ids=["one thread", "two threads"])
+def events(request: Any, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    folder = tmp_path_factory.mktemp("trace")
+    with pytest.MonkeyPatch.context() as patch:
+        threads(patch, request.param)
+        trace.start(folder)
+        Tower(STAGES).trained(A=A, R=R, steps=STEPS, **PIPELINED)
+        trace.stop()
+    found: list[dict[str, Any]] = json.loads(trace_events(read_run(folder)))["traceEvents"]
+    return found
+
+
+def rows(events: list[dict[str, Any]]) -> dict[int, str]:
+    return {each["tid"]: each["args"]["name"] for each in events if each["name"] == "thread_name"}
+
+
+def stages(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [each for each in events if each["ph"] == "X" and each["cat"] == "stage"]
+
+
+def test_every_ipu_of_a_replica_has_a_row(events: list[dict[str, Any]]) -> None:
+    expected = {f"replica {replica}, IPU {ipu}" for replica in range(R) for ipu in range(STAGES)}
+    assert expected <= set(rows(events).values())
+
+
+def test_every_micro_batch_passes_every_stage_once(events: list[dict[str, Any]]) -> None:
+    names = rows(events)
+    replica = {row: name.split(",")[0] for row, name in names.items()}
+    found = Counter(
+        (replica[each["tid"]], each["name"], each["args"]["step"], each["args"]["micro-batch"])
+        for each in stages(events)
+    )
+    count = 2 * STAGES - 1  # forward and backward; the last stage does both
+    assert len(found) == R * count * STEPS * A
+    assert set(found.values()) == {1}
+
+
+def test_instructions_of_stages_are_inside_of_them(events: list[dict[str, Any]]) -> None:
+    names, inside = rows(events), {}
+    for each in stages(events):
+        key = each["tid"], each["args"]["step"], each["args"]["stage"], each["args"]["micro-batch"]
+        inside[key] = (each["ts"], each["ts"] + each["dur"])
+    steps = sorted(each["ts"] for each in events if each["name"] == "step")
+    checked = 0
+    for each in events:
+        about = each.get("args", {})
+        if each["ph"] != "X" or each["cat"] == "stage" or "stage" not in about or "IPU" not in names[each["tid"]]:
+            continue
+        step = sum(begin <= each["ts"] for begin in steps)
+        begin, end = inside[each["tid"], step, about["stage"], about["value"]]
+        assert begin <= each["ts"] + 1e-3
+        assert each["ts"] + each["dur"] <= end + 1e-3
+        checked += 1
+    assert checked >= R * A * STEPS * STAGES
+
+
+def test_arrows_go_from_each_stage_to_the_next_and_never_back_in_time(events: list[dict[str, Any]]) -> None:
+    ends = {phase: {each["id"]: each for each in events if each["ph"] == phase} for phase in "sf"}
+    assert ends["s"].keys() == ends["f"].keys()
+    assert len(ends["s"]) == R * A * STEPS * (2 * STAGES - 2)
+    for id, sent in ends["s"].items():
+        received = ends["f"][id]
+        assert sent["ts"] <= received["ts"]
+        assert sent["tid"] != received["tid"]
+        for each in (sent, received):
+            around = [one for one in stages(events) if one["tid"] == each["tid"]]
+            assert any(one["ts"] <= each["ts"] <= one["ts"] + one["dur"] for one in around)
+
+
+def test_a_run_without_steps_has_no_stages(tmp_path: Any) -> None:
+    recorder = trace.start(tmp_path)
+    with trace.span("mark"):
+        pass
+    trace.stop()
+    found = json.loads(trace_events(read_run(tmp_path)))["traceEvents"]
+    assert recorder is not None
+    assert [each["name"] for each in found if each["ph"] == "X"] == ["mark"]
