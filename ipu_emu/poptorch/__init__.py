@@ -5,7 +5,7 @@ import importlib.util as _modules
 if _modules.find_spec("torch") is None:
     raise ImportError("ipu_emu.poptorch needs PyTorch, which is not installed; pip install 'poprun-py[torch]'")
 
-from ipu_emu.poptorch import enums, optim, poptorch_core, profiling
+from ipu_emu.poptorch import _impl, enums, optim, poptorch_core, profiling
 from ipu_emu.poptorch.blocks import BeginBlock, Block, BlockFunction, module_repr, print, removeBlocks
 from ipu_emu.poptorch.data import AsynchronousDataAccessor, DataLoader
 from ipu_emu.poptorch.enums import (
@@ -103,6 +103,7 @@ __all__ = [
     "TensorLocationSettings",
     "UnrecoverableError",
     "VariableRetrievalMode",
+    "_impl",
     "cond",
     "ctc_beam_search_decoder",
     "custom_op",

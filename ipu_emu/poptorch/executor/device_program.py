@@ -129,7 +129,7 @@ class DeviceProgram:
         step, loss = self.compiled.step, self.trace.loss
         divisor = step.options.remaining_divisor
         assert loss is not None
-        values = {rule.loss_scaling_id(step.graph.tensors[loss].dtype): rule.loss_scaling.value}
+        values = {rule.loss_scaling_id(self.trace.graph.tensors[loss].dtype): rule.loss_scaling.value}
         if rule.clips:
             values[CLIP_SCALE] = clip_scale(rule, divisor=divisor).value
         for gradient in step.gradients:

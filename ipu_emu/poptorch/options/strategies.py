@@ -7,6 +7,7 @@ from typing import Any
 
 from ipu_emu.poptorch.blocks import BlockUse
 from ipu_emu.poptorch.enums import AutoStage, Liveness
+from ipu_emu.poptorch.errors import Error
 
 __all__ = [
     "BalancedPipeline",
@@ -206,6 +207,16 @@ class ParallelPhasedExecution(_PhasedExecution):
     def sendTensorsOffChipAfterFwd(self, off_chip: bool = True) -> ParallelPhasedExecution:
         """Accepted; it changes no number."""
         return self
+
+    def place(self, uses: Sequence[BlockUse]) -> list[tuple[int, int]]:
+        places = super().place(uses)
+        for use, (phase, ipu) in zip(uses, places, strict=True):
+            if phase % 2 != ipu % 2:
+                raise Error(
+                    f"Block '{use.user_id}' of phase {phase} is on IPU {ipu}: with ParallelPhasedExecution "
+                    "even phases must be on even IPUs and odd ones on odd"
+                )
+        return places
 
     def _ipu(self, phase: int, stage: int) -> int:
         return 2 * stage + phase % 2

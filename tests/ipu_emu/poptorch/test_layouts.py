@@ -44,15 +44,65 @@ def trained(strategy=None, *, blocks=True, locations=None):
     return module.state_dict()
 
 
-def test_stages_and_locations_change_no_bit():
-    expected = trained(blocks=False)
+AUTO, Phase, Stage = poptorch.AutoStage, poptorch.Phase, poptorch.Stage
+NAMES = ("b1", "b2", "b3")
+
+
+def staged(*ipus):
+    """A stage on each of these IPUs, for one block each; the last one has the blocks that remain."""
+    last = len(ipus) - 1
+    return [Stage(*(NAMES[n:] if n == last else NAMES[n : n + 1])).ipu(ipu) for n, ipu in enumerate(ipus)]
+
+
+def serial():
+    return poptorch.SerialPhasedExecution(*(Phase(name) for name in NAMES))
+
+
+def parallel():
+    return poptorch.ParallelPhasedExecution(*(Phase(stage) for stage in staged(0, 1, 0)))
+
+
+STRATEGIES = {
+    "pipeline of a stage per block": lambda: poptorch.PipelinedExecution(AUTO.AutoIncrement),
+    "pipeline of a stage per IPU": lambda: poptorch.PipelinedExecution(AUTO.SameAsIpu),
+    "pipeline of two stages": lambda: poptorch.PipelinedExecution(*staged(0, 1)),
+    "pipeline on one IPU": lambda: poptorch.PipelinedExecution(*staged(0)),
+    "pipeline that comes back to an IPU": lambda: poptorch.PipelinedExecution(*staged(0, 1, 0)),
+    "shards": lambda: poptorch.ShardedExecution(AUTO.SameAsIpu),
+    "shards that come back": lambda: poptorch.ShardedExecution(*staged(1, 0, 1)),
+    "serial phases": serial,
+    "serial phases with own backward phases": lambda: serial().useSeparateBackwardPhase(True),
+    "parallel phases": parallel,
+    "parallel phases off chip": lambda: parallel().sendTensorsOffChipAfterFwd(True),
+} | {
+    f"serial phases, {liveness.name}": lambda liveness=liveness: serial().setTensorsLiveness(liveness)
+    for liveness in poptorch.Liveness
+}
+
+
+@pytest.fixture(scope="module")
+def expected():
+    """The weights without blocks."""
+    return trained(blocks=False)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES)
+def test_schedules_and_mappings_change_no_bit(strategy, expected):
+    found = trained(strategy())
+    assert all(torch.equal(value, found[id]) for id, value in expected.items())
+
+
+@pytest.mark.parametrize("ipus", [(1, 1, 1), (0, 0, 0)])
+def test_a_phase_on_the_wrong_ipus_is_refused(ipus):
+    strategy = poptorch.ParallelPhasedExecution(*(Phase(stage) for stage in staged(*ipus)))
+    with pytest.raises(poptorch.Error, match=r"even phases must be on even IPUs and odd ones on odd"):
+        trained(strategy)
+
+
+def test_locations_change_no_bit(expected):
     settings = poptorch.TensorLocationSettings().useOnChipStorage(False).minElementsForOffChip(0)
-    for found in (
-        trained(poptorch.PipelinedExecution(poptorch.AutoStage.AutoIncrement)),
-        trained(poptorch.ShardedExecution(poptorch.AutoStage.SameAsIpu)),
-        trained(blocks=False, locations=settings),
-    ):
-        assert all(torch.equal(value, found[id]) for id, value in expected.items())
+    found = trained(blocks=False, locations=settings)
+    assert all(torch.equal(value, found[id]) for id, value in expected.items())
 
 
 def test_a_pipeline_needs_enough_micro_batches():
