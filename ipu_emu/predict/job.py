@@ -32,7 +32,8 @@ class Job:
     """See ``ipu-emu predict --help`` for the fields. ``packing``: samples in a sequence; a batch counts sequences.
 
     ``layers``: (attention, feed-forward) parts of layers on each IPU. ``bn_span``: replicas that share batch
-    statistics. ``hosts`` 0: as many as the system may have. Raises EmulatorError naming what cannot be.
+    statistics. ``hosts`` 0: as many as the system may have. ``instances`` 0: at least one on each
+    host; fewer of them use as many hosts. Raises EmulatorError naming what cannot be.
     """
 
     model: str
@@ -61,7 +62,7 @@ class Job:
     stash_dtype: str = "float16"
     merge_collectives: bool = True
     hosts: int = 0
-    instances: int = 1
+    instances: int = 0
     host_rate: float = 0.0
     release: str = RELEASES[-1]
     samples: float = 0.0
@@ -74,7 +75,7 @@ class Job:
             raise EmulatorError("; ".join(faults))
 
     def _faults(self) -> list[str]:
-        counts = ("replicas", "batch", "accumulation", "bn_span", "instances", "packing")
+        counts = ("replicas", "batch", "accumulation", "bn_span", "packing")
         faults = [
             f"{name} {getattr(self, name)} is not possible; use at least 1"
             if not getattr(self, name) > 1
@@ -117,6 +118,10 @@ class Job:
                 f"layers are given for {counted(len(self.layers), 'IPU')}; a replica has {self.ipus}: give a number "
                 "for each"
             )
+        if self.instances < 0 or (self.instances and self.replicas % self.instances):
+            faults.append(
+                f"--instances {self.instances} does not divide {counted(self.replicas, 'replica')}; use a divisor"
+            )
         numbers = (self.hosts, self.host_rate, self.samples, self.epochs)
         if not all(0 <= each < inf for each in numbers):
             faults.append("hosts, rates, samples and epochs cannot be negative or without end")
@@ -150,7 +155,9 @@ class Job:
 
     @property
     def host_count(self) -> int:
-        return self.hosts or max(1, self.system.most_hosts)
+        """Hosts that instances run on."""
+        hosts = self.hosts or max(1, self.system.most_hosts)
+        return min(hosts, self.instances) if self.instances else hosts
 
     def for_global_batch(self, samples: float) -> Job:
         """The same job with the accumulation that makes a global batch of ``samples``."""

@@ -157,7 +157,7 @@ class Prediction:
     @cached_property
     def one_replica(self) -> float:
         """Samples per second of a single replica with the same accumulation."""
-        job = replace(self.job, replicas=1, bn_span=1, hosts=0)
+        job = replace(self.job, replicas=1, bn_span=1, hosts=0, instances=0)
         alone = replace(self, model=replace(self.model, job=job))
         return alone.throughput
 
@@ -275,7 +275,8 @@ def anchored(job: Job, profile: Profile, text: str) -> tuple[Profile, str]:
             f"--anchor {text} is not valid; write a system and its measured samples per second, as in pod16=29543"
         ) from None
     system = System.named(name, "--anchor ")
-    there = replace(job, system=system, replicas=max(1, system.ipus // job.ipus), accumulation=accumulation, hosts=0)
+    replicas = max(1, system.ipus // job.ipus)
+    there = replace(job, system=system, replicas=replicas, accumulation=accumulation, hosts=0, instances=0)
     base = predict(there, profile)
     slot = base.slot_classes
     share = "convolution_share" if slot["convolution"] > slot["product"] + slot["attention"] else "product_share"

@@ -128,10 +128,16 @@ def _models(job: Job, ipus: int) -> list[StepModel]:
     """The job on ``ipus`` IPUs per replica, placed by time and by memory."""
     if job.bn_span * ipus > job.system.ipus:
         return []
-    base = replace(job, ipus=ipus, replicas=job.bn_span, layers=(), embedding_ipu=0, off_chip=(), shared=())
+    base = replace(_on_its_hosts(job), ipus=ipus, replicas=job.bn_span, layers=(), embedding_ipu=0)
+    base = replace(base, off_chip=(), shared=())
     made = [placed(replace(base, batch=batch, recompute=True)) for batch in ((1, 16) if ipus > 1 else (1,))]
     unique = {model.work.placement: model for model in made}
     return [replace(model, job=base) for model in unique.values()]
+
+
+def _on_its_hosts(job: Job) -> Job:
+    """``job`` for any number of replicas: on as many hosts, with no number of instances."""
+    return replace(job, hosts=job.host_count, instances=0) if job.instances else job
 
 
 def _grid(job: Job, global_batch: float | None) -> dict[str, Values]:
@@ -269,7 +275,7 @@ def sweep(job: Job, profile: Profile | None, given: Mapping[str, Sequence[int]])
             raise EmulatorError(f"--bn-span {job.bn_span} does not divide {wrong[0]} replicas; leave that number out")
         layers = job.layers if ipus == job.ipus else ()
         alone = replace(
-            job,
+            _on_its_hosts(job),
             system=system,
             ipus=ipus,
             replicas=job.bn_span,

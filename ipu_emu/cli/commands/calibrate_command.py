@@ -120,7 +120,9 @@ def _text(found: Profile, leave_one_out: bool) -> str:
     lines += [f"  {name:<{wide}}  {error:+7.2%}" for name, error in found.residuals.items()]
     left_out = found.leave_one_out
     if left_out:
-        lines += ["", f"each configuration from the others: mean {left_out['mean']:.2%}, most {left_out['most']:.2%}"]
+        count = f"{len(left_out['errors'])} of {found.rows} rows"
+        said = f"mean {left_out['mean']:.2%}, most {left_out['most']:.2%} of {count}"
+        lines += ["", f"each configuration from the others: {said}"]
         if leave_one_out:
             lines += [f"  {name:<{wide}}  {error:+7.2%}" for name, error in left_out["errors"].items()]
         for name, each in left_out["cannot_be_left_out"].items():

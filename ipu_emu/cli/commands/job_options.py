@@ -88,7 +88,9 @@ _OPTIONS = (
 
 def job_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options to a command."""
-    instances = click.option("--instances", type=int, default=1, show_default=True, help="Processes on all hosts.")
+    instances = click.option(
+        "--instances", type=int, default=0, help="Processes on all hosts.  [default: at least one on each host]"
+    )
     return shared_job_options(instances(command))
 
 

@@ -213,6 +213,17 @@ def test_input_limits_where_it_does_not_overlap_or_is_slow() -> None:
     assert slow.limiting == "host"
 
 
+def test_instances_use_as_many_hosts_at_most() -> None:
+    """Of a Pod64's four hosts a single instance uses one, so that only that one prepares input."""
+    asked = replace(PAIR, system=System.named("pod64"), replicas=64, host_rate=1e9, hosts=4)
+    every, one = predict(replace(asked, instances=32), None), predict(replace(asked, instances=1), None)
+    assert every.step == predict(asked, None).step
+    assert one.throughput == pytest.approx(every.throughput / 4, rel=0.05)
+    assert one.one_replica > 0
+    with pytest.raises(EmulatorError, match="--instances 7 does not divide 64 replicas; use a divisor"):
+        replace(asked, instances=7)
+
+
 def test_sharding_states_changes_memory_not_the_collective() -> None:
     """Reduce-scatter and all-gather together move what an all-reduce moves."""
     alone = predict(replace(BERT, shared=(), off_chip=()), None)
