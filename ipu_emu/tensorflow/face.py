@@ -21,7 +21,8 @@ class Face:
     one last.
 
     ``seed`` is the seed of random numbers, ``seeded`` how often it was set. ``programs`` has those of each graph, and
-    ``errors`` those of host calls that are not raised yet, by number. ``replaced`` is what patches replaced.
+    ``errors`` those of host calls that are not raised yet, by number; ``collectives`` are those of the host.
+    ``replaced`` is what patches replaced.
     """
 
     devices: list[int] = field(default_factory=list)
@@ -34,6 +35,7 @@ class Face:
     seeded: int = 0
     programs: WeakKeyDictionary[Any, list[Any]] = field(default_factory=WeakKeyDictionary)
     errors: dict[str, BaseException] = field(default_factory=dict)
+    collectives: Any = None
     replaced: list[Any] = field(default_factory=list)
 
 

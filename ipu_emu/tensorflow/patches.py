@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
+from tensorflow.python.client.session import BaseSession
 from tensorflow.python.framework import errors, indexed_slices
 
 from ipu_emu.errors import EmulatorError, InternalError
@@ -22,6 +24,7 @@ from ipu_emu.tensorflow.program.session_runs import SessionRuns
 from ipu_emu.tensorflow.program.traced_loops import range_loop, while_loop
 from ipu_emu.tensorflow.tracing.strategies import reduced_gradient
 from ipu_emu.tensorflow.tracing.trace import current_trace
+from popdist_py.errors import PopdistError
 
 __all__ = ["PATCHES", "Patch", "applied", "apply", "undo"]
 
@@ -129,7 +132,7 @@ def _session_run(before: Any) -> Any:
 
     @functools.wraps(before)
     def run(self: Any, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:
-        return _run(self.graph, lambda: before(self, fetches, feed_dict, options, run_metadata))
+        return _run(self, lambda: before(self, fetches, feed_dict, options, run_metadata))
 
     return run
 
@@ -138,15 +141,17 @@ def _session_callable(before: Any) -> Any:
     @functools.wraps(before)
     def make_callable(self: Any, fetches: Any, feed_list: Any = None, accept_options: bool = False) -> Any:
         made = before(self, fetches, feed_list, accept_options)
-        return lambda *values, **options: _run(self.graph, lambda: made(*values, **options))
+        return lambda *values, **options: _run(self, lambda: made(*values, **options))
 
     return make_callable
 
 
-def _run(graph: Any, call: Callable[[], Any]) -> Any:
-    """Return what ``call``, a run of a session of ``graph``, returns; raise the emulator's error behind its own."""
+def _run(session: Any, call: Callable[[], Any]) -> Any:
+    """Return what ``call``, a run of ``session``, returns; raise the emulator's error behind its own."""
+    collectives = face().collectives
     try:
-        return SessionRuns.run(call) if SessionRuns.has_programs(graph) else call()
+        with nullcontext() if collectives is None else collectives.served(session, _unpatched_run(session)):
+            return SessionRuns.run(call) if SessionRuns.has_programs(session.graph) else call()
     except errors.OpError as error:
         own = own_error(error)
         if own is None:
@@ -154,9 +159,14 @@ def _run(graph: Any, call: Callable[[], Any]) -> Any:
     raise translated(own)
 
 
+def _unpatched_run(session: Any) -> Callable[[Any], Any]:
+    before = vars(BaseSession)["run"].__wrapped__
+    return lambda op: before(session, op)
+
+
 def translated(error: BaseException) -> BaseException:
     """An error of the emulator in the class that TensorFlow's users expect of a session."""
-    if not isinstance(error, EmulatorError):
+    if not isinstance(error, EmulatorError | PopdistError):
         return error.with_traceback(None if isinstance(error, errors.OpError) else error.__traceback__)
     text = str(error.args[0] if error.args else error)
     kinds: dict[type, Any] = {

@@ -154,8 +154,11 @@ def test_a_strategy_trains_the_weights_of_the_first_instance(tensorflow: Any, tm
     program = TRAINING.with_name("tensorflow_strategy.py")
     output(start(*poprun(2, 4, program, tmp_path), folder=tmp_path))
     first, second = (np.load(tmp_path / f"{number}.npz") for number in range(2))
-    for name in ("before", "w"):
+    for name in ("before", "w", "more"):
         np.testing.assert_array_equal(first[name], second[name])
+    np.testing.assert_array_equal(first["more"], np.random.default_rng(0).normal(size=(6, 3)).astype(np.float32))
+    for one in (first, second):
+        assert [one[f"named{number}"] for number in range(6)] == [0, 1, 2, 3, 4, 5]
     assert first["ranks"] == second["ranks"] == 1
     data, w = np.random.default_rng(0).normal(size=(6, 4, 4, 3)).astype(np.float32), first["before"]
     for number, batch in enumerate(data):

@@ -36,14 +36,22 @@ def body(x):
     return outfeed.enqueue(strategy.reduce("mean", loss))
 
 
+kept = np.random.default_rng(popdist.getInstanceIndex()).normal(size=(6, 3)).astype(np.float32)
 with strategy.scope():
+    more = [tf.get_variable(f"more{number}", initializer=value) for number, value in enumerate(kept)]
     run = ipu.ipu_compiler.compile(lambda: ipu.loops.repeat(6, body, infeed_queue=infeed))
 dequeued = outfeed.dequeue()
+(w,) = (one for one in tf.trainable_variables() if one.op.name == "w")
 total = horovod.allreduce(tf.constant(float(horovod.rank())), op=horovod.Sum)
-with tf.Session() as session:
+names = [f"named{number}" for number in range(6)]
+if horovod.rank() == 1:
+    names.reverse()  # instances match collectives by name
+named = {name: horovod.allreduce(tf.constant(float(name[-1])), name=name) for name in names}
+with tf.Session(config=tf.ConfigProto(inter_op_parallelism_threads=1 + horovod.rank())) as session:
     session.run([tf.global_variables_initializer(), infeed.initializer])
-    before = session.run(tf.trainable_variables())[0]
+    before = session.run(w)
     session.run(run)
     losses = np.asarray(session.run(dequeued)).reshape(6, local)
-    values = {"losses": losses, "before": before, "w": session.run(tf.trainable_variables())[0]}
+    values = {"losses": losses, "before": before, "w": session.run(w)}
+    values |= {"more": session.run(more), **session.run(named)}
     np.savez(f"{sys.argv[1]}/{popdist.getInstanceIndex()}.npz", ranks=session.run(total), **values)
