@@ -12,17 +12,23 @@ REPEAT = 2
 Result = tuple[Any, dict[str, Any]]
 
 
-def optimizers(tf: Any) -> dict[str, Any]:
+def optimizers(tf: Any, dtype: Any) -> dict[str, Any]:
+    """What makes each optimizer.
+
+    Squares of small gradients are 0 in float16, and so is the epsilon of Adam: TensorFlow divides by 0 with it, and
+    1e-7 turns the last bit of a gradient into another weight. So epsilon is a number that float16 has many bits of.
+    """
     import tf_keras
 
     keras = tf.keras.optimizers.legacy
+    epsilon = {"epsilon": 1e-3} if dtype == np.float16 else {}
     return {
         "descent": lambda: tf.train.GradientDescentOptimizer(0.1),
         "momentum": lambda: tf.train.MomentumOptimizer(0.05, 0.9),
-        "adam": lambda: tf.train.AdamOptimizer(0.02),
+        "adam": lambda: tf.train.AdamOptimizer(0.02, **epsilon),
         "keras-sgd": lambda: keras.SGD(0.05, momentum=0.5),
-        "keras-rmsprop": lambda: keras.RMSprop(0.01),
-        "keras-adamw": lambda: tf_keras.optimizers.AdamW(0.01, weight_decay=0.02),
+        "keras-rmsprop": lambda: keras.RMSprop(0.01, **epsilon),
+        "keras-adamw": lambda: tf_keras.optimizers.AdamW(0.01, weight_decay=0.02, **epsilon),
     }
 
 
@@ -76,7 +82,7 @@ def on_cpu(tf: Any, model: Model, optimizer: str, reduction: str, computed: Any 
         gradients = tf.gradients(values, variables)
         holders = [tf.placeholder(dtype, one.shape) for one in variables]
         apply = _eager if optimizer == "keras-adamw" else _in_graph
-        update = apply(tf, optimizers(tf)[optimizer], holders, variables)
+        update = apply(tf, optimizers(tf, model.dtype)[optimizer], holders, variables)
         losses = []
         with tf.Session() as session:
             session.run(tf.global_variables_initializer())
@@ -148,7 +154,7 @@ def on_ipu(
         infeed, outfeed = ipu.ipu_infeed_queue.IPUInfeedQueue(dataset), ipu.ipu_outfeed_queue.IPUOutfeedQueue()
 
         def optimizer_function(loss: Any) -> Any:
-            made = optimizers(tf)[optimizer]()
+            made = optimizers(tf, model.dtype)[optimizer]()
             made = _clipping(tf, made) if clips else made
             made = ipu.optimizers.CrossReplicaOptimizer(made) if replicas > 1 else made
             return ipu.pipelining_ops.OptimizerFunctionOutput(made, loss)
@@ -194,6 +200,7 @@ def assert_close(found: Result, expected: Result, tolerance: float) -> None:
     np.testing.assert_allclose(found[0], expected[0], rtol=tolerance, atol=0)
     assert found[1].keys() == expected[1].keys()
     for name, value in expected[1].items():
+        assert np.isfinite(value).all(), name
         size = float(np.abs(value).max())
         np.testing.assert_allclose(found[1][name], value, rtol=0, atol=tolerance * size, err_msg=name)
 
