@@ -7,10 +7,11 @@ from typing import Any
 
 import torch
 
+from ipu_emu.poptorch.enums import OutputMode
 from ipu_emu.poptorch.errors import Error, refusal
 from ipu_emu.poptorch.options.options import Options
 
-__all__ = ["check_buffers", "check_inference", "checked_options"]
+__all__ = ["check_buffers", "check_inference", "check_overlap", "checked_options"]
 
 
 def checked_options(model: Any, options: Any, *, training: bool) -> Options:
@@ -54,3 +55,24 @@ def check_buffers(module: torch.nn.Module, changed: Sequence[str], options: Opti
         "out of sync between replicas, you can disable buffer broadcasting using "
         "poptorch.Options.broadcastBuffers(False)."
     )
+
+
+def check_overlap(overlaps: Sequence[str], options: Options, mode: OutputMode, ipus: int) -> None:
+    """Raise poptorch.Error if forward overlaps its "input" or "output" in a way that the options do not allow."""
+    if not overlaps:
+        return
+    if options._execution_strategy.pipelined and ipus > 1:
+        raise Error(
+            "Overlapped IO is not supported with poptorch.PipelinedExecution. Please switch to "
+            "poptorch.ShardedExecution."
+        )
+    if not options.TensorLocations.num_io_tiles:
+        raise Error(
+            "No IO tiles allocated. You must allocate at least 32 IO tiles using "
+            "poptorch.Options().TensorLocations.numIOTiles."
+        )
+    if "output" in overlaps and mode not in (OutputMode.All, OutputMode.Sum):
+        raise Error(
+            "Unsupported output mode for overlapped IO. Please use poptorch.OutputMode.All or "
+            "poptorch.OutputMode.Sum with poptorch.Options().outputMode"
+        )

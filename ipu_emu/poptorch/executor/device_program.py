@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ipu_emu.compiler.optimisers.gradient_clipping import CLIP_SCALE, clip_scale
 from ipu_emu.compiler.optimisers.update_rule import UpdateRule
 from ipu_emu.engine import Engine, Replicas
-from ipu_emu.errors import EmulatorError
+from ipu_emu.errors import EmulatorError, PoplarError
 from ipu_emu.graph import Role
 from ipu_emu.hostio.feeds.array_feed import ArrayFeed
 from ipu_emu.hostio.host_weights import HostWeights
@@ -178,7 +178,7 @@ class DeviceProgram:
         begun = time.perf_counter()
         try:
             self.engine.run(feed)
-        except EmulatorError as error:
+        except (EmulatorError, PoplarError) as error:
             raise Error(str(error), "poplar_exception") from error
         self.weights.follow(self.engine)
         ended = time.perf_counter()

@@ -16,7 +16,7 @@ from ipu_emu.poptorch.blocks import module_repr
 from ipu_emu.poptorch.enums import ConnectionType, MeanReductionStrategy, OutputMode
 from ipu_emu.poptorch.errors import Error
 from ipu_emu.poptorch.executor.arguments import Arguments, cleaned, first_micro_batch
-from ipu_emu.poptorch.executor.checks import check_buffers, check_inference, checked_options
+from ipu_emu.poptorch.executor.checks import check_buffers, check_inference, check_overlap, checked_options
 from ipu_emu.poptorch.executor.collection import without_collection
 from ipu_emu.poptorch.executor.compiling import compile_trace, output_mode
 from ipu_emu.poptorch.executor.cycles import profile
@@ -151,6 +151,8 @@ class PoplarExecutor(Questions):
             if self._training and mode is None and output_mode(self._options, training=True) is OutputMode.Default:
                 raise Error(f"No output mode for {long}")
         compiled = compile_trace(trace, self._options, rule)
+        mode = output_mode(self._options, training=self._training)
+        check_overlap(trace.overlaps, self._options, mode, compiled.ipus)
         self._program = DeviceProgram(trace, compiled, self._options, rule)
         profile(self._program, "training" if self._training else "inference")
         if isinstance(self._optimizer, Optimizer):

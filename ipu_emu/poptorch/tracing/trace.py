@@ -32,7 +32,7 @@ class Trace:
     """``outputs`` are tensor ids in order, or the host's tensors that are returned as they are.
 
     ``changed_inputs`` maps an input to the id of what it has become; ``tied`` maps other names of a parameter or
-    buffer to the one in the graph.
+    buffer to the one in the graph; ``overlaps`` has "input" or "output" for what is to overlap with compute.
     """
 
     graph: Graph
@@ -47,6 +47,7 @@ class Trace:
     tied: dict[str, str] = field(default_factory=dict)
     tensors: dict[str, str] = field(default_factory=dict)
     changed_buffers: list[str] = field(default_factory=list)
+    overlaps: list[str] = field(default_factory=list)
 
 
 class _Tracer:
@@ -93,7 +94,7 @@ class _Tracer:
         buffers = [n for n, one in self.variables.items() if not isinstance(one, torch.nn.Parameter)]
         return Trace(
             self.writer.graph, ids, outputs, structure, loss, parameters, buffers, changed, self.log.uses, self.tied,
-            changed_buffers=changed_buffers,
+            changed_buffers=changed_buffers, overlaps=self.overlaps,
         )  # fmt: skip
 
     # Before
