@@ -6,7 +6,8 @@ Both back ends are process groups of the same processes, of one thread each, and
 a row is the median over the blocks of the slowest rank's time per call. The ratio is the median over blocks of
 gloo / gcl: above 1 gcl is faster. ``copy`` is PyTorch's own copy, in private memory, of as many bytes as a rank must
 write in the call, made by all ranks that must: what writes them can hardly be faster. Where a ratio is below what is
-wanted, the row says which ratio such a copy has. ``benchmarks/tables.py`` writes what ``--json`` has written, of
+wanted, the row says which ratio such a copy has. Steps of DDP are also measured in ``one process`` without DDP, and
+with ``no all-reduce``, which no back end can beat. ``benchmarks/tables.py`` writes what ``--json`` has written, of
 ``--only collectives`` and of the other cases, as the tables of ``docs/torch-backend.md``.
 """
 
@@ -125,12 +126,12 @@ def slowest(seconds: float) -> float:
     return float(found.item())
 
 
-def ddp_step(name: str, group: dist.ProcessGroup, *, hook: bool) -> Call:
+def ddp_step(name: str, group: dist.ProcessGroup, hook: Callable[..., Any] | None = None) -> Call:
     torch.manual_seed(0)
     model, x = MODELS[name]()
     wrapped = DistributedDataParallel(model, process_group=group, gradient_as_bucket_view=True)
     if hook:
-        wrapped.register_comm_hook(group, gcl.torch.ddp_hook)
+        wrapped.register_comm_hook(group, hook)
     return step_of(wrapped, x)
 
 
@@ -276,8 +277,9 @@ class Measurement:
 
     def _ddp(self) -> None:
         for name in self._models:
-            steps = {backend: ddp_step(name, group, hook=False) for backend, group in self._groups.items()}
-            steps["gcl with ddp_hook"] = ddp_step(name, self._groups["gcl"], hook=True)
+            steps = {backend: ddp_step(name, group) for backend, group in self._groups.items()}
+            steps["gcl with ddp_hook"] = ddp_step(name, self._groups["gcl"], gcl.torch.ddp_hook)
+            steps["no all-reduce"] = ddp_step(name, self._groups["gcl"], unreduced)
             steps["one process"] = alone_step(name)
             blocks = in_turns(steps, 0, self._steps)
             with_hook = summary({"gcl": blocks["gcl with ddp_hook"], "gloo": blocks["gloo"]})["ratio"]
