@@ -39,6 +39,9 @@ __all__ = [
 #: The environment variable that sets the mode of all feeds of a program.
 MODE_VARIABLE = "IPU_EMU_DATA_MODE"
 
+#: What --synthetic_data_categories of TF_POPLAR_FLAGS may name; the first is the data of steps.
+_CATEGORIES = ("infeed", "outfeed", "seed", "hostembedding", "parameters")
+
 
 class DataMode(Enum):
     """Where step data come from."""
@@ -58,12 +61,31 @@ def mode_named(name: DataMode | str, setting: str) -> DataMode:
 
 
 def mode_of(environment: Mapping[str, str]) -> DataMode:
-    """Return the mode in ``IPU_EMU_DATA_MODE``; else synthetic if ``TF_POPLAR_FLAGS`` asks for it; else real."""
+    """Return the mode in ``IPU_EMU_DATA_MODE``; else synthetic if ``TF_POPLAR_FLAGS`` asks for it; else real.
+
+    The flag --synthetic_data_categories names what is synthetic; without it, --use_synthetic_data means all.
+    """
     name = environment.get(MODE_VARIABLE, "")
     if name:
         return mode_named(name, f"{MODE_VARIABLE}={name}")
-    flags = environment.get("TF_POPLAR_FLAGS", "").split()
-    return DataMode.SYNTHETIC if "--use_synthetic_data" in flags else DataMode.REAL
+    parts = (flag.lstrip("-").partition("=") for flag in environment.get("TF_POPLAR_FLAGS", "").split())
+    flags = {flag: value for flag, _, value in parts}
+    if "synthetic_data_categories" in flags:
+        return DataMode.SYNTHETIC if "infeed" in _categories(flags["synthetic_data_categories"]) else DataMode.REAL
+    chosen = flags.get("use_synthetic_data", "false").lower() not in ("false", "0")
+    return DataMode.SYNTHETIC if chosen else DataMode.REAL
+
+
+def _categories(text: str) -> list[str]:
+    """The categories in ``text``; raise EmulatorError for one that does not exist."""
+    found = [name.strip().lower() for name in text.split(",") if name.strip()]
+    for name in found:
+        if name not in _CATEGORIES:
+            raise EmulatorError(
+                f"--synthetic_data_categories={text} in TF_POPLAR_FLAGS: there is no category {name!r}; "
+                f"use {', '.join(_CATEGORIES)}{did_you_mean(name, _CATEGORIES)}"
+            )
+    return found
 
 
 # Generated data

@@ -74,6 +74,23 @@ def test_modes_by_environment() -> None:
         mode_of({"IPU_EMU_DATA_MODE": "fake"})
 
 
+@pytest.mark.parametrize(
+    ("flags", "mode"),
+    [
+        ("--synthetic_data_categories=infeed,outfeed", DataMode.SYNTHETIC),
+        ("--use_synthetic_data --synthetic_data_categories=seed,parameters", DataMode.REAL),
+        ("--use_synthetic_data=false", DataMode.REAL),
+    ],
+)
+def test_flags_of_tensorflow_say_what_is_synthetic(flags: str, mode: DataMode) -> None:
+    assert mode_of({"TF_POPLAR_FLAGS": flags}) is mode
+
+
+def test_a_category_that_does_not_exist_is_named() -> None:
+    with pytest.raises(EmulatorError, match=r"there is no category 'infeeds'; use infeed, .*did you mean 'infeed'"):
+        mode_of({"TF_POPLAR_FLAGS": "--synthetic_data_categories=infeeds"})
+
+
 def test_modes_by_name() -> None:
     assert Feed(DATA, mode="Synthetic").mode is DataMode.SYNTHETIC
     with Feed(DATA, micro_batch=4, mode="real") as feed:
