@@ -115,10 +115,13 @@ class Finder(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
+        if fullname.startswith("tf_keras."):
+            check_keras(fullname.removeprefix("tf_keras."))  # `from keras import ops` looks for it by this name
         package = next((one for one in _PACKAGES if f"{fullname}.".startswith(f"{one}.")), None)
         if package is None or (package == "keras" and find_spec("tf_keras") is None):
             return None
         check_versions()
+        import_module("tensorflow")  # it looks for Keras: let it do so before modules that import it are begun
         from ipu_emu.tensorflow import patches
         from ipu_emu.tensorflow.keras.keras_patches import KERAS_PATCHES
 
