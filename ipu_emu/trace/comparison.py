@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ipu_emu.trace.findings import RunAnalysis
+from ipu_emu.trace.program_profiles import read_profiles
 from ipu_emu.trace.separate_programs import notes_on
 
 __all__ = ["Comparison", "compare"]
@@ -19,12 +20,16 @@ WORTH = 0.02
 
 @dataclass(frozen=True)
 class Comparison:
-    """Seconds of a step by category, as means over the instances of each run."""
+    """Seconds of a step by category, as means over the instances of each run.
+
+    ``work``: what a replica computes in a step of the second run over that in the first, 1 if it is not known.
+    """
 
     before: dict[str, float]
     after: dict[str, float]
     replicas: tuple[int, int]
     notes: Sequence[str] = ()
+    work: float = 1.0
 
     @property
     def step_seconds(self) -> tuple[float, float]:
@@ -35,15 +40,22 @@ class Comparison:
     def serial_fraction(self) -> float | None:
         """The share of a step that more replicas do not speed up (Karp and Flatt); None if both have as many.
 
-        Each replica is taken to do the same work in both runs, so the speedup of n times the replicas is
-        n * before / after, and the fraction (1 / speedup - 1 / n) / (1 - 1 / n).
+        With the speedup of n times the replicas it is (1 / speedup - 1 / n) / (1 - 1 / n).
         """
         first, second = self.step_seconds
-        times = self.replicas[1] / self.replicas[0]
-        if times <= 1 or not first or not second:
+        if self._times <= 1 or not first or not second:
             return None
-        speedup = times * first / second
-        return (1 / speedup - 1 / times) / (1 - 1 / times)
+        return (1 / self._speedup - 1 / self._times) / (1 - 1 / self._times)
+
+    @property
+    def _times(self) -> float:
+        return self.replicas[1] / self.replicas[0]
+
+    @property
+    def _speedup(self) -> float:
+        """How much more work all replicas together do in a second."""
+        first, second = self.step_seconds
+        return self._times * self.work * first / second
 
     def sentences(self) -> Sequence[str]:
         """What changed, in words, the largest change first."""
@@ -58,12 +70,20 @@ class Comparison:
                 how = "is new" if not old else "is gone" if not new else f"takes {new / old:.2f} times as long"
                 said.append(f"{name} {how}: {old * 1e3:.3f} ms, then {new * 1e3:.3f} ms")
         if self.serial_fraction is not None:
-            times = self.replicas[1] / self.replicas[0]
-            said.append(
-                f"With {times:g} times the replicas the throughput is {times * first / second:.2f} times as high "
-                f"(efficiency {first / second:.0%}); by Amdahl's law {self.serial_fraction:.1%} of the work is serial"
-            )
+            said.append(self._scaling(self.serial_fraction))
         return said
+
+    def _scaling(self, serial: float) -> str:
+        step = "" if abs(self.work - 1) < 0.005 else f", each with {self.work:.2f} times the work in a step,"
+        law = (
+            f"by Amdahl's law {serial:.1%} of the work is serial"
+            if serial <= 1
+            else "one alone is faster: what they add to a step is more than what they share"
+        )
+        return (
+            f"With {self._times:g} times the replicas{step} the throughput is {self._speedup:.2f} times as high "
+            f"(efficiency {self._speedup / self._times:.0%}); {law}"
+        )
 
     def _change(self, name: str) -> float:
         return self.after.get(name, 0.0) - self.before.get(name, 0.0)
@@ -77,6 +97,7 @@ class Comparison:
                 name: [self.before.get(name, 0.0), self.after.get(name, 0.0)]
                 for name in sorted({*self.before, *self.after})
             },
+            "work_of_a_replica": self.work,
             "serial_fraction": self.serial_fraction,
             "sentences": list(self.sentences()),
             "notes": list(self.notes),
@@ -86,7 +107,9 @@ class Comparison:
 def compare(before: RunAnalysis, after: RunAnalysis) -> Comparison:
     """Compare two runs."""
     notes = [note for found in (before, after) for note in notes_on(found.run)]
-    return Comparison(_step(before), _step(after), (_replicas(before), _replicas(after)), notes)
+    replicas = _replicas(before), _replicas(after)
+    first, second = _work(before), _work(after)
+    return Comparison(_step(before), _step(after), replicas, notes, second / first if first and second else 1.0)
 
 
 def _step(found: RunAnalysis) -> dict[str, float]:
@@ -99,3 +122,10 @@ def _step(found: RunAnalysis) -> dict[str, float]:
 def _replicas(found: RunAnalysis) -> int:
     environments = [use.process.trace.process.get("environment", {}) for use in found.uses]
     return max((int(each.get("POPDIST_NUM_TOTAL_REPLICAS", 1)) for each in environments), default=1)
+
+
+def _work(found: RunAnalysis) -> float:
+    """FLOPs of a replica in a step of the largest program; 0 if there is no profile."""
+    programs = read_profiles(found.run.folder).whole
+    flops = (sum(each["flops"] * each["times_per_step"] for each in one["instructions"]) for one in programs)
+    return float(max(flops, default=0.0))

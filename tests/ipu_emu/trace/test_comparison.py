@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from ipu_emu.trace.comparison import Comparison
+from ipu_emu import trace
+from ipu_emu.cli.commands.compile_model import CompileRequest
+from ipu_emu.hardware import Device, DeviceKind, System
+from ipu_emu.program.clock.modelled_step import ModelledStep
+from ipu_emu.program.clock.program_profile import record_profile
+from ipu_emu.trace import read_run
+from ipu_emu.trace.comparison import Comparison, compare
+from ipu_emu.trace.findings import analyse
 
 
 def test_the_serial_fraction_is_that_of_karp_and_flatt() -> None:
@@ -47,6 +56,41 @@ def test_scaling_in_words() -> None:
         "With 4 times the replicas the throughput is 3.20 times as high (efficiency 80%); "
         "by Amdahl's law 8.3% of the work is serial"
     )
+
+
+def test_a_batch_that_is_divided_among_the_replicas_is_not_counted_as_more_work() -> None:
+    divided = Comparison({"compute": 1.0}, {"compute": 0.6}, (1, 2), work=0.5)
+    assert divided.serial_fraction == pytest.approx((0.6 - 0.5) / 0.5)
+    assert divided.sentences()[-1] == (
+        "With 2 times the replicas, each with 0.50 times the work in a step, the throughput is 1.67 times as high "
+        "(efficiency 83%); by Amdahl's law 20.0% of the work is serial"
+    )
+
+
+def test_no_more_than_all_of_the_work_is_said_to_be_serial() -> None:
+    slower = Comparison({"compute": 1.0}, {"compute": 3.0}, (1, 2), work=0.5)
+    assert slower.sentences()[-1] == (
+        "With 2 times the replicas, each with 0.50 times the work in a step, the throughput is 0.33 times as high "
+        "(efficiency 17%); one alone is faster: what they add to a step is more than what they share"
+    )
+
+
+@pytest.mark.parametrize("known", [(True, True), (True, False)])
+def test_the_work_of_a_replica_is_that_of_the_largest_program(known: tuple[bool, bool], tmp_path: Path) -> None:
+    runs = []
+    for name, batch, profiled in zip("ab", (64, 32), known, strict=True):
+        trace.start(tmp_path / name)
+        if profiled:
+            record(batch)
+        trace.stop()
+        runs.append(analyse(read_run(tmp_path / name)))
+    assert compare(*runs).work == pytest.approx(0.5 if all(known) else 1.0, rel=0.01)
+
+
+def record(batch: int) -> None:
+    """Compile a network for micro-batches of this size, and record what its program needs."""
+    executable = CompileRequest("mlp", batch=batch).compiled(System.pod(16)).executable
+    record_profile(ModelledStep(executable, Device(DeviceKind.IPU, 0, 4, 1472, "ipu2"), 1, 1), "training")
 
 
 def test_runs_without_steps() -> None:
