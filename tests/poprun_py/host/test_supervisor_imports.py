@@ -14,7 +14,7 @@ from popdist_py import environment
 from poprun_py.wire import variables
 
 #: Modules that take long to import and that a supervisor does without.
-SLOW = {"asyncio", "dataclasses", "inspect", "json", "logging", "numpy", "popdist_py", "subprocess"}
+SLOW = {"asyncio", "dataclasses", "inspect", "json", "logging", "numpy", "popdist_py", "subprocess", "threading"}
 
 
 def test_a_supervisor_imports_nothing_slow() -> None:
