@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from ipu_emu.ops import TABLE
@@ -19,11 +19,9 @@ from ipu_emu.program.clock.pricing import Pricing
 from ipu_emu.program.clock.timeline import MOST_SPANS
 from ipu_emu.program.executable import Executable
 from ipu_emu.program.instructions import (
-    Instruction,
     IpuCopy,
-    Leaf,
     Pipeline,
-    Repeat,
+    counted_leaves,
     leaves,
     listing,
     of_type,
@@ -97,7 +95,7 @@ def _pipeline(step: ModelledStep) -> dict[str, Any] | None:
 
 def _instructions(step: ModelledStep) -> Iterator[dict[str, Any]]:
     executable, pricing = step.executable, Pricing(step.executable, step.machine)
-    for leaf, times in _counted(executable.program, 1):
+    for leaf, times in counted_leaves(executable.program):
         label, price = LeafLabel.of(leaf), pricing.of(leaf)
         op = leaf.ops[0] if leaf.ops else None
         cost = None if op is None else TABLE[op].cost(node_in(executable.graph, op))
@@ -114,17 +112,6 @@ def _instructions(step: ModelledStep) -> Iterator[dict[str, Any]]:
             "flops": cost.flops if cost else 0,
             "bytes": cost.bytes if cost else 0,
         }
-
-
-def _counted(program: Sequence[Instruction], times: int) -> Iterator[tuple[Leaf, int]]:
-    """Every leaf, in program order, with how often a step runs it."""
-    for instruction in program:
-        if isinstance(instruction, Leaf):
-            yield instruction, times
-        loops = instruction.times if isinstance(instruction, Repeat) else 1
-        loops = instruction.count if isinstance(instruction, Pipeline) else loops
-        for body in instruction.bodies:
-            yield from _counted(body, times * loops)
 
 
 def _memory(executable: Executable, memory: IpuMemory) -> dict[str, Any]:

@@ -29,7 +29,7 @@ new instruction is a class in this folder, its name in ``INSTRUCTIONS``, and a r
 
 from ipu_emu.program.instructions.collectives import AllReduce, ReplicaCollective, ShardCollectives
 from ipu_emu.program.instructions.host_io import HostLoad, HostStore, Overlap, host_transfers
-from ipu_emu.program.instructions.instruction import Instruction, Leaf, leaves, listing, of_type, walk
+from ipu_emu.program.instructions.instruction import Instruction, Leaf, counted_leaves, leaves, listing, of_type, walk
 from ipu_emu.program.instructions.instruction_table import INSTRUCTIONS, row
 from ipu_emu.program.instructions.loops import Counter, Pipeline, PipelineStage, Preload, Repeat
 from ipu_emu.program.instructions.micro_batches import (
@@ -74,6 +74,7 @@ __all__ = [
     "ReplicaCollective",
     "ShardCollectives",
     "WeightUpdate",
+    "counted_leaves",
     "host_transfers",
     "leaves",
     "listing",

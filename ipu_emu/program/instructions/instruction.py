@@ -11,7 +11,7 @@ from typing import ClassVar, TypeVar
 from ipu_emu.graph import Op
 from ipu_emu.ops import TABLE
 
-__all__ = ["Instruction", "Leaf", "indented", "leaves", "listing", "of_type", "walk"]
+__all__ = ["Instruction", "Leaf", "counted_leaves", "indented", "leaves", "listing", "of_type", "walk"]
 
 _I = TypeVar("_I", bound="Instruction")
 
@@ -26,6 +26,11 @@ class Instruction:
     def bodies(self) -> tuple[tuple[Instruction, ...], ...]:
         """The programs that it contains."""
         return ()
+
+    @property
+    def runs_of_bodies(self) -> int:
+        """How often it runs each of these programs."""
+        return 1
 
     def with_bodies(self, bodies: Sequence[tuple[Instruction, ...]]) -> Instruction:
         """A copy of the instruction that contains other programs."""
@@ -87,6 +92,14 @@ def walk(program: Iterable[Instruction]) -> Iterator[Instruction]:
 def leaves(program: Iterable[Instruction]) -> Iterator[Leaf]:
     """The instructions that contain no others, in program order."""
     yield from of_type(walk(program), Leaf)
+
+
+def counted_leaves(program: Iterable[Instruction], runs: int = 1) -> Iterator[tuple[Leaf, int]]:
+    """The instructions that contain no others, with how often each runs if ``program`` runs ``runs`` times."""
+    for instruction in program:
+        yield from ((leaf, runs) for leaf in of_type([instruction], Leaf))
+        for body in instruction.bodies:
+            yield from counted_leaves(body, runs * instruction.runs_of_bodies)
 
 
 def listing(program: Iterable[Instruction]) -> str:

@@ -33,6 +33,10 @@ class Repeat(Instruction):
     def bodies(self) -> tuple[tuple[Instruction, ...], ...]:
         return (self.body,)
 
+    @property
+    def runs_of_bodies(self) -> int:
+        return self.times
+
     def with_bodies(self, bodies: Sequence[tuple[Instruction, ...]]) -> Repeat:
         (body,) = bodies
         return replace(self, body=body)
@@ -96,6 +100,10 @@ class Pipeline(Instruction):
     @property
     def bodies(self) -> tuple[tuple[Instruction, ...], ...]:
         return tuple(stage.body for stage in self.stages)
+
+    @property
+    def runs_of_bodies(self) -> int:
+        return self.count
 
     def with_bodies(self, bodies: Sequence[tuple[Instruction, ...]]) -> Pipeline:
         pairs = zip(self.stages, bodies, strict=True)
