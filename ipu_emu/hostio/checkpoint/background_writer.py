@@ -95,7 +95,9 @@ class Writer:
         except OSError as error:
             with contextlib.suppress(OSError):
                 path.unlink()
-            return f"{path}: {error.strerror or error}"
+            unseen = isinstance(error, FileNotFoundError) and not folder.exists()
+            more = f"; {self._folder.path} must be one folder that all hosts share" if unseen else ""
+            return f"{path}: {error.strerror or error}{more}"
         return ""
 
     def _pauses(self) -> Callable[[], None]:

@@ -19,6 +19,7 @@ import pytest
 import safetensors.numpy
 
 from ipu_emu.hostio.checkpoint import CheckpointError, Checkpoints
+from ipu_emu.hostio.checkpoint.checkpoint_folder import Folder
 from ipu_emu.hostio.checkpoint.manifest import Manifest
 from ipu_emu.hostio.checkpoint.safetensors_file import read, write
 from tests.helpers.mpi_jobs import ROOT
@@ -374,6 +375,14 @@ def test_a_full_disk_is_said_and_the_checkpoints_before_it_stay(small_disk, undi
     (small_disk / "ballast").unlink()
     assert trained(small_disk, STEPS) == (3, undisturbed)
     assert not list(small_disk.glob("*.part"))
+
+
+def test_a_folder_that_another_host_does_not_see_is_said(tmp_path, monkeypatch):
+    monkeypatch.setattr(Folder, "begin", lambda folder, step: None)  # the first instance made it on its own disk
+    with pytest.raises(
+        CheckpointError, match=f"No such file or directory; {tmp_path} must be one folder that all hosts"
+    ):
+        trained(tmp_path, 2)
 
 
 # Kills
