@@ -74,15 +74,17 @@ def _explain_failure(failure: InstanceEnd, delivery: OutputDelivery, console: Co
 def _words(failure: InstanceEnd, stderr: bytes, said_by_mpi: bytes) -> str:
     """What an instance that ended itself said last: its exception, else the last line of its stderr."""
     if failure.status == -signal.SIGBUS or re.search(_MPI_LACKS_MEMORY, said_by_mpi):
-        return _about_shared_memory()
+        return _about_shared_memory(failure.instance.host)
     if failure.status <= 0 or (failure.reason and not failure.stderr.raised):
         return ""
     raised = find_uncaught(stderr) if failure.exit_code == 1 else None
     return str(raised) if raised else last_line(stderr)
 
 
-def _about_shared_memory() -> str:
+def _about_shared_memory(host: str) -> str:
     """What ends with SIGBUS as a rule: the use of shared memory of which there is not enough."""
+    if host not in ("localhost", os.uname().nodename):
+        return f"/dev/shm of {host} may be too small (`df -h /dev/shm` there says how much is free)"
     try:
         found = os.statvfs("/dev/shm")
     except OSError:
