@@ -102,6 +102,8 @@ class _Order:
 
 def _of_samples(samples: Any, size: int, order: _Order, settings: Mapping[str, Any]) -> Batches:
     count = len(samples) // size
+    if not len(samples):
+        raise ValueError("there are no samples; give at least one batch")
     if not count:
         raise ValueError(f"there are {len(samples)} samples, and a batch has {size}; use a smaller batch_size")
 

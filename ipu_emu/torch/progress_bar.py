@@ -55,6 +55,6 @@ class ProgressBar:
     def _line(self, epoch: int, step: int, loss: float) -> str:
         share = epoch / self._epochs if not self._total else step / self._total
         done = min(int(share * _WIDTH), _WIDTH)
-        rate = self._samples / max(time.monotonic() - self._started, 1e-9)
+        rate = f"   {self._samples / max(time.monotonic() - self._started, 1e-9):,.0f} samples/s"
         bar = f"[{'#' * done}{'.' * (_WIDTH - done)}] {100 * share:3.0f} %"
-        return f"{bar}   epoch {epoch} of {self._epochs}   loss {loss:.4f}   {rate:,.0f} samples/s"
+        return f"{bar}   epoch {epoch} of {self._epochs}   loss {loss:.4f}{rate if self._samples else ''}"

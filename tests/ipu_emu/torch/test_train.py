@@ -209,7 +209,7 @@ def test_each_sample_is_used_once_an_epoch_however_replicas_are_spread():
         ({"epochs": -1}, "epochs = -1; use at least 0"),
         ({"data": (X, Y[:5])}, r"shapes \[48, 6\], \[5\]; give tensors with equally many samples"),
         ({"data": (X, Y[0])}, r"shapes \[48, 6\], \[\]; give tensors with equally many samples"),
-        ({"data": (X[:0], Y[:0])}, "there are 0 samples, and a batch has 16"),
+        ({"data": (X[:0], Y[:0])}, "there are no samples; give at least one batch"),
     ],
 )
 def test_numbers_that_do_not_fit_are_refused(settings, message):
@@ -264,3 +264,10 @@ def test_all_spreads_of_replicas_give_the_same_module_on_all_instances():
         found += [line.split("weights ")[1] for line in made.stdout.splitlines() if "weights " in line]
     assert len(found) == 7
     assert len(set(found)) == 1
+
+
+def test_progress_gives_no_rate_before_a_step_was_timed(capsys):
+    trained(progress=True, epochs=1, batch_size=48)
+    assert "samples/s" not in capsys.readouterr().err
+    trained(progress=True, epochs=1, batch_size=16)
+    assert "samples/s" in capsys.readouterr().err
