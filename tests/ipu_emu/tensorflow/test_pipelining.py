@@ -37,6 +37,23 @@ def test_states_that_replicas_divide_have_the_same_bits_and_take_less_memory(
     assert least < most
 
 
+@pytest.mark.parametrize("option", ["maximum_cross_replica_sum_buffer_size", "maximum_reduce_many_buffer_size"])
+def test_sums_over_replicas_are_merged_up_to_the_size_of_a_buffer(
+    tf: Any, ipu: Any, configure: Any, option: str
+) -> None:
+    """Each of two IPUs has two weights, of 6 x 6 or 6 x 2 numbers: together or one by one, with the same bits."""
+
+    def train(size: int) -> tuple[Any, int]:
+        configure(4, **{f"optimizations__{option}": size})
+        found = on_ipu(tf, ipu, Model(4, count=8), "momentum", replicas=2, device_mapping=[0, 1, 0, 1])
+        (program,) = face().programs[list(face().programs)[-1]]
+        return found, sum(text.count("AllReduce add") for text in program.listings())
+
+    (merged, least), (apart, most) = train(1000), train(100)
+    assert_same(apart, merged)
+    assert (least, most) == (2, 4)
+
+
 def test_inference_returns_outputs_in_the_order_of_the_data(tf: Any, ipu: Any, configure: Any) -> None:
     configure(2)
     dataset = tf.data.Dataset.range(8).map(lambda one: tf.cast([one], tf.float32)).repeat()
