@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from tensorflow.python.eager import context, def_function
-from tensorflow.python.framework import ops
+from tensorflow.python.framework import errors, ops
 from tensorflow.python.util import nest
 
 from ipu_emu.errors import EmulatorError
@@ -91,7 +91,7 @@ def run_on_device(programs: FunctionPrograms, fn: Any, args: Any, kwargs: Any) -
     """Run a tf.function on the device; raise errors as those of TensorFlow."""
     try:
         return programs.run(fn, args, kwargs)
-    except EmulatorError as error:
+    except (EmulatorError, errors.OpError) as error:
         raise translated(error) from None
 
 

@@ -310,7 +310,8 @@ class Program:
         for id, count in one.compiled.rows.items():
             tensor = tensors[id]
             repeated = runs if anchors[id].returns.name == "ALL" else 1
-            made[id] = np.empty((count * repeated, *tensor.shape), tensor.dtype.numpy)
+            make = np.zeros if is_synthetic() else np.empty  # a program on synthetic data stores nothing
+            made[id] = make((count * repeated, *tensor.shape), tensor.dtype.numpy)
         return made
 
     def _while(self, one: Loaded, pulls: Any, values: dict[str, NDArray[Any]]) -> None:

@@ -113,6 +113,20 @@ def test_unknown_flags_are_named(monkeypatch: pytest.MonkeyPatch, tf: Any, ipu: 
         run(lambda x: x + 1, np.ones(2, np.float32))
 
 
+def test_a_program_on_synthetic_data_enqueues_zeros(monkeypatch: pytest.MonkeyPatch, tf: Any, ipu: Any) -> None:
+    monkeypatch.setenv("TF_POPLAR_FLAGS", "--use_synthetic_data")
+    infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(tf.data.Dataset.from_tensors(np.ones(4000, np.float32)).repeat())
+    outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
+    with ipu.scopes.ipu_scope("/device:IPU:0"):
+        made = ipu.ipu_compiler.compile(lambda: ipu.loops.repeat(3, outfeed.enqueue, infeed_queue=infeed))
+    dequeued, stop = outfeed.dequeue(), infeed.deleter
+    with tf.Session() as session:
+        session.run(infeed.initializer)
+        session.run(made)
+        np.testing.assert_array_equal(session.run(dequeued), np.zeros((3, 4000)))
+        session.run(stop)
+
+
 MISTAKES = """
 import threading
 import traceback

@@ -1,6 +1,7 @@
 """Configuration: attributes and their types, the functions of early releases, scopes and strategies."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -79,6 +80,22 @@ def test_a_strategy_runs_functions(tf: Any, tensorflow: Any, ipu: Any) -> None:
                 strategy.run(step, [v2.constant(1.0, v2.float64)])
             with pytest.raises(RuntimeError, match="call run"):
                 strategy.experimental_run_v2(step)
+
+
+def test_the_end_of_data_of_a_strategy_shows_no_calls_of_the_emulator(tf: Any, tensorflow: Any, ipu: Any) -> None:
+    from tensorflow.python.eager import context
+
+    with context.eager_mode(), ipu.ipu_strategy.IPUStrategy().scope() as strategy:
+
+        @tensorflow.v2.function
+        def step(elements: Any) -> Any:
+            return next(elements)
+
+        empty = iter(tensorflow.v2.data.Dataset.from_tensor_slices(np.ones((1, 2), np.float32)).skip(1))
+        with pytest.raises(tensorflow.v2.errors.OutOfRangeError, match="has no more elements") as raised:
+            strategy.run(step, [empty])
+    files = {Path(str(entry.path)).name for entry in raised.traceback}
+    assert files <= {Path(__file__).name, "ipu_strategy.py"}
 
 
 def test_data_sets_are_measured(tf: Any, ipu: Any, capsys: Any) -> None:
