@@ -1,8 +1,8 @@
 """Early pages: memory of weights that the system provides to a thread, while a program is bound to it.
 
 A page of new memory is made when it is first written to, which takes longer than to fill it: of the 0.25 s in which
-BERT-base's 438 MB of weights were copied to a new engine, 0.2 s. A thread spends them beside the binding, which holds
-Python's interpreter.
+BERT-base's 418 MiB of weights were copied to a new engine, 0.2 s. A thread spends them beside the binding, which
+holds Python's interpreter.
 """
 
 from __future__ import annotations
