@@ -9,6 +9,7 @@ from typing import Any
 from tensorflow.python import pywrap_tfe
 from tensorflow.python.autograph.core import ag_ctx
 from tensorflow.python.autograph.impl import api as autograph
+from tensorflow.python.saved_model.function_deserialization import RestoredFunction
 from tf_keras.src.utils.tf_utils import sync_to_numpy_or_python_type
 
 from ipu_emu.tensorflow.api.optimizers.ipu_optimizer import totals
@@ -141,7 +142,7 @@ def _inlined(before: Any) -> Any:
 
     @functools.wraps(before)
     def __call__(self: Any, *arguments: Any, **named: Any) -> Any:  # noqa: N807
-        if current_trace() is None:
+        if current_trace() is None or isinstance(self, RestoredFunction):  # one that was loaded has a graph only
             return before(self, *arguments, **named)
         function = self._python_function
         if self._autograph:

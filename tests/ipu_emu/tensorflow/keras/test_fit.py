@@ -280,6 +280,30 @@ def test_a_model_is_saved_and_continues_with_the_same_bits(tf2: Any, strategy: A
         assert model.fit(x, y, **options).history == expected[0]
 
 
+def test_a_subclassed_model_is_trained_after_it_was_loaded(tf2: Any, both: Any, tmp_path: Any) -> None:
+    """What a SavedModel has of it are the graphs of its functions."""
+    keras, (x, y) = tf2.keras, images()
+
+    class Scaled(keras.Model):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.flatten, self.out = keras.layers.Flatten(), keras.layers.Dense(5, "softmax")
+
+        def call(self, x: Any, training: bool = False) -> Any:
+            return self.out(self.flatten(x) * (1.5 if training else 1.0))
+
+    def fit() -> Any:
+        model = Scaled()
+        model.compile("sgd", "sparse_categorical_crossentropy")
+        model.fit(x[:8], y[:8], verbose=0)
+        model.save(tmp_path / "model")
+        loaded = keras.models.load_model(tmp_path / "model")
+        history = loaded.fit(x, y, 8, shuffle=False, verbose=0).history
+        return [history["loss"], *loaded.get_weights(), loaded.predict(x, verbose=0)]
+
+    assert_close(*both(fit))
+
+
 def test_a_data_set_that_ends_early_ends_the_training(tf2: Any, strategy: Any) -> None:
     dataset = tf2.data.Dataset.from_tensor_slices(images(4)).batch(8, drop_remainder=True)
     with strategy.scope():

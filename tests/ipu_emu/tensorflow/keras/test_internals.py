@@ -41,6 +41,7 @@ ATTRIBUTES = [
     "tensorflow.python.framework.ops:Graph._original_op",
     "tensorflow.python.framework.ops:Operation._set_attr",
     "tensorflow.python.ops.control_flow_v2_func_graphs:WhileBodyFuncGraph",
+    "tensorflow.python.saved_model.function_deserialization:RestoredFunction",
     "tensorflow.python.training.monitored_session:MonitoredSession._tf_sess",
 ]
 #: Names of attributes of objects, which the tests below read.
