@@ -12,8 +12,8 @@ import numpy as np
 from gcl.drawing.units import memory
 from ipu_emu.trace.collective_calls import CollectiveCalls, collective_calls
 from ipu_emu.trace.deaths import deaths
+from ipu_emu.trace.pipelines.stages import StageTimes, stage_times
 from ipu_emu.trace.run import Run
-from ipu_emu.trace.stages import StageTimes, stage_times
 from ipu_emu.trace.stragglers import inside_steps, lateness, slowness
 from ipu_emu.trace.time_use import OTHER, TimeUse, time_uses
 from popdist_py.trace.records import Category

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from ipu_emu.trace.pipelines.stage_runs import handed_over, stage_runs
 from ipu_emu.trace.run import Process, Run
-from ipu_emu.trace.stage_runs import handed_over, stage_runs
 from popdist_py.trace.records import Kind
 
 __all__ = ["trace_events"]
