@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import signal
@@ -49,7 +50,8 @@ def start_mpirun(
             death_signal=signal.SIGTERM,
         )
     except OSError as error:
-        raise PoprunError(f"{argv[0]} cannot be started: {error.strerror}; name another with --mpi") from None
+        cure = "" if error.errno == errno.EAGAIN else "; name another with --mpi"
+        raise PoprunError(f"{argv[0]} cannot be started: {error.strerror}{cure}") from None
     for descriptor in (null, pipes[0][1], pipes[1][1]):
         os.close(descriptor)
     if plan.remote_hosts:

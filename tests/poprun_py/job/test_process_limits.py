@@ -59,11 +59,12 @@ def limited(user: int, limit: int, folder: Path, *command: str) -> subprocess.Co
     )
 
 
-@pytest.mark.parametrize("limit", [2, 8, 10, 12])
+@pytest.mark.parametrize("limit", [1, 2, 8, 10, 12])
 def test_a_job_that_may_not_start_its_processes(user: int, tmp_path: Path, limit: int) -> None:
     done = limited(user, limit, tmp_path, "poprun-py", "--num-instances", "2", "sh", "-c", "echo hi")
     assert "Traceback" not in done.stderr
     assert "None" not in done.stderr
+    assert "--mpi" not in done.stderr  # another MPI does not help
     if done.returncode:
         assert "raise the limit of processes" in done.stderr
     else:
