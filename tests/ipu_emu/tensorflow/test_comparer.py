@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.ipu_emu.tensorflow.training_runs import Model, assert_close, assert_same, on_cpu, on_ipu
+from tests.ipu_emu.tensorflow.training_runs import Model, assert_close, assert_same, in_a_loop, on_cpu, on_ipu
 
 OPTIMIZERS = ("descent", "momentum", "adam", "keras-sgd", "keras-rmsprop", "keras-adamw")
 REDUCTIONS = ("SUM", "MEAN", "RUNNING_MEAN")
@@ -113,3 +113,14 @@ def test_a_variable_of_two_stages_equals_that_of_plain_tensorflow(
         pipeline_schedule=getattr(ipu.pipelining_ops.PipelineSchedule, schedule),
     )
     assert_close(found, on_cpu(tf, model, optimizer, reduction), 1e-5)
+
+
+@pytest.mark.parametrize(("optimizer", "reduction"), [("momentum", "SUM"), ("adam", "MEAN")])
+def test_a_loop_over_shards_equals_a_pipeline(
+    tf: Any, ipu: Any, configure: Any, optimizer: str, reduction: str
+) -> None:
+    model = Model(2)
+    configure(2)
+    looped = in_a_loop(tf, ipu, model, optimizer, reduction)
+    assert_close(looped, on_ipu(tf, ipu, model, optimizer, reduction_method=reduction), 1e-6)
+    assert_close(looped, on_cpu(tf, model, optimizer, reduction), 1e-6)

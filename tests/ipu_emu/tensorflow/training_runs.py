@@ -182,6 +182,35 @@ def on_ipu(
             return losses[0], {one.op.name: session.run(one) for one in tf.trainable_variables()}
 
 
+def in_a_loop(tf: Any, ipu: Any, model: Model, optimizer: str, reduction: str) -> Result:
+    """What a loop gives that accumulates gradients, with the stages as shards."""
+    with tf.Graph().as_default():
+        dataset = tf.data.Dataset.from_tensor_slices(model.data()).repeat()
+        infeed, outfeed = ipu.ipu_infeed_queue.IPUInfeedQueue(dataset), ipu.ipu_outfeed_queue.IPUOutfeedQueue()
+        accumulating = ipu.optimizers.GradientAccumulationOptimizerV2
+
+        def body(x: Any, y: Any) -> Any:
+            values: Any = (x, y)
+            for number, function in enumerate(model.functions(tf)):
+                with ipu.scopes.ipu_shard(number):
+                    values = function(*values)
+            made = optimizers(tf, model.dtype)[optimizer]()
+            update = accumulating(made, model.count, reduction_method=reduction).minimize(values)
+            return outfeed.enqueue(values), update
+
+        with ipu.scopes.ipu_scope("/device:IPU:0"):
+            made = ipu.ipu_compiler.compile(
+                lambda: ipu.loops.repeat(REPEAT * model.count, body, infeed_queue=infeed), []
+            )
+        dequeued, stop = outfeed.dequeue(), infeed.deleter
+        with tf.Session() as session:
+            session.run([tf.global_variables_initializer(), infeed.initializer])
+            session.run(made)
+            losses = session.run(dequeued)
+            session.run(stop)
+            return losses, {one.op.name: session.run(one) for one in tf.trainable_variables()}
+
+
 def _clipping(tf: Any, optimizer: Any) -> Any:
     """``optimizer``, which limits the norm of all gradients together."""
     apply = optimizer.apply_gradients
