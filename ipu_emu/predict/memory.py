@@ -158,7 +158,8 @@ def bounds(
     gradient = float(work.tables[ipu]) * job.training
     live, gathered = (batch * float(work.unsliced[ipu]) + gradient) * job.itemsize, 0.0
     if job.training:
-        held = 0.0 if "accumulators" in job.off_chip else float(work.tied[ipu])
+        visiting = "accumulators" in job.off_chip  # one sum at a time is on the IPU
+        held = float(work.largest[ipu]) if visiting else float(work.tied[ipu])
         divided = shards(job, replicas, shared)
         gathered = (divided > 1) * float(work.largest[ipu]) * _STATE_BYTES.get(job.optimiser, 0) * (1 + 1 / divided)
         most = most + (accumulation > 1) * held * job.itemsize + gathered

@@ -308,7 +308,7 @@ class CompileRequest:
             training=self.training,
             dtype={"float32": "float"}.get(dtype, dtype),
             optimiser=self.optimiser,
-            recompute=bool(self.recompute),
+            recompute=self.recompute not in ("", Recomputation.NORM_ONLY.value),  # most is kept with the latter
             schedule=self.schedule or ("sequential" if self.ipus > 1 else "grouped"),
             off_chip=self.off_chip,
             shared=self.shared,

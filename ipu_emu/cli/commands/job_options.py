@@ -42,7 +42,8 @@ _OPTIONS = (
     click.option(
         "--recompute",
         type=click.Choice(RECOMPUTATIONS, case_sensitive=False),
-        help="Keep one result per block and recompute the others; without a value Standard. All kinds count alike.",
+        help="Keep one result per layer and recompute the others; without a value Standard. NormOnly counts as none, "
+        "other kinds alike.",
     ),
     click.option(
         "--schedule", default="grouped", show_default=True, help="Pipeline: grouped, popart, interleaved, sequential."
@@ -142,7 +143,7 @@ def job_of(model: str, **options: Any) -> tuple[Job, bool]:
     given = dict(options)
     system, off_chip, layers = given.pop("system"), given.pop("off_chip"), given.pop("layers")
     wanted, rate = given.pop("global_batch"), given.pop("host_rate")
-    given["recompute"] = given["recompute"] is not None
+    given["recompute"] = given["recompute"] not in (None, "NormOnly")
     inference, given["input_dtype"] = given.pop("inference"), given["input_dtype"] or ""
     if system is None:
         where = smallest_pod(max(16, given["replicas"] * given["ipus"]), System.named("pod16"))

@@ -44,6 +44,10 @@ OTHERS: dict[str, dict[str, Any]] = {
     "GPT-2, inference": {"training": False},
     "BERT-base, all kept": PIPELINE
     | {"placement": "balanced", "batch": 4, "accumulation": 10, "optimiser": "lamb", "recompute": ""},
+    "BERT-base, sums off chip": PIPELINE
+    | {"placement": "balanced", "batch": 4, "accumulation": 10, "optimiser": "lamb", "off_chip": ("accumulators",)},
+    "BERT-base, norms recomputed": PIPELINE
+    | {"placement": "balanced", "batch": 4, "accumulation": 10, "optimiser": "lamb", "recompute": "NormOnly"},
     "BERT-base, in turns": PIPELINE
     | {"placement": "balanced", "batch": 4, "accumulation": 10, "optimiser": "lamb", "schedule": ""},
 }
