@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -41,6 +42,9 @@ _NO_MPI_SIGNALS = {"UCX_DEBUG_SIGNO": "0"}
 
 #: On one host the MPI's transports listen on the loopback only: UCX, and libfabric's TCP.
 _LOOPBACK_ONLY = {"UCX_NET_DEVICES": "lo", "FI_TCP_IFACE": "lo"}
+
+#: What the user's UCX_TLS names if UCX may use shared memory; without it UCX needs a network, and takes no loopback.
+_UCX_SHARED_MEMORY = re.compile(r"\^|\b(all|sm|shm|mm|posix|sysv|xpmem|cma|knem)\b")
 
 #: Libraries that would otherwise start a thread per core in every instance.
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
@@ -193,7 +197,8 @@ def _mpi_environment(installation: MpiInstallation, environ: Mapping[str, str], 
     ``alone``: all instances are on this host.
     """
     library = {"MPI4PY_LIBMPI": installation.library} if installation.library else {}
-    defaults = _NO_MPI_SIGNALS | (_LOOPBACK_ONLY if alone else {})
+    needs_network = not _UCX_SHARED_MEMORY.search(environ.get("UCX_TLS", "all"))
+    defaults = _NO_MPI_SIGNALS | (_LOOPBACK_ONLY if alone and not needs_network else {})
     return library | {name: value for name, value in defaults.items() if name not in environ}
 
 

@@ -61,6 +61,14 @@ def test_instances_load_the_library_of_the_launcher(installation):
     assert job.unset == ("MPI4PY_MPIABI", *job.command.unset)
 
 
+@pytest.mark.parametrize(
+    ("transports", "device"), [(None, "lo"), ("all", "lo"), ("tcp,sm,self", "lo"), ("^cma", "lo"), ("tcp,self", None)]
+)
+def test_the_mpi_uses_the_loopback_where_it_has_shared_memory(transports, device):
+    environ = {"UCX_TLS": transports} if transports else {}
+    assert planned("--num-instances 2 x", **environ).instances[1].environment.get("UCX_NET_DEVICES") == device
+
+
 @pytest.mark.parametrize(("cpus", "instances", "threads"), [(8, 1, "8"), (8, 2, "4"), (8, 3, "2"), (2, 8, "1")])
 def test_cpus_are_shared_evenly(cpus, instances, threads):
     environment = planned(f"--num-instances {instances} x", cpus=cpus).instances[-1].environment
