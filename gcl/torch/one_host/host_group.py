@@ -29,7 +29,7 @@ from gcl.errors import ArgumentError, PeerLost
 from gcl.kernels.copies import copy_array
 from gcl.reduce.reduction import new_scratch, recipe, reduce_range
 from gcl.torch.one_host.monitored_barrier import monitored_barrier
-from gcl.torch.one_host.offers import Offers, Pieces, Wanted
+from gcl.torch.one_host.offers import Offers, Pieces, Wanted, apart
 from gcl.torch.one_host.restrictions import shares_memory, warn_of_copies
 from gcl.torch.one_host.shared_storage import SharedStorages
 from gcl.torch.one_host.traced_messages import messages
@@ -235,7 +235,10 @@ class HostGroup:
             self.path.run(request, self._copied(request, x[None]), out[None])
         else:
             parts, outs = np.split(x, self.ranks), np.split(out, self.ranks)
-            self._offers.stream(self._named(f"all_to_all({what})"), *self._parts(parts, outs))
+            if self.path.uses_process_vm and self.path.ranks > self.path.cores:
+                self.all_to_all(parts, outs, what)  # no rank waits for chunks of one that has no core
+            else:
+                self._offers.stream(self._named(f"all_to_all({what})"), *self._parts(parts, outs))
 
     def all_to_all(self, parts: Sequence[np.ndarray], outs: Sequence[np.ndarray], what: str) -> None:
         """Copy the bytes ``parts[j]`` of rank i to ``outs[i]`` of rank j; sizes may differ."""
@@ -245,7 +248,7 @@ class HostGroup:
                 rank = (self.rank + step) % self.ranks
                 pieces.copy(rank, self.rank, outs[rank])
 
-        self._offers.exchange(self._named(f"all_to_all({what})"), parts, work)
+        self._offers.exchange(self._named(f"all_to_all({what})"), apart(parts, outs), work)
 
     def gather(self, x: np.ndarray, outs: Sequence[np.ndarray], root: int, what: str) -> None:
         """Copy the bytes ``x`` of rank i to ``outs[i]`` of rank ``root``."""

@@ -10,6 +10,7 @@ the other process (process_vm_readv), where the system permits that.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -23,7 +24,7 @@ from gcl.transport.memory.relayed_copies import Received, Sent, relay_layout, re
 from gcl.transport.memory.segment import array_at
 from gcl.transport.paths.memory_path import MemoryPath
 
-__all__ = ["Offers", "Pieces", "Wanted"]
+__all__ = ["Offers", "Pieces", "Wanted", "apart"]
 
 #: Pieces of at least this many bytes are not copied into the segment.
 DIRECT_BYTES = 1 << 19
@@ -174,6 +175,21 @@ class Offers:
         if near is not piece and piece.nbytes:
             copy_bytes(near.ctypes.data, piece.__array_interface__["data"][0], piece.nbytes)
         return near
+
+
+def apart(pieces: Sequence[np.ndarray], outs: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """``pieces``, copied where they overlap one of ``outs``, which is written while other ranks read the pieces.
+
+    ``outs`` do not overlap each other.
+    """
+    spans = sorted((start := _address(out), start + out.nbytes) for out in outs if out.nbytes)
+
+    def is_written(piece: np.ndarray) -> bool:
+        start = _address(piece)
+        at = bisect_left(spans, (start + piece.nbytes,)) - 1
+        return at >= 0 and spans[at][1] > start
+
+    return [piece.copy() if piece.nbytes and is_written(piece) else piece for piece in pieces]
 
 
 def _address(array: np.ndarray) -> int:

@@ -182,6 +182,30 @@ def test_large_tensors_arrive_in_chunks(ranks):
     assert run_ranks(ranks, streams) == [True] * ranks
 
 
+def exchanges_in_place():
+    """All-to-all whose outputs are its inputs: whole, in a list, and in parts of given sizes."""
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    good = []
+    for size in (12, 60_000, 1_200_000):
+        rows = torch.arange(size, dtype=torch.float32)
+        wanted = torch.cat([rows.chunk(ranks)[rank] + r for r in range(ranks)])
+        for form in ("whole", "list", "sizes") * 3:
+            x = rows + rank
+            if form == "whole":
+                dist.all_to_all_single(x, x)
+            elif form == "list":
+                dist.all_to_all(list(x.chunk(ranks)), list(x.chunk(ranks)))
+            else:
+                dist.all_to_all_single(x, x, [size // ranks] * ranks, [size // ranks] * ranks)
+            good.append(same(x, wanted))
+    return all(good)
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_an_exchange_may_write_to_its_inputs(ranks):
+    assert run_ranks(ranks, exchanges_in_place) == [True] * ranks
+
+
 def refused():
     rank = dist.get_rank()
     said = []
