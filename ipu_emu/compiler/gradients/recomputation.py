@@ -10,6 +10,9 @@
 The originals are freed in the forward pass. The repeated op is the same kernel with the same operands, random keys
 included, in the place of the op: no bit differs. In a pipeline without gradient accumulation it sees the weights of
 its own slot, as in PopART.
+
+A sharded weight that a repeated op reads is gathered once more, for that op and for the gradients of its place, so
+that no pipeline keeps whole weights for the micro-batches in flight.
 """
 
 from __future__ import annotations
@@ -19,7 +22,9 @@ from dataclasses import replace
 
 from ipu_emu.compiler.gradients.activation_checkpointing import Recomputation, recomputed_tensors
 from ipu_emu.errors import EmulatorError
-from ipu_emu.graph import Graph, Op, Phase
+from ipu_emu.graph import Graph, Op, Phase, Place
+from ipu_emu.ops.communication.collective_ops import GATHER_SHARDS
+from ipu_emu.ops.communication.memory_copy_ops import REMOTE_LOAD
 from ipu_emu.ops.random.counter_rng import RNG_KEY, STREAM_ID, stream_id_of
 
 __all__ = ["RECOMPUTED", "recompute"]
@@ -65,10 +70,31 @@ def _check_stages(graph: Graph) -> None:
             )
 
 
+#: What an op brings to a place: the weight, and the type of the op.
+_Brought = tuple[str, str, Place]
+
+
+def _brought(graph: Graph, phase: Phase) -> dict[str, _Brought]:
+    """The ops of a pass that gather sharded weights, and load the shards for that, by their results."""
+    loads = {op.outputs[0]: op for op in graph.ops if op.type == REMOTE_LOAD and op.phase is phase}
+    found: dict[str, _Brought] = {}
+    for op in graph.ops:
+        if op.type == GATHER_SHARDS and op.phase is phase:
+            shard = weight = op.inputs[0]
+            if shard in loads:
+                weight = loads[shard].inputs[0]
+                found[shard] = weight, REMOTE_LOAD, op.place
+            found[op.outputs[0]] = weight, GATHER_SHARDS, op.place
+    return found
+
+
 class _Recomputation:
     def __init__(self, graph: Graph, chosen: set[str]) -> None:
-        self.graph, self.chosen = graph, chosen
-        self.made = {id: number for number, op in enumerate(graph.ops) for id in op.outputs if id in chosen}
+        before = _brought(graph, Phase.FORWARD)
+        self.graph, self.chosen = graph, chosen | before.keys()
+        self.before = {brought: id for id, brought in before.items()}
+        self.again = _brought(graph, Phase.BACKWARD)
+        self.made = {id: number for number, op in enumerate(graph.ops) for id in op.outputs if id in self.chosen}
         self.forward = list(graph.ops)
         self.copies: dict[str, str] = {}
 
@@ -76,10 +102,25 @@ class _Recomputation:
         ops, self.graph.ops = self.graph.ops, []
         for op in ops:
             if op.phase is Phase.BACKWARD:
+                if self.is_brought(op):
+                    continue
                 for number in self.missing(op):
                     self.repeat(self.forward[number])
                 op = replace(op, inputs=self.renamed(op))
             self.graph.ops.append(op)
+
+    def is_brought(self, op: Op) -> bool:
+        """Whether ``op`` brings what a repeated op has brought already; if not, repeated ops read its result."""
+        id = op.outputs[0]
+        first = self.before.get(self.again[id]) if id in self.again else None
+        if first is None:
+            return False
+        if first in self.copies:
+            self.copies[id] = self.copies[first]
+            del self.graph.tensors[id]
+            return True
+        self.copies[first] = id
+        return False
 
     def missing(self, op: Op) -> list[int]:
         """The ops that have to be repeated before ``op``, in order."""

@@ -13,7 +13,9 @@ from onnx import numpy_helper
 
 from ipu_emu import models, popart
 from ipu_emu.graph import Role, Shards
-from tests.ipu_emu.helpers.pipelined_models import PIPELINE, Tower
+from ipu_emu.ops.communication.collective_ops import GATHER_SHARDS
+from ipu_emu.program.instructions import ShardCollectives, leaves, of_type
+from tests.ipu_emu.helpers.pipelined_models import KEPT, PIPELINE, Tower
 from tests.ipu_emu.helpers.threaded_instances import Instance, on_instances, session_on
 
 ON = popart.ReplicatedTensorSharding.On
@@ -75,6 +77,19 @@ def test_pipelines_share_too(variant: str) -> None:
     if variant != "states between pairs":
         values |= VARIANTS[variant]
     assert_same(trained(A=4, **values), plain("Adam", 2, 4))
+
+
+@pytest.mark.parametrize("shared", [WEIGHTS, KEPT["all shared and off chip"]], ids=["on chip", "off chip"])
+def test_recomputation_gathers_weights_again(shared: dict[str, Any]) -> None:
+    tower = Tower(2)
+    again = popart.RecomputationType.RecomputeAll
+    session = tower.session(optimizer=ADAM, R=2, A=4, autoRecomputation=again, **PIPELINE, **shared)
+    shards = of_type(leaves(session.executable.program), ShardCollectives)
+    gathered = [id for leaf in shards for op in leaf.ops if op.type == GATHER_SHARDS for id in op.outputs]
+    placed = session.executable.plan.placements
+    assert not [id for id in gathered if placed[id].places > 1]
+    assert sum("w0" in id for id in gathered) == 2  # forward, and backward
+    assert_same(tower.run(session, 3, A=4, R=2), plain("Adam", 2, 4))
 
 
 SPECIAL: dict[str, dict[str, Any]] = {
