@@ -73,8 +73,9 @@ class StartupMonitor:
 
     def _on_timeout(self, timeout: float) -> None:
         if self._job.missing:
-            ranks = ", ".join(map(str, self._job.missing))
-            self._job.fail(f"instances {ranks} did not start within {timeout:g} s{self._job.ssh_advice}", 1)
+            ranks = self._job.missing
+            who = f"instance{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}"
+            self._job.fail(f"{who} did not start within {timeout:g} s{self._job.ssh_advice}", 1)
 
 
 class Teardown:

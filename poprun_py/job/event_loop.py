@@ -24,6 +24,7 @@ from poprun_py.job.stdin import StdinReader
 from poprun_py.linux import processes
 from poprun_py.linux.event_sources import SignalPipe, Timers
 from poprun_py.linux.job_record import JobRecord
+from poprun_py.linux.limits import process_shortage
 from poprun_py.linux.loopback_only import ignore_other_hosts
 from poprun_py.linux.mpi_files import MpiFiles
 from poprun_py.linux.pipes import OutputPipe
@@ -324,7 +325,14 @@ class EventLoop:
         for rank in range(len(self._plan.instances)):
             self._delivery.finish(rank)
         self._screen.draw(b"")
-        explain(self._job, self._delivery, self._console, starter=self._starter, starter_output=self._mpirun_text)
+        explain(
+            self._job,
+            self._delivery,
+            self._console,
+            starter=self._starter,
+            starter_output=self._mpirun_text,
+            shortage=lambda: process_shortage(self._plan.instances_per_host),
+        )
         self._close()
         return code
 

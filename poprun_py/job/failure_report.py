@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import re
 import signal
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
+from poprun_py.errors import PROCESS_LIMIT_ADVICE
 from poprun_py.job.failure import InstanceEnd
 from poprun_py.job.job_state import JobState
 from poprun_py.job.output_delivery import OutputDelivery
@@ -45,15 +46,27 @@ class Console:
 
 
 def explain(
-    job: JobState, delivery: OutputDelivery, console: Console, *, starter: str, starter_output: Iterable[bytes]
+    job: JobState,
+    delivery: OutputDelivery,
+    console: Console,
+    *,
+    starter: str,
+    starter_output: Iterable[bytes],
+    shortage: Callable[[], str] = str,
 ) -> None:
-    """Write why ``job`` failed, if it did and the user did not end it; ``starter`` is the name of mpirun or srun."""
+    """Write why ``job`` failed, if it did and the user did not end it; ``starter`` is the name of mpirun or srun.
+
+    ``shortage`` says which limit may have kept instances from starting, if any.
+    """
     failure = job.failure
     if job.user_signal:
         return
     if job.why or (failure and failure.lost):
+        said = b"".join(starter_output)
         console.say(job.why or str(failure))
-        console.quote(f"{starter} wrote last", b"".join(starter_output).split(b"\n"))
+        console.quote(f"{starter} wrote last", said.split(b"\n"))
+        if job.missing and PROCESS_LIMIT_ADVICE.encode() not in said and (reason := shortage()):
+            console.say(reason)
     elif failure:
         said = b"".join(starter_output)
         said = said if _MPI_ERROR in said else b""

@@ -374,3 +374,10 @@ def test_instances_that_do_not_start_in_time_are_said_with_the_host_to_try():
     stage.job._plan = replace(stage.job._plan, remote_hosts=("localhost",))
     StartupMonitor(stage.job._plan, stage.job, Timers(), "mpirun")._on_timeout(32)
     assert stage.job.why == "instances 0, 1 did not start within 32 s; if ssh is the reason, try: ssh localhost true"
+
+
+def test_one_instance_that_does_not_start_in_time():
+    stage = Stage(2)
+    stage.job.hello(0, 7)
+    StartupMonitor(stage.job._plan, stage.job, Timers(), "mpirun")._on_timeout(32)
+    assert stage.job.why == "instance 1 did not start within 32 s"

@@ -13,6 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.helpers.mpi_jobs import OPENMPI
+
 BIN = Path(sys.executable).parent
 pytestmark = [
     pytest.mark.skipif(
@@ -69,6 +71,19 @@ def test_a_job_that_may_not_start_its_processes(user: int, tmp_path: Path, limit
         assert "raise the limit of processes" in done.stderr
     else:
         assert done.stdout.count("hi") == 2
+    assert not processes_of(user)
+
+
+@pytest.mark.openmpi
+@pytest.mark.skipif(not OPENMPI.mpirun.exists(), reason="there is no .venv-openmpi here")
+@pytest.mark.parametrize("limit", [6, 9])
+def test_a_process_manager_that_may_not_start_its_processes(user: int, tmp_path: Path, limit: int) -> None:
+    command = ("poprun-py", "--mpi", str(OPENMPI.mpirun), "--num-instances", "2", "sh", "-c", "echo hi")
+    done = limited(user, limit, tmp_path, *command)
+    assert done.returncode
+    assert "Traceback" not in done.stderr
+    assert "raise the limit of processes" in done.stderr
+    assert f"ulimit -u is {limit}" in done.stderr
     assert not processes_of(user)
 
 
