@@ -71,7 +71,12 @@ def read_trusted(path: str | os.PathLike[str], magic: bytes = b"") -> bytes:
 
     Of a file that does not begin with ``magic`` only as many bytes are read and returned.
     """
-    descriptor = open_regular(path, os.O_NOFOLLOW)
+    try:
+        descriptor = open_regular(path, os.O_NOFOLLOW)
+    except PermissionError:
+        if fault := file_fault(path):
+            raise UntrustedError(fault) from None
+        raise
     try:
         fault = _fault(os.fspath(path), os.fstat(descriptor), _plain(), descriptor=descriptor)
         if fault:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from popdist_py import trusted_files
 from popdist_py.trusted_files import UntrustedError, file_fault, folder_fault, read_trusted
 
 NOBODY = 65534
@@ -93,6 +94,30 @@ def test_what_belongs_to_others(folder: Path) -> None:
         assert "belongs to user" in folder_fault(folder.parent / "link")
         os.chown(path, 0, -1, follow_symlinks=False)
     assert folder_fault(folder.parent / "link") == ""
+
+
+@needs_root
+def test_a_file_of_another_user_that_cannot_be_read_is_named_too(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    user = NOBODY - 1
+    (folder / "mine").write_bytes(b"code")
+    for path in (folder, folder / "mine"):
+        os.chown(path, user, -1)
+    (folder / "mine").chmod(0)
+    give(folder / "code")
+    (folder / "code").chmod(0o600)
+    monkeypatch.chdir(folder)
+    os.seteuid(user)
+    trusted_files._plain.cache_clear()  # it knows the user of before
+    try:
+        with pytest.raises(UntrustedError, match=f"^code belongs to user {NOBODY}, not to this user"):
+            read_trusted("code")
+        with pytest.raises(PermissionError, match="Permission denied"):
+            read_trusted("mine")
+    finally:
+        os.seteuid(0)
+        trusted_files._plain.cache_clear()
 
 
 @needs_root
