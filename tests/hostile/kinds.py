@@ -58,6 +58,7 @@ KINDS = (
     _input("models", "ONNX models", f"{_LIBRARY}:models"),
     _input("executables", "compiled executables", f"{_LIBRARY}:executables"),
     _input("checkpoints", "folders of checkpoints", f"{_LIBRARY}:checkpoints"),
+    _input("poptorch-files", "files of poptorch.save", "inputs.poptorch_files:poptorch_files"),
     _input("safetensors", "safetensors files", f"{_LIBRARY}:safetensors_files"),
     _input("sample-files", ".npy, .npz, Arrow and Parquet files", f"{_LIBRARY}:sample_files"),
 )

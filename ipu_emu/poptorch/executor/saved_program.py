@@ -1,6 +1,8 @@
 """Saved program: the file that ``save`` writes, with the trace, the options and perhaps the module and optimiser.
 
-8 bytes: a name and a version    SHA-256 of what follows    a pickle
+8 bytes: a name and a version    8 bytes: the length of the file    SHA-256 of what follows    a pickle
+
+A file of another length is not read, so that reading one never takes more memory than writing it did.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ __all__ = ["read_program", "write_program"]
 _VERSION = "3.4.0"
 _FILE = "model.poptorch"
 _MAGIC = b"POPTRCH1"
-_START = len(_MAGIC) + sha256().digest_size
+_CHECKSUM = len(_MAGIC) + 8
+_START = _CHECKSUM + sha256().digest_size
 
 
 def write_program(filename: str, content: Mapping[str, Any]) -> None:
@@ -28,7 +31,7 @@ def write_program(filename: str, content: Mapping[str, Any]) -> None:
     path = os.path.join(filename, _FILE) if os.path.isdir(filename) else filename
     os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
     body = pickle.dumps({"version": _VERSION} | dict(content))
-    replace_file(path, _MAGIC + sha256(body).digest() + body)
+    replace_file(path, _magic(_START + len(body)) + sha256(body).digest() + body)
 
 
 def read_program(filename: str) -> dict[str, Any]:
@@ -39,8 +42,8 @@ def read_program(filename: str) -> dict[str, Any]:
         fault = folder_fault(os.path.dirname(os.path.abspath(path))) or folder_fault(os.path.dirname(file))
         if fault:
             raise UntrustedError(f"{fault}; if you trust it, copy it to a private folder")
-        data = memoryview(read_trusted(file, _MAGIC))
-        if sha256(data[_START:]).digest() != data[len(_MAGIC) : _START]:
+        data = memoryview(read_trusted(file, _magic(os.stat(file).st_size)))
+        if sha256(data[_START:]).digest() != data[_CHECKSUM:_START]:
             raise refusal("it is damaged, or no file of PopTorch")
         content = pickle.loads(data[_START:])
         if not isinstance(content, dict) or "trace" not in content:
@@ -53,3 +56,8 @@ def read_program(filename: str) -> dict[str, Any]:
             f"Invalid file {filename}: PopTorch version mismatch: file {content['version']}, this is {_VERSION}"
         )
     return content
+
+
+def _magic(length: int) -> bytes:
+    """The beginning of a file of so many bytes."""
+    return _MAGIC + length.to_bytes(8, "little")

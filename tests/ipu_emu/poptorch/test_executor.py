@@ -4,6 +4,8 @@ import pickle
 
 import pytest
 
+from tests.helpers.address_space import at_most
+
 torch = pytest.importorskip("torch", reason="PyTorch is not installed; scripts/test --with-torch adds it")
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
@@ -100,6 +102,28 @@ def test_a_damaged_file_is_refused_before_its_pickle_is_read(tmp_path):
         path.write_bytes(content)
         with pytest.raises(poptorch.Error, match=r"Invalid file .*model\.poptorch: .*it is damaged, or no file"):
             poptorch.load(str(path))
+    path.write_bytes(whole)
+    with path.open("r+b") as file:
+        file.truncate(12 << 30)  # its zeros take no room on the disk, but would in memory
+    with at_most(1 << 30), pytest.raises(poptorch.Error, match="it is damaged, or no file"):
+        poptorch.load(str(path))
+
+
+class Count(nn.Module):
+    def forward(self, x):
+        return x + 1
+
+
+class Far(nn.Module):
+    def forward(self, x):
+        return x + 2**33
+
+
+@pytest.mark.parametrize(("module", "x"), [(Count(), 2**40), (Far(), 7)], ids=["input", "constant"])
+def test_integers_beyond_32_bits_are_said_to_be_cut(module, x):
+    with pytest.warns(UserWarning, match="int64 values beyond the range of int32 have lost their upper bits"):
+        found = poptorch.inferenceModel(module)(torch.tensor([x]))
+    assert found.tolist() == [1 if x == 2**40 else 7]
 
 
 def test_optimiser_state_and_values():
