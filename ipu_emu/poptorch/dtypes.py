@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from ipu_emu.graph import DType
 from ipu_emu.graph.dtype import dtype_of
+from ipu_emu.graph.narrowing import narrowed
 
 __all__ = ["as_numpy", "device_dtype", "host_dtype", "numpy_dtype"]
 
@@ -49,13 +50,12 @@ def host_dtype(dtype: np.dtype[Any]) -> torch.dtype:
 
 
 def as_numpy(tensor: torch.Tensor, *, copy: bool = False) -> NDArray[Any]:
-    """Return the elements with the device's type, in C order."""
+    """Return the elements with the device's type, in C order; warn of values that do not fit."""
     plain = tensor.detach()
     if plain.dtype is torch.bfloat16:
         plain = plain.float()
     array = np.ascontiguousarray(plain.numpy(force=True))
     wanted = numpy_dtype(tensor.dtype)
     if array.dtype != wanted:
-        with np.errstate(all="ignore"):
-            return array.astype(wanted).reshape(tuple(tensor.shape))
+        return narrowed(array, wanted).reshape(tuple(tensor.shape))
     return (array.copy() if copy else array).reshape(tuple(tensor.shape))

@@ -51,6 +51,8 @@ class InfeedQueue:
     ) -> None:
         self.device_ordinal = _ordinal(device_ordinal)
         self.prefetch_depth = prefetch_depth or _DEFAULT_DEPTH
+        if not hasattr(type(self.prefetch_depth), "__index__"):
+            raise ValueError(f"prefetch_depth must be a whole number, not {prefetch_depth!r}")
         if self.prefetch_depth < 1:
             raise ValueError(f"prefetch_depth must be greater than zero, not {prefetch_depth}")
         if self.prefetch_depth >= _DEPTH_LIMIT:

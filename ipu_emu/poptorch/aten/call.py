@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from ipu_emu.graph import DType
+from ipu_emu.graph.narrowing import narrowed
 from ipu_emu.ops import Value
 from ipu_emu.poptorch.dtypes import as_numpy, device_dtype
 from ipu_emu.poptorch.errors import Error
@@ -111,7 +112,7 @@ class Call:
 
     def number(self, value: float, like: Value) -> Value:
         """Return a scalar of the element type of ``like``."""
-        return self.writer.constant(np.asarray(value).astype(like.tensor.dtype.numpy))
+        return self.writer.constant(narrowed(np.asarray(value), like.tensor.dtype.numpy))
 
     def numpy(self, tensor: torch.Tensor) -> NDArray[Any]:
         """The value of a tensor that is a constant."""
@@ -133,7 +134,7 @@ class Call:
         """An argument, a tensor or a number, with the element type ``dtype``."""
         if isinstance(given, torch.Tensor):
             return cast(self.of(given), dtype)
-        return self.writer.constant(np.asarray(given).astype(dtype.numpy))
+        return self.writer.constant(narrowed(np.asarray(given), dtype.numpy))
 
     def axis(self, name: str = "dim", default: int = 0, rank: int | None = None) -> int:
         """An axis counted from the front."""

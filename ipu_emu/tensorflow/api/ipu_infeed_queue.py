@@ -156,6 +156,8 @@ IPUOwnedIterator = IPUIterator
 
 def check_depth(value: int) -> None:
     """Raise ValueError for a number of elements that a queue cannot take ahead."""
+    if not hasattr(type(value), "__index__"):
+        raise ValueError(f"prefetch_depth must be a whole number, not {value!r}")
     if value < 1:
         raise ValueError("prefetch_depth must be greater than zero")
     if value >= _DEPTH_LIMIT:

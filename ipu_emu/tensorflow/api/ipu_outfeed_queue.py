@@ -174,6 +174,8 @@ def _mode(mode: IPUOutfeedMode | str | None, everything: bool | None) -> IPUOutf
 
 def check_buffers(value: int) -> None:
     """Raise ValueError for a number of elements that a queue cannot hold."""
+    if not hasattr(type(value), "__index__"):
+        raise ValueError(f"Outfeed buffer depth must be a whole number, not {value!r}")
     if value < 1:
         raise ValueError(f"Outfeed buffer depth cannot be less than 1, not {value}")
 

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipu_emu.graph.dtype import DType, dtype_of
+from ipu_emu.graph.narrowing import narrowed
 from ipu_emu.ops import Value
 
 __all__ = ["Held", "Imported", "Known", "TensorList", "Variable", "device_dtype", "on_device"]
@@ -23,8 +24,8 @@ _NARROWED = {np.dtype(np.int64): np.int32, np.dtype(np.uint64): np.uint32, np.dt
 
 
 def on_device(array: NDArray[Any]) -> NDArray[Any]:
-    """Return ``array`` in the type in which the device holds it: at most 32 bits."""
-    return array.astype(_NARROWED[array.dtype]) if array.dtype in _NARROWED else array
+    """Return ``array`` in the type in which the device holds it: at most 32 bits; warn of values that do not fit."""
+    return narrowed(array, _NARROWED[array.dtype]) if array.dtype in _NARROWED else array
 
 
 def device_dtype(numpy: Any) -> DType:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 from importlib import import_module
 from typing import Any
 
@@ -198,10 +199,12 @@ def _from_config(before: Any) -> Any:
 
 
 def _checked_compile(before: Any) -> Any:
-    """Refuse a model that is to be executed op by op, and an optimizer that the steps would pass by."""
+    """Refuse a model that is to be executed op by op or not at all, and an optimizer that steps would pass by."""
 
     @functools.wraps(before)
     def compile(self: Any, *arguments: Any, **named: Any) -> Any:
+        if extension_of(self) is not None:
+            _check_steps(named.get("steps_per_execution", arguments[6] if len(arguments) > 6 else None))
         if named.get("run_eagerly") and extension_of(self) is not None:
             raise RuntimeError(
                 "A model in the scope of an IPUStrategy is compiled for the IPU and cannot run eagerly; leave out "
@@ -212,6 +215,14 @@ def _checked_compile(before: Any) -> Any:
             _check_minimize(self.optimizer)
 
     return compile
+
+
+def _check_steps(steps: Any) -> None:
+    """Raise ValueError for a number of steps that no execution can have."""
+    if steps is None or (isinstance(steps, str) and steps == "auto"):  # Keras chooses
+        return
+    if not hasattr(type(steps), "__index__") or operator.index(steps) < 1:
+        raise ValueError(f"steps_per_execution must be a whole number of at least 1, not {steps!r}")
 
 
 def _check_minimize(optimizer: Any) -> None:

@@ -120,6 +120,7 @@ def test_structures_and_the_last_element(tf: Any, ipu: Any, configure: Any) -> N
     [
         (lambda q, d: q(d.batch(2)), ValueError, "is not fully defined. If using tf.Dataset.batch, set `drop_rem"),
         (lambda q, d: q(d, prefetch_depth=-1), ValueError, "prefetch_depth must be greater than zero"),
+        (lambda q, d: q(d, prefetch_depth="a"), ValueError, "prefetch_depth must be a whole number, not 'a'"),
         (lambda q, d: q(d, prefetch_depth=256), ValueError, "prefetch_depth must be less than 256"),
         (lambda q, d: q(d, -1), ValueError, "Device ordinal must be >= 0"),
         (lambda q, d: q(d, 1.5), ValueError, "Device ordinal must be an integer"),

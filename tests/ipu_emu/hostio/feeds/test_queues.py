@@ -79,6 +79,7 @@ def test_dequeue_waits_for_the_end_of_a_run() -> None:
     ("how", "text"),
     [
         ({"prefetch_depth": -1}, "prefetch_depth must be greater than zero"),
+        ({"prefetch_depth": "a"}, "prefetch_depth must be a whole number, not 'a'"),
         ({"prefetch_depth": 256}, "prefetch_depth must be less than 256"),
         ({"device_ordinal": 1.5}, "Device ordinal must be an integer"),
         ({"device_ordinal": -1}, "Device ordinal must be >= 0"),

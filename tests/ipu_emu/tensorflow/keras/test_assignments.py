@@ -107,6 +107,26 @@ _CASES: dict[str, tuple[Callable[..., Any], type[Exception], str]] = {
         ValueError,
         "prefetch_depth must be greater than zero",
     ),
+    "depth of letters": (
+        lambda b, k: b().set_infeed_queue_options(prefetch_depth="a"),
+        ValueError,
+        "prefetch_depth must be a whole number, not 'a'",
+    ),
+    "buffers of a fraction": (
+        lambda b, k: b().set_outfeed_queue_options(buffer_depth=1.5),
+        ValueError,
+        "Outfeed buffer depth must be a whole number, not 1.5",
+    ),
+    "steps of nothing": (
+        lambda b, k: b().compile("sgd", "mse", steps_per_execution=0),
+        ValueError,
+        "steps_per_execution must be a whole number of at least 1, not 0",
+    ),
+    "steps of a fraction": (
+        lambda b, k: b().compile("sgd", "mse", None, None, None, None, 1.5),
+        ValueError,
+        "steps_per_execution must be a whole number of at least 1, not 1.5",
+    ),
     "buffers": (
         lambda b, k: b().set_outfeed_queue_options(buffer_depth=0),
         ValueError,

@@ -1,0 +1,32 @@
+"""Narrowing: numbers of 64 bits as the 32 bits that the device holds, with a warning where they do not fit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from popdist_py.user_warning import warn_user
+
+__all__ = ["narrowed"]
+
+
+def narrowed(array: NDArray[Any], kind: Any) -> NDArray[Any]:
+    """Return ``array`` with elements of ``kind``; warn of values of 64 bits beyond the range of a kind of 32."""
+    with np.errstate(all="ignore"):
+        made: NDArray[Any] = array.astype(kind)
+    if made.size and (array.dtype.itemsize, made.dtype.itemsize) == (8, 4):
+        if made.dtype.kind == "f":
+            if np.isinf(made).any() and np.isinf(made).sum() > np.isinf(array).sum():
+                _warn(array.dtype, made.dtype, "have become infinite", "scale them")
+        else:
+            limits = np.iinfo(made.dtype)
+            if array.min() < limits.min or array.max() > limits.max:
+                _warn(array.dtype, made.dtype, "have lost their upper bits", "keep them smaller, or use float32")
+    return made
+
+
+def _warn(given: np.dtype[Any], made: np.dtype[Any], fate: str, cure: str) -> None:
+    """The text has no values, so that Python shows it once for each line of the user's program."""
+    warn_user(f"{given} values beyond the range of {made} {fate}, as IPUs hold {made} instead of {given}: {cure}")

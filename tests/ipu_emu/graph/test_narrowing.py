@@ -1,0 +1,48 @@
+"""Narrowing: the values are those of a cast, and one warning names the line of the user where some do not fit."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ipu_emu.graph.narrowing import narrowed
+
+
+@pytest.mark.parametrize(
+    ("values", "given", "kind", "said"),
+    [
+        ([2**31], np.int64, np.int32, "int64 values beyond the range of int32 have lost their upper bits"),
+        ([0, -(2**31) - 1], np.int64, np.int32, "have lost their upper bits"),
+        ([2**32], np.uint64, np.uint32, "uint64 values beyond the range of uint32 have lost their upper bits"),
+        ([-1e39, np.inf], np.float64, np.float32, "float64 values beyond the range of float32 have become infinite"),
+    ],
+)
+def test_values_that_do_not_fit_are_said_where_the_user_gives_them(
+    values: list[Any], given: Any, kind: Any, said: str
+) -> None:
+    array = np.array(values, given)
+    with pytest.warns(UserWarning, match=said) as warned:
+        made = narrowed(array, kind)
+    assert [one.filename for one in warned] == [__file__]
+    with np.errstate(all="ignore"):
+        np.testing.assert_array_equal(made, array.astype(kind))
+
+
+@pytest.mark.parametrize(
+    ("values", "given", "kind"),
+    [
+        ([2**31 - 1, -(2**31)], np.int64, np.int32),
+        ([], np.int64, np.int32),
+        ([2**32 - 1], np.uint64, np.uint32),
+        ([1e38, -np.inf, np.inf, np.nan], np.float64, np.float32),
+        ([-1e9], np.float64, np.float16),  # as a mask of attention is written, for any float type
+    ],
+)
+def test_nothing_is_said_of_values_that_fit(values: list[Any], given: Any, kind: Any) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        made = narrowed(np.array(values, given), kind)
+    assert made.dtype == kind
