@@ -27,12 +27,13 @@ measured on the hosts of the run.
 @click.option(
     "--format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="json has all numbers."
 )
+@click.option("--text", is_flag=True, help="Print text, as --format text does.")
 @click.option("--html", type=click.Path(path_type=Path, dir_okay=False), help="Write one page, with a timeline.")
 @click.option(
     "--perfetto", type=click.Path(path_type=Path, dir_okay=False), help="Write a trace for ui.perfetto.dev."
 )
 @click.argument("folders", nargs=-1, required=True, type=click.Path(path_type=Path))
-def report(format: str, html: Path | None, perfetto: Path | None, folders: tuple[Path, ...]) -> None:
+def report(format: str, text: bool, html: Path | None, perfetto: Path | None, folders: tuple[Path, ...]) -> None:
     """Read the traces, print and write the report."""
     from ipu_emu.cli.output.printing import check_outputs, console, print_json, write
     from ipu_emu.cli.output.run_report.report_page import report_html
@@ -43,6 +44,8 @@ def report(format: str, html: Path | None, perfetto: Path | None, folders: tuple
     from ipu_emu.trace.perfetto import trace_events
     from ipu_emu.trace.report_data import report_data
 
+    if text and format == "json":
+        raise ArgumentError("--text and --format json were given; leave out one of them")
     if len(folders) > 2:
         raise ArgumentError(f"{len(folders)} folders were given; give one run, or two that are compared")
     if len(folders) == 2 and (html or perfetto):

@@ -57,6 +57,15 @@ def test_tables_keep_their_columns_in_80_characters(folder: Path) -> None:
     assert [cell.strip() for cell in row.split("│")[1:-1]][2:6] == ["1", "500.0", "100.0%", "compute"]
 
 
+def test_text_is_what_the_option_and_the_default_print(folder: Path) -> None:
+    said = printed(f"report {folder}")
+    assert "While steps run" in said
+    assert printed(f"report --text {folder}") == said == printed(f"report --format text {folder}")
+    refused = ipu_emu(f"report --text --format json {folder}")
+    assert refused.exit_code
+    assert "--text and --format json were given; leave out one of them" in refused.output
+
+
 @pytest.mark.parametrize(("value", "coloured"), [("", True), ("1", False)])
 def test_no_color_is_obeyed_on_terminals(value: str, *, coloured: bool) -> None:
     program = "from ipu_emu.cli.output.printing import console; console().print('[red]x[/red]')"
