@@ -230,7 +230,8 @@ def _by_method(path: DataPath, world: World, group: Group, way: Way, logger: log
         return Communicator(dispatch(logged, world, group), another)
     literal = LiteralPath(path, world, group, fabric, options)
     logged = _heard(literal, world, logger, literal.planned)
-    return LiteralCommunicator(dispatch(logged, world, group, LiteralShards(literal, group)), another, literal)
+    shards = LiteralShards(literal, group)
+    return LiteralCommunicator(dispatch(logged, world, group, shards, literal.method_of), another, literal)
 
 
 def _heard(

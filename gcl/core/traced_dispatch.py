@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,34 +10,58 @@ import numpy as np
 from gcl.core.data_path import DataPath
 from gcl.core.dispatch import Dispatch, ShardLayout
 from gcl.core.groups import Group
-from gcl.core.request import Collective, CollectiveCode
+from gcl.core.operators import Operator
+from gcl.core.request import REDUCING, Collective, CollectiveCode, Request
 from gcl.core.world import World
+from gcl.errors import ArgumentError
 from popdist_py import trace
 from popdist_py.trace import Category, Recorder, Span
 
 __all__ = ["dispatch"]
 
+#: The name of the method by which a request is carried out.
+MethodOf = Callable[[Request], str]
 
-def dispatch(path: DataPath, world: World, group: Group, shards: ShardLayout | None = None) -> Dispatch:
-    """A dispatch over ``path``; it records its calls if this process records a trace."""
+#: What a code means that is not the name of a collective.
+_SHARED = {CollectiveCode.SHARED_ALL_GATHER: Collective.ALL_GATHER}
+
+
+def _direct(request: Request) -> str:
+    return "direct"
+
+
+def dispatch(
+    path: DataPath,
+    world: World,
+    group: Group,
+    shards: ShardLayout | None = None,
+    method: MethodOf = _direct,
+) -> Dispatch:
+    """A dispatch over ``path``; it records its calls, with their ``method``, if this process records a trace."""
     recorder = trace.recorder()
     if recorder is None:
         return Dispatch(path, world, group, shards)
-    return TracedDispatch(recorder, path, world, group, shards)
+    return TracedDispatch(recorder, path, world, group, shards, method)
 
 
 class TracedDispatch(Dispatch):
-    """Records each call as a span with its kind, bytes and group; its value is the call's place among all calls.
+    """Records each call as a span with its kind, bytes, group and method; its value is its place among all calls.
 
     All ranks of a communicator make the same calls in the same order, so the spans of one call on all ranks have the
     same value, and the names the same ``communicator``.
     """
 
     def __init__(
-        self, recorder: Recorder, path: DataPath, world: World, group: Group, shards: ShardLayout | None
+        self,
+        recorder: Recorder,
+        path: DataPath,
+        world: World,
+        group: Group,
+        shards: ShardLayout | None,
+        method: MethodOf,
     ) -> None:
         super().__init__(path, world, group, shards)
-        self._recorder = recorder
+        self._recorder, self._method = recorder, method
         self._calls = 0
         self._about: dict[str, Any] = {
             "communicator": recorder.serial("communicator"),
@@ -85,6 +110,19 @@ class TracedDispatch(Dispatch):
         name = self._names.get(key)
         if name is None:
             called = CollectiveCode(code).name.lower()
-            name = self._recorder.name(called, Category.COLLECTIVES, **self._about, bytes=size, operator=str(op))
+            about = {**self._about, "bytes": size, "operator": str(op), "method": self._method_of(code, op, x)}
+            name = self._recorder.name(called, Category.COLLECTIVES, **about)
             self._names[key] = name
         return self._recorder.span(name, value=self._calls)
+
+    def _method_of(self, code: int, op: str, x: object) -> str | None:
+        """The method of a call; None for a barrier, and for a call that will be refused."""
+        if code == CollectiveCode.BARRIER or not isinstance(x, np.ndarray):
+            return None
+        found = CollectiveCode(code)
+        collective = _SHARED.get(found) or Collective[found.name]
+        try:
+            operator = Operator.parse(op, x.dtype) if collective in REDUCING else Operator.ADD
+            return self._method(Request(collective, operator, x.dtype, x.size // self.world.local))
+        except ArgumentError:
+            return None

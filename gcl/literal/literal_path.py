@@ -201,6 +201,10 @@ class LiteralPath:
         """The programs that ``request`` runs; None for a barrier."""
         return self._schedule_of(request) if request.collective is not None else None
 
+    def method_of(self, request: Request) -> str:
+        """The methods of the programs that ``request`` runs, each once."""
+        return ", ".join(dict.fromkeys(program.method for program in self._schedule_of(request).programs))
+
     def _schedule_of(self, request: Request) -> Schedule:
         op = _local_or_add(request.operator)
         return self._scheduled(request.collective, request.count, request.dtype.itemsize, op, request.root)

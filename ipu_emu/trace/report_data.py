@@ -74,6 +74,7 @@ def _collectives(one: CollectiveCalls, limit: float | None) -> dict[str, Any]:
         "operator": one.about.get("operator"),
         "group": one.about.get("group"),
         "transport": one.about.get("transport"),
+        "method": one.about.get("method"),
         "instances": list(one.instances),
         "calls": len(one.begins),
         "waiting_seconds_by_instance": [float(each) / 1e9 for each in one.waits.sum(0)],

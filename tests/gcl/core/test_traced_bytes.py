@@ -23,6 +23,25 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     trace.stop()
 
 
+def test_the_method_of_a_collective_is_in_the_trace(folder: Path) -> None:
+    row = np.ones((REPLICAS, 8), np.float32)
+    with gcl.connect(local_replicas=REPLICAS) as communicator:
+        communicator.all_reduce(row)
+        communicator.all_reduce(row, method="clockwise_ring")
+        communicator.all_reduce(row, method="meet_in_middle_ring,anticlockwise_ring")
+        communicator.all_gather(row, method="anticlockwise_ring")
+        communicator.barrier()
+    (process,) = read_run(folder).processes
+    names = [process.trace.names[int(each)] for each in process.spans["name"]]
+    assert [(name.name, name.args["method"]) for name in names] == [
+        ("all_reduce", "direct"),
+        ("all_reduce", "clockwise_ring"),
+        ("all_reduce", "meet_in_middle_ring, anticlockwise_ring"),
+        ("all_gather", "anticlockwise_ring"),
+        ("barrier", None),
+    ]
+
+
 def test_bytes_of_a_trace_are_those_of_all_collectives(folder: Path) -> None:
     given: dict[str, int] = defaultdict(int)
     row, cube = np.ones((REPLICAS, 9), np.float32), np.ones((REPLICAS, REPLICAS, 3), np.float16)

@@ -82,7 +82,8 @@ function collectives(data) {
     ["moving, median", row => row.median_moving_seconds, seconds], ["waiting per call", row => mean(row.waiting_seconds_by_instance) / row.calls, seconds],
     ["bandwidth [GB/s]", row => row.bandwidth_gigabytes_per_second || 0, value => value.toFixed(3)],
     ["of the host's memory", row => known(row.share_of_memory_bandwidth), optional(percent)],
-    ["last most often", row => "instance " + last(row)], ["transport", row => row.transport || ""]], "collectives")];
+    ["last most often", row => "instance " + last(row)], ["transport", row => row.transport || ""],
+    ["method", row => row.method || ""]], "collectives")];
 }
 
 function stragglers(data) {
@@ -120,7 +121,7 @@ async function lanesOf(spans) {
     const name = new Uint32Array(buffer, 16 * n, n), depth = new Uint8Array(buffer, 20 * n, n);
     let end = 0, rows = 1;
     for (let i = 0; i < n; i++) { end = Math.max(end, begin[i] + length[i]); rows = Math.max(rows, depth[i] + 1); }
-    lanes.push({ label: lane.label, process: lane.process, begin, value, length, name, depth, end, rows });
+    lanes.push({ label: lane.label, process: lane.process, thread: lane.thread, begin, value, length, name, depth, end, rows });
   }
   return lanes;
 }
