@@ -94,7 +94,9 @@ def _header(data: NDArray[np.uint8], path: str | os.PathLike[str]) -> tuple[int,
     if magic != MAGIC or chunk_bytes < 2 * CHUNK.size or chunk_bytes % WORD_BYTES:
         raise ArgumentError(f"{path}: is no trace of a process; give the folder of --trace or IPU_EMU_TRACE")
     if version != VERSION:
-        raise ArgumentError(f"{path}: is in version {version} of the format, not {VERSION}; record it anew")
+        raise ArgumentError(
+            f"{path}: was recorded in another version ({version}) of the format than {VERSION}; record it anew"
+        )
     return chunk_bytes, dropped
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from ipu_emu.errors import ArgumentError
 from popdist_py.bounded_read import read_file
-from popdist_py.trace.records import PROFILE_SUFFIX
+from popdist_py.trace.records import PROFILE_SUFFIX, VERSION
 
 __all__ = ["Profiles", "modelled_ops", "read_profiles"]
 
@@ -70,6 +70,15 @@ _LAYOUT: Mapping[str, Any] = {
             "bytes": _is_amount,
             "bytes_by_use": _are_amounts,
             "live_bytes": [_is_amount],
+            "by_op": [
+                {
+                    "name": _is_text,
+                    "output": _is_text,
+                    "always_live_bytes": _is_amount,
+                    "not_always_live_bytes": _is_amount,
+                    "bytes_at_peak": _is_amount,
+                }
+            ],
             "always_live": [{"tensor": _is_text, "role": _is_text, "bytes": _is_amount}],
             "not_always_live": [{"tensor": _is_text, "bytes": _is_amount, "first": _is_index, "last": _is_index}],
         }
@@ -112,6 +121,12 @@ def _read(path: Path) -> Mapping[str, Any]:
         raise ArgumentError(f"{path}: cannot be read as the profile of a program: {why}") from error
     if not isinstance(data, dict):
         raise ArgumentError(f"{path}: is damaged: it is no profile of a program")
+    version = data.get("version")
+    if version != VERSION:
+        raise ArgumentError(
+            f"{path}: as the profile of a program it was recorded in another version ({version!r:.20}) of the format "
+            f"than {VERSION}; record it anew"
+        )
     layout = {**_LAYOUT, "pipeline": _PIPELINE} if data.get("pipeline") is not None else _LAYOUT
     for key, form in layout.items():
         if key not in data:

@@ -52,7 +52,7 @@ SUFFIX = ".trace"
 #: Of files beside the trace of a process: profiles of programs that it compiled, as JSON.
 PROFILE_SUFFIX = ".profile.json"
 MAGIC = b"IPUTRACE"
-VERSION = 1
+VERSION = 2
 
 #: Magic, version, bytes of a chunk; records that were dropped.
 HEADER = Struct("<8sIIq")

@@ -2,7 +2,7 @@
 
 step           modelled seconds and cycles, the machine
 instructions   of each: how often it runs in a step, seconds of one call, FLOPs, bytes
-memory         of each IPU: bytes by use, tensors that are always live, lifetimes of the others, live bytes over time
+memory         of each IPU: bytes by use and by op, tensors that are always live, lifetimes of the others, live bytes
 stashes        tensors that a pipeline keeps for several micro-batches; FIFOs are those from another IPU
 """
 
@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ipu_emu.ops import TABLE
+from ipu_emu.program.clock.memory_by_op import memory_by_op
 from ipu_emu.program.clock.modelled_step import ModelledStep
 from ipu_emu.program.clock.pricing import Pricing
 from ipu_emu.program.clock.timeline import MOST_SPANS
@@ -33,6 +34,7 @@ from ipu_emu.program.memory_liveness import IpuMemory, ipu_memories
 from ipu_emu.program.memory_plan import Lifetime, ipu_of, is_off_chip, is_shared, node_in
 from popdist_py import trace
 from popdist_py.atomic_write import replace_file
+from popdist_py.trace.records import VERSION
 
 __all__ = ["program_profile", "record_profile"]
 
@@ -60,6 +62,7 @@ def program_profile(step: ModelledStep, name: str) -> dict[str, Any]:
     executable, machine = step.executable, step.machine
     kind = machine.generation
     return {
+        "version": VERSION,
         "name": name,
         "modelled_seconds": step.timeline.seconds,
         "modelled_cycles": step.cycles(),
@@ -130,6 +133,7 @@ def _memory(executable: Executable, memory: IpuMemory) -> dict[str, Any]:
         "bytes": memory.total,
         "streaming_bytes": memory.streaming,
         "bytes_by_use": memory.parts,
+        "by_op": memory_by_op(executable, [str(one["tensor"]) for one in always], lives, memory.live),
         "live_bytes": list(memory.live),
         "always_live": sorted(always, key=lambda one: -one["bytes"]),
         "not_always_live": [

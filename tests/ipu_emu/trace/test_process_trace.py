@@ -17,7 +17,15 @@ from ipu_emu.errors import ArgumentError
 from ipu_emu.trace import read_process, read_run
 from ipu_emu.trace.perfetto import trace_events
 from popdist_py.trace import Category, Kind, Recorder, start, stop
-from popdist_py.trace.records import CHUNK_BYTES, HEADER_BYTES, LONGEST_SEQUENCE, RECORD_WORDS, key_of
+from popdist_py.trace.records import (
+    CHUNK_BYTES,
+    HEADER,
+    HEADER_BYTES,
+    LONGEST_SEQUENCE,
+    RECORD_WORDS,
+    VERSION,
+    key_of,
+)
 from tests.helpers.mpi_jobs import PROGRAMS
 
 SPANS = str(PROGRAMS / "ipu_emu/spans.py")
@@ -261,9 +269,21 @@ def test_clocks_that_do_not_run_equally_fast_are_aligned_between_two_measurement
         for time in times:
             recorder.record(key_of(Kind.SPAN, recorder.name("x")), time, time + 1)
         recorder.close()
-    first, second = read_run(tmp_path).processes
+    first, second = sorted(read_run(tmp_path).processes, key=lambda each: each.host)
     assert abs(first.records["begin"] - second.records["begin"]).max() <= 1
     assert [each.error for each in (first, second)] == [0, 300]
+
+
+def test_a_trace_of_another_version_is_not_called_damaged(recorder):
+    recorder.define({"clock_offsets": 7})  # which means something else there
+    recorder.close()
+    with open(recorder.path, "r+b") as file:
+        start = HEADER.unpack(file.read(HEADER.size))
+        file.seek(0)
+        file.write(HEADER.pack(start[0], VERSION - 1, *start[2:]))
+    with pytest.raises(ArgumentError, match="was recorded in another version") as refused:
+        read_process(recorder.path)
+    assert "damaged" not in str(refused.value)
 
 
 @pytest.mark.parametrize("limit", ["9" * 5000, "-3", "0", "1.5", "²"])

@@ -54,6 +54,9 @@ function memoryOf(program, memory, id) {
     legend(uses.map(use => [use, useColour(use)])),
     table(uses.map(use => ({ use })), [["use", row => row.use], ["size", row => memory.bytes_by_use[row.use], bytes]], `${id}-uses`),
     el("h4", {}, "Not always live, by instruction; click for what lives there"), livenessCurve(memory, choose), instant,
+    el("h4", {}, "By op"), table(memory.by_op, [["op", row => row.name], ["output", row => row.output],
+      ["at the peak", row => row.bytes_at_peak, bytes], ["always live", row => row.always_live_bytes, bytes],
+      ["not always live", row => row.not_always_live_bytes, bytes]], `${id}-ops`),
     el("h4", {}, "Always live"), table(memory.always_live.slice(0, 100), [["tensor", row => row.tensor], ["role", row => row.role],
       ["size", row => row.bytes, bytes]], `${id}-always`)];
 }

@@ -55,6 +55,24 @@ def test_what_lives_at_an_instant_adds_up_to_the_live_bytes(step: ModelledStep) 
         assert kept == memory["bytes_by_use"]["stashes"] + memory["bytes_by_use"]["FIFOs"]
 
 
+def test_memory_by_op_adds_up_to_that_of_all_tensors(step: ModelledStep) -> None:
+    for memory in program_profile(step, "training")["memory"]:
+        rows, kept, made = (memory[key] for key in ("by_op", "always_live", "not_always_live"))
+        assert len({(row["name"], row["output"]) for row in rows}) == len(rows)
+        assert sum(row["always_live_bytes"] for row in rows) == sum(one["bytes"] for one in kept)
+        assert sum(row["not_always_live_bytes"] for row in rows) == sum(one["bytes"] for one in made)
+        peak = sum(row["bytes_at_peak"] for row in rows) - sum(one["bytes"] for one in kept)
+        assert peak == max(memory["live_bytes"])
+        known = {(one["name"], one["output"]) for one in step_instructions(step)}
+        owners = {(row["name"], row["output"]) for row in rows if row["bytes_at_peak"]}
+        assert owners <= known
+
+
+def step_instructions(step: ModelledStep) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = program_profile(step, "training")["instructions"]
+    return found
+
+
 def test_profiles_are_written_beside_the_trace_and_only_with_one(tmp_path: Path) -> None:
     step = ModelledStep(KINDS["plain"].compiled(POD).executable, DEVICE, 1, 1)
     record_profile(step, "training")
@@ -92,12 +110,24 @@ def test_a_damaged_profile_is_left_out_with_one_sentence(tmp_path: Path, content
     assert said.endswith("the report is without it")
 
 
+def test_a_profile_of_another_version_is_not_called_damaged(tmp_path: Path) -> None:
+    step = ModelledStep(KINDS["plain"].compiled(POD).executable, DEVICE, 1, 1)
+    profile = program_profile(step, "whole")
+    (tmp_path / f"1.0{PROFILE_SUFFIX}").write_text(
+        json.dumps({"pid": 1, **profile, "version": profile["version"] - 1})
+    )
+    (said,) = read_profiles(tmp_path).damaged
+    assert "was recorded in another version" in said
+    assert "damaged" not in said
+
+
 DAMAGES: dict[str, Any] = {
     "a size that is text": ("memory", 0, "bytes_by_use", "transient", "x"),
     "a negative size": ("memory", 0, "bytes", -5),
     "no size": ("memory", 0, "bytes", None),
     "an endless size": ("memory", 0, "live_bytes", 0, float("inf")),
     "no list": ("memory", {}),
+    "an op without a name": ("memory", 0, "by_op", 0, "name", None),
     "no lifetimes": ("memory", 0, "not_always_live", 3),
     "no tables of stashes": ("stashes", 5),
     "a stash of another form": ("stashes", [{"tensor": "x"}]),
