@@ -1,9 +1,13 @@
-"""Lanes: the spans of a run as rows of a timeline, packed for a page; too many short ones are merged."""
+"""Lanes: the spans of a run as rows of a timeline, packed for a page; too many short ones are merged.
+
+A thread has a row of its own, and one more for each IPU of a replica that it emulates.
+"""
 
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 from zlib import compress
 
@@ -33,18 +37,17 @@ def packed_lanes(run: Run, most: int = MOST_SPANS) -> dict[str, Any]:
     """
     names: list[Mapping[str, Any]] = []
     numbers: dict[str, int] = {}
-    lanes = [(process, label, _lane(process, spans, names, numbers)) for process, label, spans in _rows(run)]
-    total = sum(len(lane) for *_, lane in lanes)
-    merged = [(process, label, _merged(lane, total, most)) for process, label, lane in lanes]
-    packed = [_packed(process, label, lane) for process, label, lane in merged]
-    return {"names": names, "lanes": packed, "flows": _flows(run)}
+    lanes = [(row, _lane(row.process, spans, names, numbers)) for row, spans in _rows(run)]
+    total = sum(len(lane) for _, lane in lanes)
+    packed = [_packed(row, _merged(lane, total, most)) for row, lane in lanes]
+    return {"names": names, "lanes": packed, "flows": _flows(run, [row for row, _ in lanes])}
 
 
-def _flows(run: Run) -> list[list[Any]]:
+def _flows(run: Run, rows: Sequence[_Row]) -> list[list[Any]]:
     """Transfers between lanes: the name, lane and microseconds of the sender, then those of the receiver."""
     places: dict[tuple[str, int], int] = {}
-    for place, (process, number) in enumerate(_keys(run)):
-        places[process.trace.path, number] = place
+    for place, row in enumerate(rows):
+        places.setdefault((row.process.trace.path, row.thread), place)
     made = []
     for flow in flows(run)[:MOST_FLOWS]:
         source = places.get((flow.sender.trace.path, flow.sender_thread))
@@ -54,25 +57,40 @@ def _flows(run: Run) -> list[list[Any]]:
     return made
 
 
-def _keys(run: Run) -> Iterator[tuple[Process, int]]:
-    """The process and the thread or track of each lane, in order."""
+@dataclass(frozen=True)
+class _Row:
+    """A row of the timeline; rows of one thread hold the parts of one nest of spans, and share its number."""
+
+    process: Process
+    label: str
+    thread: int
+
+
+def _rows(run: Run) -> Iterator[tuple[_Row, NDArray[Any]]]:
+    """A row per thread, then those of its IPUs; of the launcher, whose spans do not nest, a row per track."""
     for process in run.processes:
-        for number in np.unique(process.spans[_key(process)]):
-            yield process, int(number)
+        key = "track" if process.trace.process.get("role") else "thread"
+        for number in np.unique(process.spans[key]).tolist():
+            spans = process.spans[process.spans[key] == number]
+            if key == "track":
+                yield _Row(process, _label(process, process.trace.tracks[number].name), number), spans
+            else:
+                yield from _rows_of(process, number, spans)
 
 
-def _key(process: Process) -> str:
-    return "track" if process.trace.process.get("role") else "thread"
+def _rows_of(process: Process, thread: int, spans: NDArray[Any]) -> Iterator[tuple[_Row, NDArray[Any]]]:
+    tracks = process.trace.tracks
+    ipus = [number for number in np.unique(spans["track"]).tolist() if "ipu" in tracks[number].args]
+    own = "" if thread == process.main_thread else process.trace.threads.get(thread, "")
+    rest = spans[~np.isin(spans["track"], ipus)]
+    if len(rest):
+        yield _Row(process, _label(process, own), thread), rest
+    for number in ipus:
+        yield _Row(process, _label(process, tracks[number].name), thread), spans[spans["track"] == number]
 
 
-def _rows(run: Run) -> Iterator[tuple[Process, str, NDArray[Any]]]:
-    """A row per thread; of the launcher, whose spans do not nest, a row per track."""
-    for process, number in _keys(run):
-        key = _key(process)
-        spans = process.spans[process.spans[key] == number]
-        about = process.trace.tracks[number].name if key == "track" else process.trace.threads.get(number)
-        main = key == "thread" and number == process.main_thread
-        yield process, process.label if main or not about else f"{process.label}: {about}", spans
+def _label(process: Process, about: str) -> str:
+    return f"{process.label}: {about}" if about else process.label
 
 
 def _lane(
@@ -118,11 +136,12 @@ def _merged(lane: NDArray[Any], total: int, most: int) -> NDArray[Any]:
     return both[np.lexsort((both["depth"], both["begin"]))]
 
 
-def _packed(process: Process, label: str, lane: NDArray[Any]) -> dict[str, Any]:
+def _packed(row: _Row, lane: NDArray[Any]) -> dict[str, Any]:
     data = b"".join(np.ascontiguousarray(lane[column]).tobytes() for column in _LANE.names or ())
     return {
-        "label": label,
-        "process": process.label,
+        "label": row.label,
+        "process": row.process.label,
+        "thread": f"{row.process.trace.path} {row.thread}",
         "count": len(lane),
         "data": b64encode(compress(data, 6)).decode(),
     }

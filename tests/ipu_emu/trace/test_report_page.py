@@ -45,6 +45,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         }
         recorder = Recorder(str(path), limit=64 << 20, about=about)
         step = recorder.name("step", Category.COMPUTE)
+        ipu = recorder.track(f"replica {instance}, IPU 0", replica=instance, ipu=0)
         ops = [recorder.name(op, Category.COMPUTE, instruction="Compute", output=op.lower()) for op in OPS]
         reduce = recorder.name("all_reduce", Category.COLLECTIVES, communicator=0, bytes=4096, operator="add")
         message = recorder.name("message")
@@ -54,8 +55,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             end = Kind.FLOW_IN if instance else Kind.FLOW_OUT
             at = start + 5_000 + 10_000 * instance
             recorder.record(key_of(end, message), at, at, number)
-            recorder.record(key_of(Kind.SPAN, ops[0]), start, start + 30_000, number)
-            recorder.record(key_of(Kind.SPAN, ops[1]), start + 30_000, start + 40_000 + 10_000 * instance, number)
+            recorder.record(key_of(Kind.SPAN, ops[0], ipu), start, start + 30_000, number)
+            end = start + 40_000 + 10_000 * instance
+            recorder.record(key_of(Kind.SPAN, ops[1], ipu), start + 30_000, end, number)
             recorder.record(key_of(Kind.SPAN, reduce), start + 40_000 + 10_000 * instance, start + 90_000, number)
         recorder.close()
     executable = CompileRequest("mlp", ipus=2, accumulation=4, schedule="popart").compiled(System.pod(16)).executable
@@ -176,6 +178,21 @@ def test_zoom_search_and_selection(browser: Any) -> None:
     box.clear()
 
 
+def test_every_ipu_of_a_replica_has_a_row(browser: Any) -> None:
+    rows = browser.execute_script(
+        """return timeline.lanes.map(lane => [lane.label, lane.rows,
+        [...new Set(Array.from(lane.name, name => timeline.names[name].name))].sort()])"""
+    )
+    assert rows == [
+        each
+        for instance in range(2)
+        for each in (
+            [f"instance {instance}", 2, ["all_reduce", "step"]],
+            [f"instance {instance}: replica {instance}, IPU 0", 1, sorted(OPS)],
+        )
+    ]
+
+
 def test_marks_of_the_axis_differ_however_far_it_is_zoomed(browser: Any) -> None:
     texts = browser.execute_script(
         "return [0.1, 5, 2e3].map(step => [1, 2].map(n => timeText(6563e3 + n * step, 6563e3, step)))"
@@ -187,7 +204,7 @@ def test_messages_are_drawn_from_sender_to_receiver(browser: Any, data: dict[str
     assert (data["transfers"], data["transfers_received_before_sent"]) == (SPANS, 0)
     drawn, flow = browser.execute_script("timeline.show(0, 1000); return [timeline.drawnFlows, timeline.flows[3]]")
     assert drawn == 10
-    assert flow == ["message", 0, 305, 1, 315]
+    assert flow == ["message", 0, 305, 2, 315]
 
 
 def test_who_keeps_the_others_waiting(browser: Any, data: dict[str, Any]) -> None:
@@ -197,12 +214,21 @@ def test_who_keeps_the_others_waiting(browser: Any, data: dict[str, Any]) -> Non
     assert second[2] > first[2]
 
 
+def test_a_click_on_the_head_of_a_column_sorts_by_it(browser: Any) -> None:
+    browser.find_element("css selector", "[data-tab=op]").click()
+    for expected in (["Relu", "Conv"], ["Conv", "Relu"]):
+        browser.find_element("css selector", "#ops th").click()
+        assert [row[0] for row in cells(browser, "ops")] == expected
+
+
 def test_memory_and_what_lives_at_an_instant(browser: Any, data: dict[str, Any]) -> None:
     (program,) = data["programs"]
     for memory in program["memory"]:
         ipu = memory["ipu"]
         uses = [use for use, size in memory["bytes_by_use"].items() if size]
         assert sorted(row[0] for row in cells(browser, f"memory-0-{ipu}-uses")) == sorted(uses)
+        by_op = [[row["name"], row["output"]] for row in memory["by_op"]]
+        assert [row[:2] for row in cells(browser, f"memory-0-{ipu}-ops")] == by_op
         peak = memory["live_bytes"].index(max(memory["live_bytes"]))
         alive = [one for one in memory["not_always_live"] if one["first"] <= peak <= one["last"]]
         assert [row[0] for row in cells(browser, f"memory-0-{ipu}-alive")] == [one["tensor"] for one in alive][:50]

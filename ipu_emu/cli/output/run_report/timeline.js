@@ -49,6 +49,32 @@ function levels(lane) {
   return made;
 }
 
+/** The lanes of each thread: its own and those of its IPUs. */
+function threadRows(lanes) {
+  const found = new Map();
+  for (const lane of lanes) {
+    const key = lane.thread === undefined ? lane : lane.thread;
+    if (found.has(key)) found.get(key).push(lane); else found.set(key, [lane]);
+  }
+  return found.values();
+}
+
+/** The spans of the lanes of a thread that begin before `to`, in the order of begin, outer before inner: [lane, index]. */
+function* nested(lanes, to) {
+  const next = lanes.map(() => 0);
+  for (;;) {
+    let first = -1;
+    lanes.forEach((lane, number) => {
+      const i = next[number];
+      if (i >= lane.begin.length || lane.begin[i] >= to) return;
+      const other = lanes[first], j = next[first];
+      if (first < 0 || lane.begin[i] < other.begin[j] || (lane.begin[i] === other.begin[j] && lane.length[i] > other.length[j])) first = number;
+    });
+    if (first < 0) return;
+    yield [lanes[first], next[first]++];
+  }
+}
+
 class Timeline {
   constructor(canvas, lanes, names, onSelect, flows) {
     this.flows = flows || [];
@@ -181,16 +207,18 @@ class Timeline {
   /** Microseconds by name within a range, largest first; a span counts with its part inside, without that of spans inside it. */
   totals([from, to]) {
     const sums = new Map();
-    for (const lane of this.lanes) {
+    for (const rows of threadRows(this.lanes)) {
       const open = [];
-      for (let i = 0; i < lane.begin.length && lane.begin[i] < to; i++) {
-        const inside = Math.min(lane.begin[i] + lane.length[i], to) - Math.max(lane.begin[i], from);
-        while (open.length && open[open.length - 1].depth >= lane.depth[i]) open.pop();
+      for (const [lane, i] of nested(rows, to)) {
+        const begin = lane.begin[i], end = begin + lane.length[i];
+        const inside = Math.min(end, to) - Math.max(begin, from);
+        // Lengths are rounded: a span is inside of those that contain its middle.
+        while (open.length && open[open.length - 1].end <= (begin + end) / 2) open.pop();
         if (inside > 0) {
           const name = this.names[lane.name[i]].name;
           sums.set(name, (sums.get(name) || 0) + inside);
           if (open.length) sums.set(open[open.length - 1].name, sums.get(open[open.length - 1].name) - inside);
-          open.push({ depth: lane.depth[i], name });
+          open.push({ end, name });
         }
       }
     }
