@@ -32,6 +32,7 @@ class Process:
 
     ``offset`` is what was added to the first times of its host's clock, ``error`` how far it may be off: nanoseconds.
     ``open`` are the spans in which the process was when its trace ended: (name, begin), the innermost last.
+    ``started``: another process of the run started it, so it is one that helps an instance.
     ``start`` counts the starts of the job before: restarts of one run are in one folder.
     """
 
@@ -39,6 +40,7 @@ class Process:
     label: str
     host: str
     instance: int | None
+    started: bool
     start: int
     offset: int
     error: int
@@ -89,9 +91,9 @@ class Run:
 
     @property
     def every_start(self) -> Sequence[Process]:
-        """The processes that ran the program, without those that they started; without a launcher, all."""
+        """The processes that ran the program, without those that they started."""
         found = [each for each in self.processes if each.instance is not None]
-        return found or [each for each in self.processes if not each.trace.process.get("role")]
+        return found or [each for each in self.processes if not each.trace.process.get("role") and not each.started]
 
     @property
     def instances(self) -> Sequence[Process]:
@@ -143,7 +145,16 @@ def _process(trace: ProcessTrace, instance: int | None, worker: bool, clock: Clo
     label = ", ".join([*who, *([f"process {about.get('pid')}"] if worker or not who else [])])
     own = None if worker else instance
     return Process(
-        trace, label, str(about.get("host", "")), own, starts, clock.offset - start, clock.error, records, unfinished
+        trace,
+        label,
+        str(about.get("host", "")),
+        own,
+        worker,
+        starts,
+        clock.offset - start,
+        clock.error,
+        records,
+        unfinished,
     )
 
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from ipu_emu.errors import EmulatorError, SessionError
 from ipu_emu.graph import DType, Tensor, name_of
+from popdist_py import trace
 
 __all__ = ["ArrayFeed", "check_output_array", "is_converted"]
 
@@ -55,6 +56,7 @@ class ArrayFeed:
         """Set the input arrays, and start at their first chunk."""
         self.inputs = {id: _Cursor(id, array, "input") for id, array in inputs.items()}
 
+    @trace.span("hand over data", trace.Category.HOST_IO)
     def attach(self, tensors: Mapping[str, Tensor]) -> None:
         """Set the tensors that the chunks belong to, and check element types."""
         self._tensors = tensors

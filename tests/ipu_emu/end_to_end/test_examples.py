@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from ipu_emu.trace import read_run
+from ipu_emu.trace.findings import Cause, analyse
+from popdist_py import trace
 from tests.helpers.mpi_jobs import ROOT
 from tests.helpers.warm_processes import EMULATOR, warm_python
 from tests.ipu_emu.helpers.example_runs import ExampleMain, example_main
@@ -122,3 +125,22 @@ def test_bytes_become_the_same_floats_on_the_device(example_main: ExampleMain) -
         losses.append(float(found.group(1)))
     assert losses[0] == pytest.approx(losses[1], abs=2e-3)
     assert losses[0] < 1.4
+
+
+def test_turned_digits_wait_for_data_unless_they_are_turned_ahead(example_main: ExampleMain, tmp_path: Path) -> None:
+    steps, waited = 20, []
+    for turn in ("feed", "ahead"):
+        trace.start(tmp_path / turn)
+        try:
+            example_main("turned_digits.py", "--turn", turn, "--steps", steps)
+        finally:
+            trace.stop()
+        found = analyse(read_run(tmp_path / turn))
+        (process,) = found.run.instances  # without the workers of the feed
+        names = [process.trace.names[int(number)].name for number in process.spans["name"]]
+        assert names.count("hand over data") == names.count("step") == steps
+        assert names.count("wait for data") >= steps
+        waited.append(found.uses[0].stepping.get("data preparation", 0.0))
+        if turn == "feed":
+            assert found.findings[0].cause is Cause.DATA
+    assert waited[1] < waited[0] / 2
