@@ -59,6 +59,8 @@ _LAYOUT: Mapping[str, Any] = {
             "text": _is_text,
             "times_per_step": _is_count,
             "modelled_seconds": _is_amount,
+            "modelled_exchange_seconds": _is_amount,
+            "modelled_sync_seconds": _is_amount,
             "modelled_cycles": _is_amount,
             "flops": _is_amount,
             "bytes": _is_amount,

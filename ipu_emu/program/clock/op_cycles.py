@@ -25,12 +25,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from gcl import sync_seconds
 from ipu_emu.ops import TABLE, Node
 from ipu_emu.program.clock.machine import ModelledMachine
 
-__all__ = ["Product", "op_cycles"]
+__all__ = ["OpCycles", "Product", "op_cycles"]
 
 _CONVOLUTIONS = {"Conv", "ConvDataGrad", "ConvWeightGrad", "ConvTranspose", "MultiConv"}
 #: Ops whose FLOPs are nearly all in matrix products.
@@ -38,26 +39,35 @@ _MATRIX_OPS = _CONVOLUTIONS | {"MatMul", "Gemm", "MatMulT", "RNN", "GRU", "LSTM"
 _START, _VECTOR_BYTES = 11, 8
 
 
-def op_cycles(node: Node, machine: ModelledMachine) -> float:
-    """Cycles of one call on one IPU."""
+class OpCycles(NamedTuple):
+    """Cycles of one call on one IPU, with those of the sync and of the exchange before it."""
+
+    total: float
+    sync: float
+    exchange: float
+
+
+def op_cycles(node: Node, machine: ModelledMachine) -> OpCycles:
+    """The cycles of an op."""
     entry, kind, rates = TABLE[node.op], machine.generation, machine.rates
     cost = entry.cost(node)
     itemsize = max((tensor.dtype.itemsize for tensor in node.outputs), default=4)
     is_product = node.op.type in _MATRIX_OPS
     rate = kind.peak(itemsize) / kind.clock / kind.tiles if is_product else _VECTOR_BYTES / itemsize
     compute = max(cost.flops / rate, cost.bytes / kind.load_bytes) / machine.compute_tiles
-    cycles = _START + compute + (0.0 if entry.elementwise else _exchange_cycles(node, machine))
+    sync, exchange = (0.0, 0.0) if entry.elementwise else _exchange_cycles(node, machine)
+    cycles = _START + compute + (sync + exchange)
     if is_product:
         share = rates.convolution if node.op.type in _CONVOLUTIONS else rates.product
         cycles = max(cycles, cost.flops / rate / share / machine.compute_tiles)
-    return cycles / rates.compute
+    return OpCycles(cycles / rates.compute, sync / rates.compute, exchange / rates.compute)
 
 
-def _exchange_cycles(node: Node, machine: ModelledMachine) -> float:
-    """Cycles of the exchange before an op: a sync, and the bytes that every tile receives."""
+def _exchange_cycles(node: Node, machine: ModelledMachine) -> tuple[float, float]:
+    """Cycles of the exchange before an op: of its sync, and of the bytes that every tile receives."""
     kind = machine.generation
     received = _product_bytes(node, machine) if node.op.type in _MATRIX_OPS else _spread_bytes(node, machine)
-    return sync_seconds(1, kind.clock) * kind.clock + received / kind.exchange_bytes
+    return sync_seconds(1, kind.clock) * kind.clock, received / kind.exchange_bytes
 
 
 def _spread_bytes(node: Node, machine: ModelledMachine) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from gcl import (
     LINK_BANDWIDTH,
@@ -61,13 +61,28 @@ class CostCategory(StrEnum):
     UPDATE = "weight update"
 
 
+class Duration(NamedTuple):
+    """Seconds, and which of them are for syncs and for moving data between tiles, IPUs or host; the rest is work."""
+
+    seconds: float
+    sync: float = 0.0
+    exchange: float = 0.0
+
+    @classmethod
+    def of_transfer(cls, moving: float, sync: float) -> Duration:
+        """A sync, and what moves after it."""
+        return cls(moving + sync, sync, moving)
+
+
 @dataclass(frozen=True)
 class InstructionPrice:
-    """``seconds`` of work on an IPU of the replica."""
+    """``seconds`` of work on an IPU of the replica, with those for ``sync`` and ``exchange``."""
 
     category: CostCategory
     ipu: int
     seconds: float
+    sync: float = 0.0
+    exchange: float = 0.0
 
 
 class Pricing:
@@ -82,13 +97,13 @@ class Pricing:
         return row(PRICES, type(leaf))(self, leaf)
 
     def compute(self, leaf: Compute) -> InstructionPrice:
-        return InstructionPrice(CostCategory.COMPUTE, leaf.op.place.ipu, self.op_seconds(leaf.op))
+        return InstructionPrice(CostCategory.COMPUTE, leaf.op.place.ipu, *self.op_duration(leaf.op))
 
     def accumulate(self, leaf: Accumulation) -> InstructionPrice:
-        return InstructionPrice(CostCategory.COMPUTE, leaf.others.place.ipu, self.op_seconds(leaf.others))
+        return InstructionPrice(CostCategory.COMPUTE, leaf.others.place.ipu, *self.op_duration(leaf.others))
 
     def update(self, leaf: WeightUpdate) -> InstructionPrice:
-        return InstructionPrice(CostCategory.UPDATE, leaf.op.place.ipu, self.op_seconds(leaf.op))
+        return InstructionPrice(CostCategory.UPDATE, leaf.op.place.ipu, *self.op_duration(leaf.op))
 
     def copy(self, leaf: IpuCopy) -> InstructionPrice:
         """The price of a copy between IPUs, over the links of the first replica."""
@@ -97,48 +112,49 @@ class Pricing:
         places = self.machine.places
         route = self.machine.fabric.route(places[source], places[target]) if source != target else ()
         slowest = max((nbytes / LINK_BANDWIDTH[hop.link] for hop in route), default=0.0)
-        return InstructionPrice(CostCategory.COPY, target, slowest + self.sync(self.machine.ipus_per_replica))
+        duration = Duration.of_transfer(slowest, self.sync(self.machine.ipus_per_replica))
+        return InstructionPrice(CostCategory.COPY, target, *duration)
 
     def remote(self, leaf: RemoteLoad | RemoteStore) -> InstructionPrice:
         """The price of a transfer over the link to the gateway, after a sync with the host."""
         nbytes = self.executable.graph.tensor(leaf.op.inputs[-1]).nbytes
-        return InstructionPrice(
-            CostCategory.STREAMING, leaf.op.place.ipu, nbytes / self.machine.streaming + self.host_sync()
-        )
+        duration = Duration.of_transfer(nbytes / self.machine.streaming, self.host_sync())
+        return InstructionPrice(CostCategory.STREAMING, leaf.op.place.ipu, *duration)
 
     def load(self, leaf: HostLoad) -> InstructionPrice:
         return self.transfer(leaf.tensor)
 
     def store(self, leaf: HostStore) -> InstructionPrice:
         """The average price of a store over the micro-batches of a step, not all of which store."""
-        price = self.transfer(leaf.tensor)
-        return replace(price, seconds=1 / (leaf.every or self.micro_batches) * price.seconds)
+        price, share = self.transfer(leaf.tensor), 1 / (leaf.every or self.micro_batches)
+        return replace(price, seconds=share * price.seconds, sync=share * price.sync, exchange=share * price.exchange)
 
     def transfer(self, id: str) -> InstructionPrice:
         """The price of a transfer between the host and an IPU, after a sync with the host."""
         nbytes = self.executable.graph.tensor(id).nbytes
-        return InstructionPrice(CostCategory.HOST, self.home(id), nbytes / self.machine.host + self.host_sync())
+        duration = Duration.of_transfer(nbytes / self.machine.host, self.host_sync())
+        return InstructionPrice(CostCategory.HOST, self.home(id), *duration)
 
     def all_reduce(self, leaf: AllReduce) -> InstructionPrice:
         bucket, nbytes = Bucket.named(leaf.bucket), self.executable.plan.sizes[leaf.bucket]
-        seconds = self.collective(Collective.ALL_REDUCE, nbytes, bucket.dtype.itemsize, bucket.group)
-        return InstructionPrice(CostCategory.COLLECTIVE, bucket.ipu, seconds)
+        duration = self.collective(Collective.ALL_REDUCE, nbytes, bucket.dtype.itemsize, bucket.group)
+        return InstructionPrice(CostCategory.COLLECTIVE, bucket.ipu, *duration)
 
     def between_replicas(self, leaf: ReplicaCollective) -> InstructionPrice:
         tensor = self.executable.graph.tensor(leaf.op.inputs[0])
-        seconds = self.collective(_kind_of(leaf.op), tensor.nbytes, tensor.dtype.itemsize, None)
-        return InstructionPrice(CostCategory.COLLECTIVE, leaf.op.place.ipu, seconds)
+        duration = self.collective(_kind_of(leaf.op), tensor.nbytes, tensor.dtype.itemsize, None)
+        return InstructionPrice(CostCategory.COLLECTIVE, leaf.op.place.ipu, *duration)
 
     def shard_collectives(self, leaf: ShardCollectives) -> InstructionPrice:
         """The price of one collective of several tensors; a gathered tensor counts the bytes of its shard."""
         tensors = [self.executable.graph.tensor(op.inputs[-1]) for op in leaf.members]
         first, nbytes = leaf.members[0], sum(tensor.nbytes for tensor in tensors)
         itemsize, domain = tensors[0].dtype.itemsize, shards_of(first).domain
-        seconds = self.collective(_kind_of(first), nbytes, itemsize, domain)
+        parts = [self.collective(_kind_of(first), nbytes, itemsize, domain)]
         between = first.attributes.get(CROSS_DOMAIN)
         if between is not None:
-            seconds += self.collective(Collective.ALL_REDUCE, nbytes // domain[1], itemsize, tuple(between))
-        return InstructionPrice(CostCategory.COLLECTIVE, first.place.ipu, seconds)
+            parts.append(self.collective(Collective.ALL_REDUCE, nbytes // domain[1], itemsize, tuple(between)))
+        return InstructionPrice(CostCategory.COLLECTIVE, first.place.ipu, *map(sum, zip(*parts, strict=True)))
 
     def free(self, leaf: CountMicroBatch | DrawKey) -> InstructionPrice:
         """Nothing: these instructions set scalars in the control program."""
@@ -149,11 +165,12 @@ class Pricing:
         """Micro-batches of a step."""
         return self.executable.step.batches * self.executable.step.accumulation
 
-    def op_seconds(self, op: Op) -> float:
+    def op_duration(self, op: Op) -> Duration:
         """The price of an op; views are free."""
         if op.outputs[0] in self.executable.plan.views:
-            return 0.0
-        return op_cycles(node_in(self.executable.graph, op), self.machine) / self.machine.generation.clock
+            return Duration(0.0)
+        cycles = op_cycles(node_in(self.executable.graph, op), self.machine)
+        return Duration(*(each / self.machine.generation.clock for each in cycles))
 
     def home(self, id: str) -> int:
         """The IPU that holds a tensor."""
@@ -167,11 +184,11 @@ class Pricing:
     def sync(self, ipus: int) -> float:
         return sync_seconds(ipus, self.machine.generation.clock)
 
-    def _collective(self, kind: Collective, nbytes: int, itemsize: int, group: tuple[int, int] | None) -> float:
-        """Seconds by the method that GCL would choose; 0 for a single replica."""
+    def _collective(self, kind: Collective, nbytes: int, itemsize: int, group: tuple[int, int] | None) -> Duration:
+        """The duration by the method that GCL would choose; 0 for a single replica."""
         machine = self.machine
         if machine.replicas == 1 or group == (1, 1):
-            return 0.0
+            return Duration(0.0)
         fabric, elements = machine.fabric, -(-nbytes // itemsize)
         members = Group.all(fabric.replicas) if group is None else Group(fabric.replicas, *group)
         made: ClosedPrice | Price
@@ -183,7 +200,9 @@ class Pricing:
         inside, across, rates = made.inside, made.across, machine.rates
         latency = inside.seconds - inside.transfer + across.seconds - across.transfer
         on_links = (inside.transfer + latency) / rates.links
-        return (on_links + across.transfer / rates.gateway) / rates.collectives
+        seconds = (on_links + across.transfer / rates.gateway) / rates.collectives
+        sync, work = ((getattr(inside, part) + getattr(across, part)) / rates.links for part in ("sync", "compute"))
+        return Duration(seconds, sync / rates.collectives, seconds - (sync + work) / rates.collectives)
 
 
 def _kind_of(op: Op) -> Collective:

@@ -1,7 +1,7 @@
 """Program profile: what a compiled program needs on IPUs, as plain data with units in the keys; all of it modelled.
 
 step           modelled seconds and cycles, the machine
-instructions   of each: how often it runs in a step, seconds of one call, FLOPs, bytes
+instructions   of each: how often it runs in a step, seconds of one call, those for exchange and sync, FLOPs, bytes
 memory         of each IPU: bytes by use and by op, tensors that are always live, lifetimes of the others, live bytes
 stashes        tensors that a pipeline keeps for several micro-batches; FIFOs are those from another IPU
 """
@@ -111,6 +111,8 @@ def _instructions(step: ModelledStep) -> Iterator[dict[str, Any]]:
             "ipu": price.ipu,
             "times_per_step": times,
             "modelled_seconds": price.seconds,
+            "modelled_exchange_seconds": price.exchange,
+            "modelled_sync_seconds": price.sync,
             "modelled_cycles": round(price.seconds * step.machine.generation.clock),
             "flops": cost.flops if cost else 0,
             "bytes": cost.bytes if cost else 0,

@@ -246,7 +246,7 @@ def test_the_program_with_the_measured_times_beside(browser: Any, data: dict[str
     (program,) = data["programs"]
     rows = cells(browser, "instructions-0")
     assert [row[0] for row in rows] == [one["text"] for one in program["instructions"]]
-    assert [int(row[5]) for row in rows] == [one["flops"] for one in program["instructions"]]
+    assert [int(row[7]) for row in rows] == [one["flops"] for one in program["instructions"]]
     assert browser.find_element("css selector", "#program pre").get_attribute("textContent") == program["listing"]
     assert browser.get_log("browser") == []
 

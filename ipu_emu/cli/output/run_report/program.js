@@ -80,7 +80,8 @@ function programs(data) {
       [["category", row => row.name], ["modelled, all IPUs of a replica", row => row.value, seconds]], `modelled-${number}`),
     el("h3", {}, "Instructions"),
     table(program.instructions, [["instruction", row => row.text], ["IPU", row => row.ipu], ["times a step", row => row.times_per_step],
-      ["modelled", row => row.modelled_seconds, seconds], ["cycles", row => row.modelled_cycles], ["FLOPs", row => row.flops],
+      ["modelled", row => row.modelled_seconds, seconds], ["of it exchange", row => row.modelled_exchange_seconds, seconds],
+      ["sync", row => row.modelled_sync_seconds, seconds], ["cycles", row => row.modelled_cycles], ["FLOPs", row => row.flops],
       ["bytes", row => row.bytes, bytes], ["measured here", row => known(measured.get(row.name + " " + row.output)), optional(seconds)]], `instructions-${number}`),
     el("h3", {}, "Program"), el("pre", {}, program.listing)]);
 }

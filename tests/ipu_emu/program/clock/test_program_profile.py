@@ -41,6 +41,26 @@ def test_instructions_add_up_to_the_modelled_time_of_a_step(step: ModelledStep) 
     assert profile["modelled_seconds"] == step.timeline.seconds
 
 
+def test_exchange_and_sync_are_parts_of_the_time_of_each_instruction(step: ModelledStep) -> None:
+    kinds = defaultdict[str, list[dict[str, Any]]](list)
+    for each in step_instructions(step):
+        kinds[each["category"]].append(each)
+        parts = each["modelled_exchange_seconds"], each["modelled_sync_seconds"]
+        assert min(parts) >= 0
+        assert sum(parts) <= each["modelled_seconds"] * (1 + 1e-12)
+    for moved in ("copies between IPUs", "host I/O"):  # they do nothing else
+        for each in kinds[moved]:
+            assert each["modelled_exchange_seconds"] > 0 < each["modelled_sync_seconds"]
+            both = each["modelled_exchange_seconds"] + each["modelled_sync_seconds"]
+            assert both == pytest.approx(each["modelled_seconds"])
+    for each in kinds["collectives"]:
+        assert each["modelled_exchange_seconds"] > 0 < each["modelled_sync_seconds"]
+    products = [each for each in kinds["compute"] if each["name"] in ("Gemm", "MatMul")]
+    assert products
+    for each in products:
+        assert each["modelled_sync_seconds"] == pytest.approx(600 / step.machine.generation.clock)
+
+
 def test_what_lives_at_an_instant_adds_up_to_the_live_bytes(step: ModelledStep) -> None:
     profile = program_profile(step, "training")
     assert len(profile["memory"]) == step.executable.plan.ipus
