@@ -63,6 +63,11 @@ class Links:
         parts = (_reduced(self.system, self.width, replicas, size, itemsize, sharded) for size in tensors)
         return sum(parts, LinkSeconds())
 
+    def weights(self, replicas: int, tensors: tuple[int, ...], itemsize: int) -> LinkSeconds:
+        """Gather weights that are sharded over the replicas of a domain, ``tensors`` on every IPU."""
+        parts = (_gathered(self.system, self.width, replicas, size, itemsize) for size in tensors)
+        return sum(parts, LinkSeconds())
+
     def statistics(self, span: int, channels: int) -> LinkSeconds:
         """Add up means and variances of batch normalisation over ``span`` replicas, in FLOAT."""
         return _reduced(self.system, self.width, span, 2 * channels, 4, False)
@@ -73,6 +78,18 @@ class Links:
             return LinkSeconds()
         link = LinkClass.RUNG if self.width == 2 else LinkClass.UP
         return LinkSeconds(transfer=nbytes / LINK_BANDWIDTH[link])
+
+
+@lru_cache(maxsize=65536)  # pure
+def _gathered(system: System, width: int, replicas: int, values: int, itemsize: int) -> LinkSeconds:
+    """``values`` on every IPU, gathered from the replicas of its domain."""
+    fabric = _fabric(replicas, width, system)
+    if fabric.replicas_per_domain == 1 or not values:
+        return LinkSeconds()
+    domain, clock = Fabric(fabric.replicas_per_domain, width), system.generation.clock
+    shard = -(-values * width // domain.replicas)
+    made = closed_price(Collective.ALL_GATHER, domain, shard, itemsize=itemsize, clock=clock).inside
+    return LinkSeconds(made.transfer, latency=made.seconds - made.transfer)
 
 
 @lru_cache(maxsize=65536)  # pure: configurations of a sweep share their collectives

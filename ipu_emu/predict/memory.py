@@ -14,7 +14,8 @@ compiler, as the plans of ipu-emu memory do, holds more, which counts in the mos
 
     logits                         of all positions at once, and the gradient of their table beside its sum
     tied table                     a sum of the gradients of its products, apart from those of its look-ups
-    sharded states                 the update of the largest block, gathered from the replicas in the type of states
+    sharded states and weights     the update of the largest block, gathered from the replicas in the type of states
+    sharded weights                the weights of the IPU, gathered from the replicas in each pass
 Host-side scratch of the emulator is not memory of an IPU.
 """
 
@@ -100,7 +101,7 @@ def parts(
     trained = float(work.trained[ipu])
     weights = float(work.parameters[ipu]) * size + float(work.statistics[ipu]) * size
     divided = shards(job, replicas, shared)
-    if "weights" in job.shared:
+    if job.training and "weights" in job.shared:
         weights = weights / shards(job, replicas, True)
     if "weights" in job.off_chip:
         weights = 0.0 * weights
@@ -156,15 +157,26 @@ def bounds(
     code = min(_MOST_CODE, _BASE_CODE + _BLOCK_CODE * len(work.placement[ipu]))
     most = data + code * limit
     gradient = float(work.tables[ipu]) * job.training
-    live, gathered = (batch * float(work.unsliced[ipu]) + gradient) * job.itemsize, 0.0
+    live, gathered, passing = (batch * float(work.unsliced[ipu]) + gradient) * job.itemsize, 0.0, 0.0
     if job.training:
         visiting = "accumulators" in job.off_chip  # one sum at a time is on the IPU
         held = float(work.largest[ipu]) if visiting else float(work.tied[ipu])
-        divided = shards(job, replicas, shared)
-        gathered = (divided > 1) * float(work.largest[ipu]) * _STATE_BYTES.get(job.optimiser, 0) * (1 + 1 / divided)
-        most = most + (accumulation > 1) * held * job.itemsize + gathered
-    region = found["stash"] + found["transient"]  # the update may use it too
-    return data + _LEAST_CODE * limit, most + np.maximum(np.maximum(found["stash"] + live, gathered) - region, 0.0)
+        workspace, gathered, passing = _from_replicas(job, work, ipu, replicas, shared)
+        most = most + (accumulation > 1) * held * job.itemsize + workspace
+    region = found["stash"] + found["transient"]
+    passes = found["stash"] + np.maximum(found["transient"], live) + passing
+    return data + _LEAST_CODE * limit, most + np.maximum(passes, gathered) - region  # the update uses it too
+
+
+def _from_replicas(job: Job, work: PlacedWork, ipu: int, replicas: Any, shared: Any) -> tuple[Any, Any, Any]:
+    """Bytes gathered from replicas that share states or weights: by a collective, in an update, and in a pass."""
+    weights = "weights" in job.shared
+    divided = shards(job, replicas, np.logical_or(shared, weights))
+    together = (divided > 1) * (weights or OPTIMISER_STATES[job.optimiser] > 0)
+    largest = together * float(work.largest[ipu])
+    values = largest * max(job.itemsize, _STATE_BYTES.get(job.optimiser, 0))
+    passing = together * weights * float(work.parameters[ipu]) * job.itemsize
+    return values * (1 + 1 / divided), values * (1 + 1 / divided) + largest * weights * job.itemsize, passing
 
 
 def _all(weights: Any, gradients: Any, states: Any, stash: Any, transient: Any, inputs: Any) -> dict[str, Any]:

@@ -39,7 +39,7 @@ __all__ = ["CLASSES", "TERMS", "WHAT_IF", "Shape", "StepModel", "placed"]
 TERMS = ("compute", "ramps", "ipu_links", "gw_links", "host", "streaming", "update", "fixed")
 #: What --what-if may change; each is a factor on a rate.
 WHAT_IF = ("matrix", "vector", "ipu-links", "gw-links", "host", "streaming", "clock")
-_BACKWARD = 2
+_BACKWARD, _PASSES = 2, 2
 _VECTOR_BYTES = 8
 
 
@@ -149,12 +149,12 @@ class StepModel:
         if not job.training:
             return found
         gradients = self._gradients(links, shape)
-        statistics = self._batch_statistics(links)
+        statistics, weights = self._batch_statistics(links), self._weights(links, shape)
         return {
             "copies": found["copies"] + shape.accumulation * statistics.transfer,
-            "collectives": gradients[0],
+            "collectives": gradients[0] + slots * weights[0],
             "gateway": gradients[1],
-            "latency": gradients[2],
+            "latency": gradients[2] + slots * weights[1],
             "waits": shape.accumulation * statistics.latency,
         }
 
@@ -170,6 +170,16 @@ class StepModel:
         found = [links.gradients(int(r), sizes, self.job.itemsize, sharded=bool(s)) for r, s in known]
         table = np.array([(each.transfer, each.gateway, each.latency) for each in found])
         return np.moveaxis(table[where.reshape(pairs.shape[:-1])], -1, 0)
+
+    def _weights(self, links: Links, shape: Shape) -> NDArray[np.float64]:
+        """[transfer, latency] of a slot in which sharded weights are gathered for the forward and backward pass."""
+        if "weights" not in self.job.shared:
+            return np.zeros(2)
+        tensors = tuple(max(self.work.tensors, key=sum, default=[]))
+        known, where = np.unique(shape.replicas, return_inverse=True)
+        found = [links.weights(int(replicas), tensors, self.job.itemsize) * _PASSES for replicas in known]
+        table = np.array([(each.transfer, each.latency) for each in found])
+        return np.moveaxis(table[where.reshape(np.shape(shape.replicas))], -1, 0)
 
     def _batch_statistics(self, links: Links) -> LinkSeconds:
         """Of one micro-batch: forward and backward, every batch normalisation of the IPU that has most."""
