@@ -3,6 +3,8 @@
 a block       from an op that multiplies by weights up to the next one
 a layer       each block: blocks may be divided between IPUs anywhere
 kept          what the gradients of the ops read: results of functions such as Relu, operands of the others
+logits        products of weights whose softmax is taken, in one piece: it is not kept for the gradient
+a tied head   a product of a table that is looked up in too: both blocks are on one IPU
 not counted   ops on weights alone, which are computed once, and views
 """
 
@@ -21,6 +23,9 @@ __all__ = ["graph_network"]
 _CONVOLUTIONS = frozenset(("Conv", "ConvTranspose", "MultiConv"))
 _PRODUCTS = frozenset(("MatMul", "Gemm", "MatMulT", "RNN", "GRU", "LSTM"))
 _LOOK_UPS = frozenset(("Gather", "GatherElements", "GatherND"))
+_SOFTMAXES = frozenset(
+    ("Softmax", "LogSoftmax", "SoftmaxCrossEntropyLoss", "SoftmaxCrossEntropy", "SparseSoftmaxCrossEntropy")
+)
 #: Ops whose gradient reads the result, not the operands.
 _READS_RESULT = frozenset(("Relu", "Sigmoid", "Tanh", "Softmax", "LogSoftmax", "Exp", "Sqrt"))
 #: Ops whose gradient reads neither.
@@ -58,6 +63,10 @@ class _Part:
     transient: int = 0
     norms: list[int] = field(default_factory=list)
     has_product: bool = False
+    multiplied: str = ""
+    products: set[str] = field(default_factory=set)
+    logits: set[str] = field(default_factory=set)
+    table: str = ""
 
     def add(self, kind: str, amount: float) -> None:
         self.operations[kind] = self.operations.get(kind, 0.0) + amount
@@ -89,6 +98,7 @@ class _Walk:
         self.fixed = {tensor.id for role in (Role.WEIGHT, Role.CONSTANT) for tensor in graph.with_role(role)}
         self.weights = {tensor.id: tensor.id for tensor in graph.with_role(Role.WEIGHT)}
         self.views: dict[str, str] = {}
+        self.looked_up: dict[str, _Part] = {}
 
     def visit(self, op: Op) -> None:
         """Count one op."""
@@ -109,6 +119,7 @@ class _Walk:
             self.parts.append(_Part(op.outputs[0]))
         part = self.parts[-1]
         part.has_product |= is_product
+        self._note_tables(part, op, read, is_product=is_product)
         self._count_operations(part, op, bool(read))
         self._count_parameters(part, op, read)
         self._count_values(part, op, inputs)
@@ -121,9 +132,11 @@ class _Walk:
         def each(kind: str) -> float:
             return part.operations.get(kind, 0.0) / self.batch
 
+        tied = part.table in self.looked_up
+        embeds = any(self.looked_up.get(other.table) is part for other in self.parts)
         return Block(
             part.name,
-            BlockKind.LAYER,
+            BlockKind.HEAD if tied else BlockKind.EMBEDDING if embeds else BlockKind.LAYER,
             part.parameters,
             part.statistics,
             convolution=each("convolution"),
@@ -136,7 +149,24 @@ class _Walk:
             output=output,
             transient=part.transient / self.batch,
             norms=tuple(part.norms),
+            tied=tied,
+            table=self.graph.tensor(part.table).nelms if part.table else 0,
         )
+
+    def _note_tables(self, part: _Part, op: Op, read: list[str], *, is_product: bool) -> None:
+        """Note tables in which ``op`` looks up, and logits that ``op`` makes or of which it takes the softmax."""
+        computed = {self._source(id) for id in op.inputs if id and id not in self.fixed}
+        if op.type in _LOOK_UPS:
+            for id in read:
+                self.looked_up.setdefault(self.weights[id], part)
+        elif is_product:
+            part.multiplied, part.products = self.weights[read[0]], {op.outputs[0]}
+            if part.multiplied in self.looked_up:
+                part.table = part.multiplied
+        elif op.type in _READS_NOTHING and computed & part.products:
+            part.products.add(op.outputs[0])
+        elif op.type in _SOFTMAXES and computed & part.products:
+            part.table, part.logits = part.multiplied, {*part.products, *op.outputs}
 
     def _source(self, id: str) -> str:
         return self.views.get(id, id)
@@ -182,5 +212,6 @@ class _Walk:
         elif op.type not in _READS_NOTHING:
             needed = [self._source(id) for id in inputs if id not in self.fixed]
         computed = (id for id in needed if self.graph.tensor(id).role is Role.COMPUTED)
-        part.kept.update(id for id in computed if not any(id in other.kept for other in self.parts[:-1]))
+        others = (*(other.kept for other in self.parts[:-1]), part.logits)
+        part.kept.update(id for id in computed if not any(id in kept for kept in others))
         part.transient = max(part.transient, 2 * self.graph.tensor(op.outputs[0]).nelms)
