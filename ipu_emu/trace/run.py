@@ -32,7 +32,7 @@ class Process:
 
     ``offset`` is what was added to the first times of its host's clock, ``error`` how far it may be off: nanoseconds.
     ``open`` are the spans in which the process was when its trace ended: (name, begin), the innermost last.
-    ``started``: another process of the run started it, so it is one that helps an instance.
+    ``started``: by another process of the run.
     ``start`` counts the starts of the job before: restarts of one run are in one folder.
     """
 
@@ -91,9 +91,10 @@ class Run:
 
     @property
     def every_start(self) -> Sequence[Process]:
-        """The processes that ran the program, without those that they started."""
+        """The processes that ran the program, without those that they started and that ran no step."""
         found = [each for each in self.processes if each.instance is not None]
-        return found or [each for each in self.processes if not each.trace.process.get("role") and not each.started]
+        others = [each for each in self.processes if not each.trace.process.get("role")]
+        return found or [each for each in others if not each.started or any(each.window)]
 
     @property
     def instances(self) -> Sequence[Process]:

@@ -286,6 +286,16 @@ def test_a_trace_of_another_version_is_not_called_damaged(recorder):
     assert "damaged" not in str(refused.value)
 
 
+def test_a_process_that_another_one_started_ran_the_program_if_it_has_steps(tmp_path):
+    for pid, parent, name in ((1, 0, "mark"), (2, 1, "step"), (3, 2, "prepare data")):
+        recorder = Recorder(str(tmp_path), limit=64 << 20, about={"host": "a", "pid": pid, "parent": parent})
+        recorder.record(key_of(Kind.SPAN, recorder.name(name)), 10, 20)
+        recorder.close()
+    run = read_run(tmp_path)
+    assert sorted(each.trace.process["pid"] for each in run.processes) == [1, 2, 3]
+    assert sorted(each.trace.process["pid"] for each in run.instances) == [1, 2]
+
+
 @pytest.mark.parametrize("limit", ["9" * 5000, "-3", "0", "1.5", "²"])
 def test_a_limit_that_is_no_number_is_said_and_the_usual_one_is_used(limit, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("IPU_EMU_TRACE_LIMIT", limit)
