@@ -12,7 +12,8 @@ are accumulated. A tied head is a stage of its own, after that of the last IPU.
 The parts and the least code are what a program needs that is written for IPUs. A program that leaves all to the
 compiler, as the plans of ipu-emu memory do, holds more, which counts in the most:
 
-    logits                         of all positions at once, and the gradient of their table beside its sum
+    logits                         of all positions at once, and the gradient of their table beside its sum; in
+                                   inference a buffer from which the host gets them
     tied table                     a sum of the gradients of its products, apart from those of its look-ups
     sharded states and weights     the update of the largest block, gathered from the replicas in the type of states
     sharded weights                the weights of the IPU, gathered from the replicas in each pass
@@ -37,7 +38,7 @@ __all__ = ["PARTS", "IpuMemory", "bounds", "parts", "table_bytes", "verdict"]
 
 PARTS = ("weights", "gradients", "states", "stash", "transient", "inputs")
 #: Code, vertex state and exchange, as shares of the memory of an IPU: least; most for one block, and in all.
-_LEAST_CODE, _BASE_CODE, _BLOCK_CODE, _MOST_CODE = 0.03, 0.05, 0.0125, 0.20
+_LEAST_CODE, _BASE_CODE, _BLOCK_CODE, _MOST_CODE = 0.025, 0.05, 0.0125, 0.20
 _INPUT_BUFFERS = _PIPELINE_BUFFERS = 2
 #: Bytes of a state value where they are not those of the weights.
 _STATE_BYTES = {"adam": 4, "lamb": 4}
@@ -163,6 +164,8 @@ def bounds(
         held = float(work.largest[ipu]) if visiting else float(work.tied[ipu])
         workspace, gathered, passing = _from_replicas(job, work, ipu, replicas, shared)
         most = most + (accumulation > 1) * held * job.itemsize + workspace
+    else:
+        most = most + batch * float(work.unsliced[ipu]) / 2 * job.itemsize  # of two such values one is the logits
     region = found["stash"] + found["transient"]
     passes = found["stash"] + np.maximum(found["transient"], live) + passing
     return data + _LEAST_CODE * limit, most + np.maximum(passes, gathered) - region  # the update uses it too

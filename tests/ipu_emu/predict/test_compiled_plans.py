@@ -37,6 +37,7 @@ NAMES = {
     "BERT-base": "bert-base",
     "GPT-2": "gpt2",
     "ViT-B": "vit-b16",
+    "Perceptron": "mlp",
 }
 #: Configurations in which something else decides.
 OTHERS: dict[str, dict[str, Any]] = {
@@ -47,6 +48,7 @@ OTHERS: dict[str, dict[str, Any]] = {
     "GPT-2, sharded": PIPELINE
     | {"placement": "balanced", "accumulation": 10, "optimiser": "adam", "shared": ("states",)},
     "GPT-2, inference": {"training": False},
+    "Perceptron, inference": {"training": False},
     "BERT-base, all kept": PIPELINE
     | {"placement": "balanced", "batch": 4, "accumulation": 10, "optimiser": "lamb", "recompute": ""},
     "BERT-base, sums off chip": PIPELINE
