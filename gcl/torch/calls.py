@@ -24,6 +24,7 @@ from gcl.torch.other_devices import OtherDevices
 from gcl.torch.reductions import check_operator
 from gcl.torch.several_hosts.two_levels import SeveralHosts
 from gcl.torch.tensors import check_dense
+from gcl.torch.traced_calls import traced_calls
 from gcl.torch.work import GclWork, as_dist_error
 
 __all__ = ["Calls", "Tensors", "is_in_backward", "wait_at_end_of_backward"]
@@ -40,6 +41,7 @@ class Calls(ProcessGroup):
         self._collectives = Collectives(group)
         self._others = OtherDevices(self)
         self._background = Background(group.has_core, group.is_awaited)
+        self._traced = traced_calls(group)
         self._lock = RLock()
         self._sequence = 0
 
@@ -53,6 +55,8 @@ class Calls(ProcessGroup):
         timeout = opts.timeout.total_seconds()
         if timeout > 0 and timeout != self._timeout:
             collective = self._within(timeout, collective)
+        if self._traced is not None:
+            collective = self._traced.recorded(name, collective, inputs, opts, self.group_name, self._sequence)
         if opts.asyncOp:
             return self._later_in_span(name, collective, results)
         if _profiler_enabled():

@@ -274,7 +274,9 @@ class CollectiveCalls(Calls):
             else:
                 work.average_as(dtype, buffer)
 
-        begun = self._begin("all_reduce", run, buffer, [buffer], AllreduceOptions())
+        opts = AllreduceOptions()
+        opts.reduceOp = ReduceOp.AVG
+        begun = self._begin("all_reduce", run, buffer, [buffer], opts)
         wait_at_end_of_backward(begun)
         return begun
 

@@ -83,6 +83,14 @@ class HostGroup:
         self._scratch = new_scratch()
         self._nodes, self._outs = np.zeros(self.ranks, np.int64), np.zeros(1, np.int64)
 
+    #: How a collective is carried out.
+    method = "direct"
+
+    @property
+    def transport(self) -> str:
+        """How bytes move between ranks."""
+        return self.path.name
+
     @property
     def timeout(self) -> float:
         """Seconds that a wait takes at most."""

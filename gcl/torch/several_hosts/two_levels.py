@@ -46,6 +46,9 @@ class SeveralHosts:
         self.messages = messages_of(everyone, rank, hosts)
         self._scratch = new_scratch()
 
+    #: How a collective is carried out, and how bytes move between ranks.
+    method, transport = "two_levels", "shared_memory and messages"
+
     @property
     def timeout(self) -> float:
         """Seconds that a wait takes at most."""
