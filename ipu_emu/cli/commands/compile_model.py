@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from os.path import isfile
-from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import psutil
+from numpy.typing import NDArray
 
 from gcl.drawing.units import counted, memory
 from ipu_emu.cli.commands.onnx_argument import OnnxFile
@@ -174,8 +174,7 @@ class CompileRequest:
     def compiled_until(self, stop_after: str) -> CompileState:
         """Return the compiler's state after the pass ``stop_after``."""
         self._check_pipeline()
-        with NamedTemporaryFile(prefix="ipu-emu-") as zeros:
-            graph, anchor = self._read(zeros)
+        graph, anchor = self._read()
         self._share_statistics(graph)
         return run_passes(start(graph, self._options(graph, anchor)), stop_after=stop_after)
 
@@ -254,13 +253,14 @@ class CompileRequest:
         synthetic = mode_of(os.environ) is DataMode.SYNTHETIC
         return HostStreams(broadcast_inputs(graph.metadata), ahead, staged, synthetic)
 
-    def _read(self, zeros: Any) -> tuple[Graph, str]:
-        """The model and its anchors (in training, the loss); weights may be in the file ``zeros``."""
+    def _read(self) -> tuple[Graph, str]:
+        """The model and its anchors (in training, the loss)."""
         if self.model in CATALOGUE:
             model = self._named()
             self._place(model)
-            proto, large = load_light(_proto(model, zeros))
-            return read_model(proto, large=large), model.loss if self.training else model.output
+            zeros = _zeros(model)
+            proto, _ = load_light(model.serialised(contiguous(zeros, tuple(zeros), "")))
+            return read_model(proto, large=zeros), model.loss if self.training else model.output
         file = self._file
         anchor = file.loss(self.loss) if self.training else file.outputs[0]
         proto, large = load_light(file.path)
@@ -331,8 +331,8 @@ class CompileRequest:
         return OnnxFile.read(self.model, self.batch)
 
 
-def _proto(model: Model, zeros: Any) -> bytes:
-    """A model whose weights are a sparse file of zeros; raise EmulatorError if memory does not suffice."""
+def _zeros(model: Model) -> dict[str, NDArray[Any]]:
+    """Weights that take memory only where they are changed; raise EmulatorError if it does not suffice."""
     data = model.graph.data
     nbytes = sum(value.size * value.itemsize for value in data.values())
     free = psutil.virtual_memory().available
@@ -341,5 +341,4 @@ def _proto(model: Model, zeros: Any) -> bytes:
             f"compiling weights of {memory(nbytes)} takes {memory(_COPIES * nbytes)} of memory, but only "
             f"{memory(free)} are free; use a smaller model, or FLOAT16"
         )
-    zeros.truncate(nbytes)
-    return model.serialised(contiguous(data, tuple(data), zeros.name))
+    return {id: np.zeros(value.shape, value.dtype) for id, value in data.items()}
