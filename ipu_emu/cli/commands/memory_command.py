@@ -103,18 +103,19 @@ def _notes(
     if estimate is not None:
         lines.append(f"data per replica: {amount(planned)} in this plan, {amount(estimate)} estimated by formula")
     if predicted is not None:
-        lines.append(_said(predicted))
+        lines.append(_said(asked, predicted))
     if not compiled.need.fits:
         lines += ["", _advice(asked, where, compiled)]
     return "\n".join(lines)
 
 
-def _said(predicted: Prediction) -> str:
-    """Between what bytes predictions expect such a plan."""
-    worst = predicted.fullest
+def _said(asked: CompileRequest, predicted: Prediction) -> str:
+    """Between what bytes predictions expect such a plan; they do not know where the compiler cuts a model itself."""
+    worst, cut = predicted.fullest, asked.ipus > 1 and not asked.placement
+    placed = ", with balanced layers instead of the compiler's cuts" if cut else ""
     return (
-        f"ipu-emu predict: {predicted.verdict}, IPU {worst.ipu} needs {amount(worst.low)} (a program written for "
-        f"IPUs, least code) to {amount(worst.high)} (all left to the compiler, most code)"
+        f"ipu-emu predict{placed}: {predicted.verdict}, IPU {worst.ipu} needs {amount(worst.low)} (a program "
+        f"written for IPUs, least code) to {amount(worst.high)} (all left to the compiler, most code)"
     )
 
 

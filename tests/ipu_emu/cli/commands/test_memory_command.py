@@ -29,6 +29,12 @@ def test_parts_add_up(model: str) -> None:
     assert facts["sram_bytes_per_ipu"] == GC200.sram
 
 
+def test_a_prediction_says_that_it_places_layers_otherwise() -> None:
+    asked, other = "memory transformer --ipus 2", "with balanced layers instead of the compiler's cuts: fits"
+    assert other in printed(asked)
+    assert other not in printed(f"{asked} --placement balanced")
+
+
 def test_streaming_memory_is_shown_apart(model: str) -> None:
     command = f"memory {model} --loss loss --optimiser momentum --off-chip states"
     (ipu,) = json.loads(printed(f"{command} --format json"))["ipus"]
