@@ -243,7 +243,7 @@ class HostGroup:
             self.path.run(request, self._copied(request, x[None]), out[None])
         else:
             parts, outs = np.split(x, self.ranks), np.split(out, self.ranks)
-            if self.path.uses_process_vm and self.path.ranks > self.path.cores:
+            if self.path.uses_process_vm and self.path.takes_turns:
                 self.all_to_all(parts, outs, what)  # no rank waits for chunks of one that has no core
             else:
                 self._offers.stream(self._named(f"all_to_all({what})"), *self._parts(parts, outs))

@@ -121,7 +121,7 @@ class Offers:
         """
         nbytes = max([piece.size for piece in pieces if piece is not None] + [want.out.size for want in wanted])
         slots = max([len(pieces)] + [want.pieces for want in wanted])
-        layout = relay_layout(slots, in_turns=self._path.ranks > self._path.cores)
+        layout = relay_layout(slots, in_turns=self._path.takes_turns)
         head = -(-slots * _WORD.itemsize // _PAGE) * _PAGE
         area = self._area(head + layout.nbytes)
         offsets = self._offsets(pieces, wanted)
@@ -146,15 +146,11 @@ class Offers:
 
     def _offsets(self, pieces: Sequence[np.ndarray | None], wanted: Sequence[Wanted]) -> list[int]:
         """Where the segment has each of ``pieces``; -1 if it has it not, or if this rank writes to it in the call."""
-        written = [(start, start + want.out.size) for want in wanted if (start := _address(want.out)) != _own(want)]
+        is_written = _is_written([want.out for want in wanted if _address(want.out) != _own(want)])
         found = []
         for piece in pieces:
             offset = None if piece is None else self._path.segment.offset_of(piece)
-            if piece is not None and offset is not None:
-                start = _address(piece)
-                if any(low < start + piece.size and start < high for low, high in written):
-                    offset = None
-            found.append(-1 if offset is None else offset)
+            found.append(-1 if piece is None or offset is None or is_written(piece) else offset)
         return found
 
     def _area(self, nbytes: int) -> np.ndarray:
@@ -178,18 +174,21 @@ class Offers:
 
 
 def apart(pieces: Sequence[np.ndarray], outs: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """``pieces``, copied where they overlap one of ``outs``, which is written while other ranks read the pieces.
+    """``pieces``, copied where they overlap one of ``outs``, which is written while other ranks read the pieces."""
+    is_written = _is_written(outs)
+    return [piece.copy() if is_written(piece) else piece for piece in pieces]
 
-    ``outs`` do not overlap each other.
-    """
+
+def _is_written(outs: Sequence[np.ndarray]) -> Callable[[np.ndarray], bool]:
+    """Whether a piece overlaps one of ``outs``, which do not overlap each other."""
     spans = sorted((start := _address(out), start + out.nbytes) for out in outs if out.nbytes)
 
     def is_written(piece: np.ndarray) -> bool:
         start = _address(piece)
         at = bisect_left(spans, (start + piece.nbytes,)) - 1
-        return at >= 0 and spans[at][1] > start
+        return piece.nbytes > 0 and at >= 0 and spans[at][1] > start
 
-    return [piece.copy() if piece.nbytes and is_written(piece) else piece for piece in pieces]
+    return is_written
 
 
 def _address(array: np.ndarray) -> int:

@@ -201,6 +201,11 @@ class MemoryPath:
         return self._domain.segment
 
     @property
+    def takes_turns(self) -> bool:
+        """Whether there are fewer cores than ranks."""
+        return self.ranks > self.cores
+
+    @property
     def uses_process_vm(self) -> bool:
         """Whether the kernel may copy between the processes of the ranks."""
         return self._domain.uses_process_vm

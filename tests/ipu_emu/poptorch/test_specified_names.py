@@ -9,6 +9,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed; scripts/t
 
 import ipu_emu.poptorch as poptorch  # noqa: E402
 from ipu_emu.poptorch import optim, popdist_options  # noqa: E402
+from tests.ipu_emu.helpers.poptorch_calls import Calls, inferred, mean_loss, training  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]
 
@@ -37,31 +38,6 @@ def row(*names):
         return check
 
     return register
-
-
-class Calls(nn.Module):
-    """A module whose forward is a function of it and its inputs."""
-
-    def __init__(self, function, size=1, dtype=torch.float32):
-        super().__init__()
-        self.w, self.function = nn.Parameter(torch.ones(size, dtype=dtype)), function
-
-    def forward(self, *given):
-        return self.function(self, *given)
-
-
-def mean_loss(module, x):
-    return poptorch.identity_loss(x * module.w, "mean")
-
-
-def inferred(function, *given, options=None):
-    return poptorch.inferenceModel(Calls(function), options)(*given)
-
-
-def training(function=mean_loss, options=None, optimizer=None, **parts):
-    module = Calls(function, **parts)
-    make = optimizer or (lambda parameters: torch.optim.SGD(parameters, lr=0.5))
-    return module, poptorch.trainingModel(module, options, make(module.parameters()))
 
 
 def trained(x, options=None, **parts):

@@ -8,35 +8,12 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed; scripts/test --with-torch adds it")
 
 import ipu_emu.poptorch as poptorch  # noqa: E402
+from tests.ipu_emu.helpers.poptorch_calls import Calls, inferred, mean_loss, training  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]
 
 nn = torch.nn
 ONE, FOUR = torch.ones(1), torch.arange(4.0)
-
-
-class Calls(nn.Module):
-    """A module whose forward is a function of it and its inputs."""
-
-    def __init__(self, function):
-        super().__init__()
-        self.w, self.function = nn.Parameter(torch.ones(1)), function
-
-    def forward(self, *given):
-        return self.function(self, *given)
-
-
-def mean_loss(module, x):
-    return poptorch.identity_loss(x * module.w, "mean")
-
-
-def inferred(function, *given, options=None):
-    return poptorch.inferenceModel(Calls(function), options)(*given)
-
-
-def training(function=mean_loss, options=None):
-    module = Calls(function)
-    return module, poptorch.trainingModel(module, options, torch.optim.SGD(module.parameters(), lr=0.5))
 
 
 def test_tensors_are_anchored_by_the_names_that_are_listed():
