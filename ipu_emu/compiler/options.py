@@ -68,6 +68,7 @@ class CompileOptions:
     ``preload``              load weights in Streaming Memory one execution phase ahead
     ``strided_groups``       channel c of a group normalisation belongs to group c mod G, not to c div (C / G)
     ``fuse_elementwise``     fuse chains of element-wise ops; off if every op is to be checked
+    ``sync``                 the sync pattern of the devices
     """
 
     step: StepShape = field(default_factory=lambda: StepShape(1, 1, 1))
@@ -86,6 +87,7 @@ class CompileOptions:
     stochastic_rounding: bool = False
     strided_groups: bool = False
     fuse_elementwise: bool = True
+    sync: str = "Full"
 
     @property
     def sums_tied_tables_apart(self) -> bool:

@@ -42,5 +42,6 @@ def plan_memory_pass(state: CompileState) -> CompileState:
         shared_places=program.shared_places,
     )
     anchors = {anchor.tensor: anchor for anchor in state.anchors}
-    made = Executable(graph, program.instructions, plan, state.options.step, anchors, program.inputs)
+    options = state.options
+    made = Executable(graph, program.instructions, plan, options.step, anchors, program.inputs, options.sync)
     return replace(state, result=made)

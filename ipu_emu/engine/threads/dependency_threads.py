@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from queue import SimpleQueue
 
 from ipu_emu.engine.calls.wall_time import Timer, WallCategory
+from ipu_emu.engine.threads.token_queue import TokenQueue
 from ipu_emu.engine.threads.worker_threads import Workers
 from ipu_emu.ops import Call
 
@@ -62,8 +62,9 @@ class _Tokens:
 
     def __init__(self, threads: Sequence[Sequence[ThreadTask]]) -> None:
         self.over = False
-        self.queues: dict[tuple[int, int], SimpleQueue[bool]] = {
-            (other, thread): SimpleQueue()
+        self.caller = len(threads) - 1
+        self.queues = {
+            (other, thread): TokenQueue()
             for thread, tasks in enumerate(threads)
             for other in {other for task in tasks for other in task.dependency.waits}
         }
@@ -71,7 +72,8 @@ class _Tokens:
     def wait(self, thread: int, task: ThreadTask) -> None:
         """Wait until ``thread`` may begin ``task``, or the run is over."""
         for other in task.dependency.waits:
-            self.over = not self.queues[other, thread].get() or self.over
+            token = self.queues[other, thread].get(looks=thread != self.caller and other != self.caller)
+            self.over = not token or self.over
 
     def signal(self, thread: int, task: ThreadTask) -> None:
         for other in task.dependency.signals:

@@ -292,6 +292,7 @@ def _compile_options(
         streams=HostStreams(synthetic=bool(options.enable_synthetic_data)),
         stochastic_rounding=bool(options.Precision.stochastic_rounding),
         fuse_elementwise=not watched,
+        sync=options.sync_pattern.name,
     )
 
 

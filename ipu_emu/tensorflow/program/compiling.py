@@ -66,6 +66,7 @@ def compile_state(imported: ImportedSection, share: DeviceShare, *, synthetic: b
         recomputation=_recomputation(imported, share),
         streams=HostStreams(ahead={}, staged={}, synthetic=synthetic),
         stochastic_rounding=_rounds(share),
+        sync="SinglePipeline" if imported.section.pipeline else "Full",  # no stage waits for another's host I/O
     )
     return traced_step(expanded(imported.graph), options, imported.gradients, trains=_trains(imported))
 

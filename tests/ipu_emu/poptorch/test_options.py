@@ -149,6 +149,14 @@ def test_all_values_are_shown():
         assert text in repr(options)
 
 
+def test_the_executable_has_the_sync_pattern_of_the_options():
+    model = poptorch.inferenceModel(
+        torch.nn.Linear(1, 1), poptorch.Options().syncPattern(poptorch.SyncPattern.SinglePipeline)
+    )
+    model(torch.ones(1, 1))
+    assert model._compiled_program().compiled.executable.sync == "SinglePipeline"
+
+
 def test_a_profile_is_said_to_be_none():
     with pytest.warns(UserWarning, match="writes no profile.pop"):
         poptorch.Options().enableProfiling()

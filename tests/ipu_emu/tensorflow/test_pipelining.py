@@ -54,6 +54,14 @@ def test_sums_over_replicas_are_merged_up_to_the_size_of_a_buffer(
     assert (least, most) == (2, 4)
 
 
+def test_no_stage_waits_while_the_host_serves_another(tf: Any, ipu: Any, configure: Any) -> None:
+    configure(2)
+    on_ipu(tf, ipu, Model(2), "momentum")
+    (program,) = face().programs[list(face().programs)[-1]]
+    (section, *_) = next(iter(program._loaded.values()))
+    assert section.engine.executable.sync == "SinglePipeline"
+
+
 def test_inference_returns_outputs_in_the_order_of_the_data(tf: Any, ipu: Any, configure: Any) -> None:
     configure(2)
     dataset = tf.data.Dataset.range(8).map(lambda one: tf.cast([one], tf.float32)).repeat()

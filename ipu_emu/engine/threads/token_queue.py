@@ -1,0 +1,60 @@
+"""TokenQueue: tokens from thread to thread; a thread that waits looks for the next one a while before it sleeps.
+
+To wake a sleeping thread takes 50 us or more on an idle machine, as long as a micro-batch of a small stage takes, and
+Linux likes to wake it on the core of the thread that wakes it, where it has to wait for that one's next sleep.
+"""
+
+from __future__ import annotations
+
+from queue import SimpleQueue
+
+import numpy as np
+
+from gcl.kernels.atomics import fetch_add, load_acquire, pause, store_release
+from gcl.kernels.jit import bare
+from gcl.kernels.system_calls import sched_getcpu
+
+__all__ = ["TokenQueue"]
+
+_LOOKS = 2000  # about 40 us
+_SENT, _CORE = 0, 4  # where the number of tokens sent, and the core of the last sender, are in the line of a queue
+_LINE = 128  # bytes: two cache lines, because processors prefetch lines in pairs
+
+
+class TokenQueue:
+    """A queue with any number of senders and one receiver."""
+
+    def __init__(self) -> None:
+        self._queue: SimpleQueue[bool] = SimpleQueue()
+        self._line = np.zeros(_LINE // 4, np.int32)
+        self._line[_CORE // 4] = -1
+        self._address = self._line.ctypes.data
+        self._received = 0
+
+    def put(self, token: bool) -> None:
+        self._queue.put(token)
+        _sent(self._address)
+
+    def get(self, *, looks: bool) -> bool:
+        """The next token; ``looks``: the receiver has a core of its own, and so may look for it before it sleeps."""
+        self._received += 1
+        if looks and self._queue.empty():
+            _look(self._address, self._received, _LOOKS)
+        return self._queue.get()
+
+
+@bare
+def _sent(line: int) -> None:
+    store_release(line + _CORE, sched_getcpu())
+    fetch_add(line + _SENT, np.int32(1))
+
+
+@bare
+def _look(line: int, wanted: int, looks: int) -> None:
+    """Return when ``wanted`` tokens have been sent, or after a while; at once where the sender shares the core."""
+    if load_acquire(line + _CORE) == sched_getcpu():
+        return
+    for _ in range(looks):
+        if np.int32(load_acquire(line + _SENT) - np.int32(wanted)) >= 0:
+            return
+        pause()

@@ -1,0 +1,70 @@
+"""Token queues: no token is lost or seen twice, whether the receiver looks for it or sleeps."""
+
+from __future__ import annotations
+
+import time
+from threading import Thread
+
+import pytest
+
+from ipu_emu.engine.threads.token_queue import TokenQueue
+
+LOOKS = pytest.mark.parametrize("looks", [True, False], ids=["looks", "sleeps"])
+
+
+@LOOKS
+def test_tokens_arrive_in_their_order(looks: bool) -> None:
+    there, back, seen = TokenQueue(), TokenQueue(), []
+
+    def answer() -> None:
+        for _ in range(500):
+            token = there.get(looks=looks)
+            seen.append(token)
+            back.put(token)
+
+    thread = Thread(target=answer)
+    thread.start()
+    sent = [number % 3 == 0 for number in range(500)]
+    for token in sent:
+        there.put(token)
+        assert back.get(looks=looks) is token
+    thread.join()
+    assert seen == sent
+
+
+@LOOKS
+def test_a_token_that_comes_late_is_waited_for(looks: bool) -> None:
+    queue = TokenQueue()
+
+    def late() -> None:
+        time.sleep(0.02)
+        queue.put(True)
+
+    thread = Thread(target=late)
+    thread.start()
+    assert queue.get(looks=looks)
+    thread.join()
+
+
+def test_tokens_of_several_senders_are_all_received() -> None:
+    queue = TokenQueue()
+    senders = [Thread(target=lambda: [queue.put(True) for _ in range(200)]) for _ in range(3)]
+    for sender in senders:
+        sender.start()
+    assert all(queue.get(looks=True) for _ in range(600))
+    for sender in senders:
+        sender.join()
+
+
+def test_looking_ends_and_takes_no_longer_than_sleeping_would() -> None:
+    """A receiver that shares its core with nobody looks for well under a millisecond."""
+    from ipu_emu.engine.threads.token_queue import _LOOKS, _look
+
+    queue = TokenQueue()
+    _look(queue._address, 1, _LOOKS)
+    spent = []
+    for _ in range(20):
+        start = time.thread_time()
+        _look(queue._address, 1, _LOOKS)
+        spent.append(time.thread_time() - start)
+    assert min(spent) < 0.001
