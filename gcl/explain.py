@@ -16,6 +16,7 @@ from gcl.core.groups import Group
 from gcl.core.request import Collective
 from gcl.cost.program_cost import Cost, Price, price
 from gcl.cost.tile_work import TileWork
+from gcl.drawing.terminal_text import fitted, terminal_width
 from gcl.drawing.units import TimeUnit, counted, parse_bytes
 from gcl.errors import ArgumentError
 from gcl.fabric.fabric import MAX_DOMAIN, Fabric, LinkConfiguration, Topology
@@ -155,9 +156,12 @@ def _show(
         faults.of(lambda: write_text(svg, drawn, "--svg"))
         faults.check()
     if shown is not None:
-        click.echo(f"{_title(found, dtype)}\n{_subtitle(found)}\n\n{values_text(shown)}")
+        text = f"{_title(found, dtype)}\n{_subtitle(found)}\n\n{values_text(shown)}"
     else:
-        click.echo(explanation(found, dtype, costs, reason, width or shutil.get_terminal_size((100, 24)).columns))
+        text = explanation(
+            found, dtype, costs, reason, width or terminal_width() or shutil.get_terminal_size((100, 24)).columns
+        )
+    click.echo(fitted(text, width or terminal_width()))
     if svg is not None:
         click.echo(f"\npicture: {svg}")
 

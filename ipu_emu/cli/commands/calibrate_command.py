@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ipu_emu.cli.output.printing import print_json, write
+from ipu_emu.cli.output.printing import print_json, say, write
 from ipu_emu.errors import EmulatorError
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def calibrate(rows: Path | None, output: Path | None, leave_one_out: bool, print
     if form == "json":
         print_json(_facts(found))
     else:
-        click.echo(_text(found, leave_one_out))
+        say(_text(found, leave_one_out))
 
 
 def _calibrate_program(rows: list[ProgramRow], name: str, output: Path | None, form: str) -> None:

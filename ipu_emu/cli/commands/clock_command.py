@@ -16,7 +16,7 @@ from ipu_emu.cli.commands.model_options import (
     selection_order_option,
     system_named,
 )
-from ipu_emu.cli.output.printing import console, print_json, write
+from ipu_emu.cli.output.printing import console, print_json, say, write
 from ipu_emu.compiler.delayed_reports import DelayedReports
 from ipu_emu.errors import EmulatorError
 
@@ -109,7 +109,7 @@ def clock(
         return
     _print(asked.title, made, asked.samples, where.generation.clock, predicted)
     if not compiled.need.fits:
-        click.echo(f"\n{_refusal(compiled.need)}")
+        say(f"\n{_refusal(compiled.need)}")
 
 
 def _refusal(need: MemoryNeed) -> str:

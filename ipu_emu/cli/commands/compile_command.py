@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from ipu_emu.cli.commands.model_options import ModelCommand, compile_request, model_options, system_named
-from ipu_emu.cli.output.printing import print_json
+from ipu_emu.cli.output.printing import print_json, say
 from popdist_py.named_choice import NamedChoice
 
 __all__ = ["compile"]
@@ -48,7 +48,7 @@ def _print_passes(form: str) -> None:
         return
     width = max(len(one.name) for one in PASSES)
     for number, one in enumerate(PASSES, 1):
-        click.echo(f"{number:>2}  {one.name:<{width}}  {one.summary}")
+        say(f"{number:>2}  {one.name:<{width}}  {one.summary}")
 
 
 @click.command(cls=ModelCommand, help=_HELP, short_help="The result of each pass of the compiler.")
@@ -78,5 +78,5 @@ def compile(system: str | None, stop_after: str | None, form: str, **options: An
         print_json({"model": asked.model, "passes": state.done, "form": state.form, "listing": str(state)})
         return
     ran = "" if last.name in state.done else ", which these options do not need"
-    click.echo(f"{asked.title}\nafter {last.name} ({last.summary}){ran}\n")
-    click.echo(str(state))
+    say(f"{asked.title}\nafter {last.name} ({last.summary}){ran}\n")
+    say(str(state))

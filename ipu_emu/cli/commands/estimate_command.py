@@ -10,7 +10,7 @@ import click
 
 from ipu_emu.cli.commands.job_options import job_of, job_options
 from ipu_emu.cli.commands.model_options import ModelCommand
-from ipu_emu.cli.output.printing import print_json
+from ipu_emu.cli.output.printing import print_json, say
 from ipu_emu.errors import EmulatorError
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def estimate(model: str | None, form: str, **options: Any) -> None:
         return
     from ipu_emu.cli.output.estimate_text import text
 
-    click.echo(text(lines, table))
+    say(text(lines, table))
 
 
 _OWN = (

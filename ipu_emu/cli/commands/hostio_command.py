@@ -76,7 +76,7 @@ def hostio(
     """Run the program, print and write the results."""
     from gcl.drawing.units import counted
     from ipu_emu.cli.output.hostio_report import check_png, rate, write_html, write_json, write_png
-    from ipu_emu.cli.output.printing import check_outputs
+    from ipu_emu.cli.output.printing import check_outputs, say
     from ipu_emu.hostio.probe.bottleneck_analysis import advice, table
     from ipu_emu.hostio.probe.program_runs import MeasuredProgram, counts_of, measure
 
@@ -94,7 +94,7 @@ def hostio(
             click.echo(f"{counted(run.instances, 'instance')}, {run.mode:9}  {rate(run):>12}")
             runs.append(run)
     said = advice(runs)
-    click.echo("\n" + table(runs) + "\n\n" + "\n".join(said))
+    say("\n" + table(runs) + "\n\n" + "\n".join(said))
     for path, write in ((json_file, write_json), (png, write_png), (html, write_html)):
         if path:
             write(path, runs, said)

@@ -9,7 +9,7 @@ import click
 
 from gcl.drawing.units import memory as amount
 from ipu_emu.cli.commands.model_options import ModelCommand, compile_request, model_options, system_named
-from ipu_emu.cli.output.printing import console, print_json, write
+from ipu_emu.cli.output.printing import console, print_json, say, write
 from ipu_emu.compiler.delayed_reports import DelayedReports
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def memory(system: str | None, output: Path | None, form: str, **options: Any) -
         return
     notes = _notes(asked, where, compiled, predicted, sum(each.data + each.streaming for each in memories))
     if form == "text" and notes:
-        click.echo(f"\n{notes}")
+        say(f"\n{notes}")
     if output is not None:
         write(output, picture(output, asked.title, memories, where, notes))
 

@@ -15,7 +15,7 @@ from ipu_emu.cli.commands.job_options import (
     profile_named,
 )
 from ipu_emu.cli.commands.model_options import ModelCommand
-from ipu_emu.cli.output.printing import print_json, write
+from ipu_emu.cli.output.printing import print_json, say, write
 from ipu_emu.errors import EmulatorError
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def _list(context: click.Context, parameter: click.Parameter, value: bool) -> No
 
         width = max(map(len, NETWORKS))
         for name, entry in NETWORKS.items():
-            click.echo(f"{name:<{width}}  {network(name).parameters:>13,} parameters  {entry.summary}")
+            say(f"{name:<{width}}  {network(name).parameters:>13,} parameters  {entry.summary}")
         context.exit()
 
 
@@ -118,7 +118,7 @@ def predict(
     else:
         from ipu_emu.cli.output.prediction_text import text
 
-        click.echo(text(found, explain=explain))
+        say(text(found, explain=explain))
 
 
 def _check_fixed(search: bool) -> None:
@@ -170,7 +170,7 @@ def _many(
     if form == "json":
         print_json(found)
     else:
-        click.echo(text)
+        say(text)
 
 
 def _predicted(

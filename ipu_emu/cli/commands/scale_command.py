@@ -16,7 +16,7 @@ from ipu_emu.cli.commands.job_options import (
     shared_job_options,
 )
 from ipu_emu.cli.commands.model_options import ModelCommand
-from ipu_emu.cli.output.printing import check_outputs, print_json, write
+from ipu_emu.cli.output.printing import check_outputs, print_json, say, write
 from ipu_emu.errors import EmulatorError
 
 __all__ = ["scale"]
@@ -108,7 +108,7 @@ def scale(
     else:
         from ipu_emu.cli.output.scale_report import scale_text
 
-        click.echo(scale_text(found))
+        say(scale_text(found))
 
 
 #: Options that only a measurement takes, and those that both take.
@@ -151,7 +151,7 @@ def _measure(
     if form == "json":
         print_json(facts)
     else:
-        click.echo(experiment_text(facts))
+        say(experiment_text(facts))
     if rows is not None:
         write(rows, found.rows().encode())
     if output is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import sys
 from io import TextIOWrapper
 from pathlib import Path
@@ -13,10 +12,14 @@ from typing import Any
 import click
 from rich.console import Console
 
+from gcl.drawing.terminal_text import fitted, terminal_width
 from ipu_emu.errors import EmulatorError
 from popdist_py.atomic_write import replace_file, write_fault
 
-__all__ = ["check_outputs", "console", "print_json", "write"]
+__all__ = ["check_outputs", "console", "print_json", "say", "write"]
+
+#: Columns of output that no terminal shows.
+_PIPED = 160
 
 
 def console() -> Console:
@@ -24,9 +27,14 @@ def console() -> Console:
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # an old terminal may lack characters of a drawing
     terminal = sys.stdout.isatty()
-    width = shutil.get_terminal_size((100, 24)).columns if terminal else 160
+    width = terminal_width() or _PIPED
     plain = not terminal or bool(os.environ.get("NO_COLOR"))
     return Console(width=width, highlight=False, soft_wrap=False, no_color=plain)
+
+
+def say(text: str) -> None:
+    """Print text; on a terminal, long lines are broken between words."""
+    click.echo(fitted(text, terminal_width()))
 
 
 def print_json(value: Any) -> None:
