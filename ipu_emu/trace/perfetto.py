@@ -1,19 +1,20 @@
 """Perfetto: a run as trace events for ui.perfetto.dev: spans, instants, counters and flows of all processes.
 
 Every IPU of a replica has a row of its own. The instructions of a pipeline are inside of their stage, and an arrow
-goes from a stage to the one that works on its micro-batch next.
+goes from a stage to the one that works on its micro-batch next; a counter says how many IPUs work.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from ipu_emu.trace.pipelines.stage_runs import handed_over, stage_runs
+from ipu_emu.trace.pipelines.stage_runs import StageRun, handed_over, stage_runs
+from ipu_emu.trace.pipelines.working_ipus import working_ipus
 from ipu_emu.trace.run import Process, Run
 from popdist_py.trace.records import Kind
 
@@ -65,6 +66,7 @@ def _events(number: int, process: Process) -> Iterator[dict[str, Any]]:
                 "id": id,
                 **phase,
             }
+    yield from _at_work(number, runs)
     for each in process.records:
         lane = int(each["thread"]), int(each["track"])
         yield from lanes.named(number, *lane)
@@ -77,6 +79,12 @@ def _events(number: int, process: Process) -> Iterator[dict[str, Any]]:
             "ts": each["begin"] / 1e3,
             **_details(each, {**name.args, **track.args, "value": int(each["value"])}),
         }
+
+
+def _at_work(number: int, runs: Sequence[StageRun]) -> Iterator[dict[str, Any]]:
+    """How many IPUs of a pipeline work at a time, all replicas of the process together."""
+    for at, count in working_ipus((run.begin, run.end) for run in runs):
+        yield {"name": "IPUs at work", "ph": "C", "pid": number, "ts": at / 1e3, "args": {"IPUs": count}}
 
 
 class _Lanes:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -145,12 +145,12 @@ def _overlapped(loop: OverlappedLoop, pricing: Pricing) -> TimelineSegment:
             beside.transfer(made, later, loads)
         if loop.total <= number + there:
             beside.transfer(made, number + there, loop.loads)
-        made.append(_one_span(work, f"micro-batch {number}"))
+        made.append(_one_span(work, f"micro-batch {number}", {"micro-batch": number}))
         now = loop.stores_of(number, beside=False)
         made.seconds = max(made.seconds, 0.0 if loop.staged or not now else beside.end)
         made.append(_sequence(now, pricing))
         if (number + 1) % loop.micro_batches == 0:
-            made.append(_one_span(after, f"update {number // loop.micro_batches}"))
+            made.append(_one_span(after, f"update {number // loop.micro_batches}", {}))
     made.seconds = max(made.seconds, beside.end)
     return made
 
@@ -179,10 +179,14 @@ def _overlapped_category(leaf: HostLoad | HostStore) -> CostCategory:
     return CostCategory.PREFETCH if leaf.overlap is Overlap.STAGED else CostCategory.BESIDE
 
 
-def _one_span(block: TimelineSegment, name: str) -> TimelineSegment:
-    """A segment that is drawn as one span on each IPU that is busy in it."""
+def _one_span(block: TimelineSegment, name: str, about: Mapping[str, int]) -> TimelineSegment:
+    """A segment of which each IPU that is busy in it has one span, with what it does as parts."""
     spans = [
-        Span(ipu, 0.0, block.seconds, name, CostCategory.COMPUTE) for ipu, busy in block.by_ipu().items() if busy
+        Span(
+            ipu, 0.0, block.seconds, name, CostCategory.COMPUTE, about, [one for one in block.spans if one.ipu == ipu]
+        )
+        for ipu, busy in block.by_ipu().items()
+        if busy
     ]
     return TimelineSegment(block.seconds, block.busy, spans)
 
@@ -208,7 +212,8 @@ def _pipeline(pipeline: Pipeline, pricing: Pricing) -> TimelineSegment:
             end = start + stage.seconds
             free |= dict.fromkeys(own, end)
             done[index, task.micro_batch] = max(end, done.get((index, task.micro_batch), 0.0))
-            made.spans.append(Span(task.ipu, start, stage.seconds, str(replace(task, stage=index)), task.what))
+            about, name = {"stage": index, "micro-batch": task.micro_batch}, str(replace(task, stage=index))
+            made.spans.append(Span(task.ipu, start, stage.seconds, name, task.what, about, stage.spans))
             made.add_busy(stage)
         free = {ipu: max(seconds, transferred[ipu]) for ipu, seconds in free.items()}
         served = {task.ipu for task in slot if stages[task.stage].takes}
@@ -235,13 +240,19 @@ class _Stage:
 
 
 def _stage(stage: PipelineStage, pricing: Pricing) -> _Stage:
-    """Attribute all work of a stage to its IPU, including the copies that it receives."""
-    made = TimelineSegment()
+    """Attribute all work of a stage to its IPU, including the copies that it receives.
+
+    Spans are those of its instructions, on the IPU that works.
+    """
+    made, working = TimelineSegment(), stage.ipus
     loads, stores = of_type(stage.body, HostLoad), of_type(stage.body, HostStore)
     beside = [leaf for leaf in host_transfers(stage.body) if leaf.overlap is not Overlap.NONE]
     for leaf in stage.body:
         found = pricing.of(leaf)
         if leaf not in beside:
+            if found.seconds:
+                ipu = found.ipu if found.ipu in working else stage.ipu
+                made.spans.append(Span(ipu, made.seconds, found.seconds, str(leaf), found.category))
             made.seconds += found.seconds
             made.busy[stage.ipu, found.category] += found.seconds
     for transfer in beside:

@@ -12,6 +12,7 @@ from gcl.drawing.units import TimeUnit
 from ipu_emu.errors import EmulatorError
 from ipu_emu.program.clock.pricing import CostCategory
 from ipu_emu.program.clock.span import Span
+from ipu_emu.program.clock.timeline_trace import timeline_trace
 from ipu_emu.program.schedules import TaskType
 
 __all__ = ["round_marks", "timeline_file"]
@@ -85,24 +86,7 @@ def _legend(canvas: Canvas, kinds: set[CostCategory | TaskType]) -> None:
 
 
 def _trace(title: str, seconds: float, spans: Sequence[Span]) -> str:
-    """Return Chrome trace events: a thread per IPU, times in microseconds."""
-    names = [
-        {"name": "thread_name", "ph": "M", "pid": 0, "tid": ipu, "args": {"name": f"IPU {ipu} (modelled)"}}
-        for ipu in sorted({span.ipu for span in spans})
-    ]
-    events = [
-        {
-            "name": span.name,
-            "cat": span.category.value,
-            "ph": "X",
-            "pid": 0,
-            "tid": span.ipu,
-            "ts": span.start * 1e6,
-            "dur": span.seconds * 1e6,
-        }
-        for span in spans
-    ]
-    return json.dumps({"otherData": {"title": title, "modelled_seconds": seconds}, "traceEvents": [*names, *events]})
+    return json.dumps(timeline_trace(title, seconds, spans))
 
 
 _WRITERS = {".svg": _svg, ".json": _trace}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -12,6 +12,7 @@ from ipu_emu import popart, trace
 from ipu_emu.trace import read_run
 from ipu_emu.trace.perfetto import trace_events
 from tests.ipu_emu.helpers.pipelined_models import Tower, threads
+from tests.ipu_emu.helpers.trace_events import checked_events
 
 A, R, STAGES, STEPS = 6, 2, 3, 2
 PIPELINED = {"enablePipelining": True, "virtualGraphMode": popart.VirtualGraphMode.Manual}
@@ -25,8 +26,7 @@ def events(request: Any, tmp_path_factory: pytest.TempPathFactory) -> list[dict[
         trace.start(folder)
         Tower(STAGES).trained(A=A, R=R, steps=STEPS, **PIPELINED)
         trace.stop()
-    found: list[dict[str, Any]] = json.loads(trace_events(read_run(folder)))["traceEvents"]
-    return found
+    return checked_events(trace_events(read_run(folder)))
 
 
 def rows(events: list[dict[str, Any]]) -> dict[int, str]:
@@ -86,11 +86,19 @@ def test_arrows_go_from_each_stage_to_the_next_and_never_back_in_time(events: li
             assert any(one["ts"] <= each["ts"] <= one["ts"] + one["dur"] for one in around)
 
 
+def test_a_counter_says_how_many_ipus_work(events: list[dict[str, Any]]) -> None:
+    values = [(each["ts"], each["args"]["IPUs"]) for each in events if each["name"] == "IPUs at work"]
+    assert values[-1][1] == 0
+    assert all(0 <= count <= R * STAGES for _, count in values)
+    area = sum(count * (later - at) for (at, count), (later, _) in pairwise(values))
+    assert area == pytest.approx(sum(each["dur"] for each in stages(events)))
+
+
 def test_a_run_without_steps_has_no_stages(tmp_path: Any) -> None:
     recorder = trace.start(tmp_path)
     with trace.span("mark"):
         pass
     trace.stop()
-    found = json.loads(trace_events(read_run(tmp_path)))["traceEvents"]
+    found = checked_events(trace_events(read_run(tmp_path)))
     assert recorder is not None
     assert [each["name"] for each in found if each["ph"] == "X"] == ["mark"]

@@ -1,0 +1,127 @@
+"""Timeline trace: a modelled timeline as trace events for Perfetto (ui.perfetto.dev).
+
+Every IPU has a row, and what its I/O tiles do at the same time has another one. The instructions of a stage are
+inside of it, for every micro-batch; an arrow goes from a stage to the one on another IPU that works on its
+micro-batch next, and a counter says how many IPUs work. Times are whole nanoseconds, so that spans nest exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ipu_emu.program.clock.pricing import CostCategory
+from ipu_emu.program.clock.span import Span
+from ipu_emu.trace.pipelines.working_ipus import working_ipus
+
+__all__ = ["MOST_PARTS", "timeline_trace"]
+
+#: Instructions inside of stages that are written; stages that come later are there without them.
+MOST_PARTS = 200_000
+_PROCESS = 0
+_BESIDE = {CostCategory.BESIDE, CostCategory.PREFETCH}
+
+Event = dict[str, Any]
+
+
+def timeline_trace(title: str, seconds: float, spans: Sequence[Span]) -> dict[str, Any]:
+    """The timeline in Chrome's trace event format, times in microseconds."""
+    made = _Events()
+    for span in spans:
+        made.add(span)
+    about = {"title": title, "modelled_seconds": seconds, "spans_without_their_instructions": made.shortened}
+    events = [*made.row_names(), *made.events, *made.arrows(spans), *made.counter()]
+    return {"displayTimeUnit": "ns", "otherData": about, "traceEvents": events}
+
+
+@dataclass
+class _Events:
+    """The events of spans, and what is known of those that were added: begin and end of the work of each row."""
+
+    events: list[Event] = field(default_factory=list)
+    work: dict[tuple[int, bool], list[tuple[int, int]]] = field(default_factory=dict)
+    parts: int = 0
+    shortened: int = 0
+
+    def add(self, span: Span) -> None:
+        """Add a span with its parts; those on another IPU are in the row of that one."""
+        begin, end = _times(span)
+        self._event(span, begin, end, outer=True)
+        if self.parts + len(span.parts) > MOST_PARTS:
+            self.shortened += 1
+            return
+        self.parts += len(span.parts)
+        at = begin
+        for part in span.parts:
+            first, last = _times(part, span.start)
+            at, last = min(max(at, first), end), min(last, end)
+            self._event(part, at, max(at, last), outer=part.ipu != span.ipu, about=span)
+            at = max(at, last)
+
+    def _event(self, span: Span, begin: int, end: int, *, outer: bool, about: Span | None = None) -> None:
+        row = span.ipu, span.category in _BESIDE
+        work = self.work.setdefault(row, [])
+        if outer:
+            work.append((begin, end))
+        self.events.append(
+            {
+                "name": span.name,
+                "cat": span.category.value,
+                "ph": "X",
+                "pid": _PROCESS,
+                "tid": _number(row),
+                "ts": begin / 1e3,
+                "dur": (end - begin) / 1e3,
+                "args": dict((about or span).about),
+            }
+        )
+
+    def row_names(self) -> Iterator[Event]:
+        """The names of the rows, in the order of the IPUs."""
+        yield {"ph": "M", "name": "process_name", "pid": _PROCESS, "args": {"name": "a replica (modelled)"}}
+        for row in sorted(self.work):
+            ipu, beside = row
+            place = {"ph": "M", "pid": _PROCESS, "tid": _number(row)}
+            name = f"IPU {ipu}{', I/O tiles' if beside else ''} (modelled)"
+            yield {**place, "name": "thread_name", "args": {"name": name}}
+            yield {**place, "name": "thread_sort_index", "args": {"sort_index": _number(row)}}
+
+    def arrows(self, spans: Sequence[Span]) -> Iterator[Event]:
+        """Arrows from stages to those on other IPUs that get the micro-batch."""
+        latest: dict[tuple[int, int], Span] = {}  # of this iteration of a loop: its stages come one after the other
+        number = 0
+        for span in spans:
+            if "stage" not in span.about:
+                continue
+            stage, micro_batch = span.about["stage"], span.about["micro-batch"]
+            latest[stage, micro_batch] = span
+            sender = latest.get((stage - 1, micro_batch))
+            if sender is None or sender.ipu == span.ipu:
+                continue
+            for at, phase, one in ((_times(sender)[1] - 1, {"ph": "s"}, sender), (_times(span)[0], _ARRIVES, span)):
+                place = {"pid": _PROCESS, "tid": _number((one.ipu, False)), "ts": at / 1e3, "id": number}
+                yield {"name": "micro-batch", "cat": "stage", **place, **phase}
+            number += 1
+
+    def counter(self) -> Iterator[Event]:
+        """How many IPUs work."""
+        work = [each for (_, beside), spans in self.work.items() if not beside for each in spans]
+        for at, count in working_ipus(work):
+            yield {"name": "IPUs at work", "ph": "C", "pid": _PROCESS, "ts": at / 1e3, "args": {"IPUs": count}}
+
+
+#: The end of an arrow, at the span that begins there.
+_ARRIVES = {"ph": "f", "bp": "e"}
+
+
+def _number(row: tuple[int, bool]) -> int:
+    """The number of the row of an IPU, or of its I/O tiles."""
+    ipu, beside = row
+    return 2 * ipu + beside
+
+
+def _times(span: Span, since: float = 0.0) -> tuple[int, int]:
+    """Begin and end in whole nanoseconds."""
+    begin = since + span.start
+    return round(begin * 1e9), round((begin + span.seconds) * 1e9)

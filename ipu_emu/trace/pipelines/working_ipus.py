@@ -1,0 +1,19 @@
+"""WorkingIpus: how many IPUs work at a time, as the values of a counter."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
+
+__all__ = ["working_ipus"]
+
+
+def working_ipus(spans: Iterable[tuple[int, int]]) -> Sequence[tuple[int, int]]:
+    """Times at which another number of ``spans`` (begin, end) is open, each with that number."""
+    changes: defaultdict[int, int] = defaultdict(int)
+    for begin, end in spans:
+        changes[begin] += 1
+        changes[end] -= 1
+    times = sorted(time for time, change in changes.items() if change)
+    return list(zip(times, accumulate(changes[time] for time in times), strict=True))

@@ -1,0 +1,126 @@
+"""Timeline traces for Perfetto: instructions inside of stages, by IPU and micro-batch, arrows, and IPUs at work."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from ipu_emu.hardware import System
+from ipu_emu.program.clock import (
+    CostCategory,
+    ModelledMachine,
+    Pricing,
+    Span,
+    TimelineSegment,
+    timeline,
+    timeline_trace,
+)
+from ipu_emu.program.executable import Executable
+from ipu_emu.program.instructions import Pipeline, of_type, walk
+from tests.ipu_emu.helpers.pipelined_models import PIPELINE, Tower
+from tests.ipu_emu.helpers.trace_events import checked_events
+
+A, STAGES = 6, 3
+Event = dict[str, Any]
+MACHINE = ModelledMachine(System.pod(16), ipus_per_replica=4)
+
+
+@pytest.fixture(scope="module")
+def executable() -> Executable:
+    made: Executable = Tower(STAGES, plain=True).session(A=A, bps=2, **PIPELINE).executable
+    return made
+
+
+@pytest.fixture(scope="module")
+def made(executable: Executable) -> TimelineSegment:
+    return timeline(executable, MACHINE)
+
+
+@pytest.fixture(scope="module")
+def events(made: TimelineSegment, tmp_path_factory: pytest.TempPathFactory) -> list[Event]:
+    path = tmp_path_factory.mktemp("timeline") / "step.json"
+    made.save(path, "step")
+    return checked_events(path.read_bytes())
+
+
+def inside(event: Event, events: list[Event]) -> list[Event]:
+    """The spans in the row of an event that are within its time."""
+    begin, end = event["ts"], event["ts"] + event["dur"]
+    return [
+        one
+        for one in events
+        if one is not event
+        and one["ph"] == "X"
+        and one["tid"] == event["tid"]
+        and begin - 1e-6 <= one["ts"] <= one["ts"] + one["dur"] <= end + 1e-6
+    ]
+
+
+def test_the_instructions_of_every_stage_are_inside_of_it_for_every_micro_batch(
+    executable: Executable, events: list[Event]
+) -> None:
+    (pipeline,) = of_type(walk(executable.program), Pipeline)
+    pricing = Pricing(executable, MACHINE)
+    stages = [each for each in events if each["ph"] == "X" and "of stage" in each["name"]]
+    assert len(stages) == 2 * A * len(pipeline.stages)  # of two batches
+    for each in stages:
+        (stage,) = [one for one in pipeline.stages if one.index == each["args"]["stage"]]
+        found = inside(each, events)
+        expected = [leaf for leaf in stage.body if pricing.of(leaf).seconds]
+        assert [one["name"] for one in found] == [str(leaf) for leaf in expected]
+        assert {one["args"]["micro-batch"] for one in found} == {each["args"]["micro-batch"]}
+        assert each["tid"] == 2 * stage.ipu
+        times = [pricing.of(leaf).seconds * 1e6 for leaf in expected]
+        assert [one["dur"] for one in found] == pytest.approx(times, abs=2e-3)
+
+
+def test_arrows_lead_each_micro_batch_through_the_stages(events: list[Event]) -> None:
+    sent, received = ({one["id"]: one for one in events if one["ph"] == phase} for phase in "sf")
+    assert len(sent) == 2 * A * (2 * STAGES - 2)  # of two batches, forward and backward
+    assert all(sent[number]["tid"] != received[number]["tid"] for number in sent)
+
+
+def test_the_counter_of_ipus_adds_up_to_their_work(made: TimelineSegment, events: list[Event]) -> None:
+    values = [(one["ts"], one["args"]["IPUs"]) for one in events if one["ph"] == "C"]
+    assert max(count for _, count in values) == STAGES
+    assert values[-1][1] == 0
+    area = sum(count * (later - at) for (at, count), (later, _) in pairwise(values))
+    assert area == pytest.approx(1e6 * sum(made.by_ipu().values()), rel=1e-3)
+
+
+def _json(made: TimelineSegment) -> str:
+    return json.dumps(timeline_trace.timeline_trace("step", made.seconds, made.spans))
+
+
+def test_transfers_beside_compute_have_a_row_of_their_own() -> None:
+    spans = [
+        Span(0, 0.0, 2.0, "work", CostCategory.COMPUTE),
+        Span(0, 1.0, 2.0, "load", CostCategory.BESIDE),
+        Span(1, 0.0, 1.0, "work", CostCategory.COMPUTE),
+    ]
+    found = TimelineSegment(3.0, spans=spans)
+    rows: dict[int, str] = {}
+    names = defaultdict(list)
+    for each in checked_events(_json(found)):
+        if each["name"] == "thread_name":
+            rows[each["tid"]] = each["args"]["name"]
+        elif each["ph"] == "X":
+            names[rows[each["tid"]]].append(each["name"])
+    assert dict(names) == {
+        "IPU 0 (modelled)": ["work"],
+        "IPU 0, I/O tiles (modelled)": ["load"],
+        "IPU 1 (modelled)": ["work"],
+    }
+
+
+def test_too_many_instructions_are_left_out_of_later_stages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timeline_trace, "MOST_PARTS", 3)
+    parts = [Span(0, 0.0, 1.0, "a", CostCategory.COMPUTE), Span(0, 1.0, 1.0, "b", CostCategory.COMPUTE)]
+    spans = [Span(0, 2.0 * at, 2.0, "work", CostCategory.COMPUTE, parts=parts) for at in range(2)]
+    trace = timeline_trace.timeline_trace("step", 4.0, spans)
+    assert [one["name"] for one in trace["traceEvents"] if one["ph"] == "X"] == ["work", "a", "b", "work"]
+    assert trace["otherData"]["spans_without_their_instructions"] == 1
