@@ -25,6 +25,10 @@ WIDTH, LEAST, MOST = 1200, 320, 900
 
 READY = """const done = arguments[0], look = () => document.body.dataset.ready ? done() : setTimeout(look, 20);
 look()"""
+#: Done when the charts of the tab that is shown are drawn.
+DRAWN = """const done = arguments[0], look = () =>
+    document.querySelector("section:not([hidden]) .chart:not([data-drawn])") ? setTimeout(look, 20) : done();
+look()"""
 #: Shows a part of a step of instance 0 in the middle of the run.
 PART_OF_A_STEP = """const lane = timeline.lanes.find(one => one.label === "instance 0");
 const steps = [...lane.name.keys()].filter(i => timeline.names[lane.name[i]].name === "step");
@@ -92,6 +96,7 @@ def take(driver: Any, button: Any, name: str, view: str) -> None:
     """A picture of a tab, as high as what it shows, at most ``MOST``; ``view`` chooses the part of the timeline."""
     driver.set_window_size(WIDTH, MOST)
     button.click()
+    driver.execute_async_script(DRAWN)
     if button.get_attribute("data-tab") == "time-line":
         driver.execute_script(view)
     shown = driver.execute_script(

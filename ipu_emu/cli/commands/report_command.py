@@ -36,6 +36,7 @@ measured on the hosts of the run.
 def report(format: str, text: bool, html: Path | None, perfetto: Path | None, folders: tuple[Path, ...]) -> None:
     """Read the traces, print and write the report."""
     from ipu_emu.cli.output.printing import check_outputs, console, print_json, write
+    from ipu_emu.cli.output.run_report.charts.library import MISSING, library_script
     from ipu_emu.cli.output.run_report.report_page import report_html
     from ipu_emu.cli.output.run_report.report_text import comparison_text, report_text
     from ipu_emu.trace import read_run
@@ -66,5 +67,7 @@ def report(format: str, text: bool, html: Path | None, perfetto: Path | None, fo
         console().print(report_text(data))
     if html:
         write(html, report_html(found[0], data), mode=found[0].run.mode)
+        if library_script() is None:
+            click.echo(f"{html}: {MISSING}", err=True)
     if perfetto:
         write(perfetto, trace_events(found[0].run), mode=found[0].run.mode)

@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 
 from ipu_emu.cli.commands.compile_model import CompileRequest
+from ipu_emu.cli.output.run_report.charts import library, page_charts
+from ipu_emu.cli.output.run_report.charts.page_charts import all_charts
 from ipu_emu.cli.output.run_report.report_page import report_html
 from ipu_emu.hardware import Device, DeviceKind, System
 from ipu_emu.program.clock.modelled_step import ModelledStep
@@ -28,8 +30,22 @@ SPANS, OPS = 300, ("Conv", "Relu")
 
 READY = """const done = arguments[0], look = () => document.body.dataset.ready ? done() : setTimeout(look, 20);
 look()"""
+#: Done when all charts of the tab that is shown are drawn, each as wide as its place.
+DRAWN = """const done = arguments[0], fits = place => place.dataset.drawn
+    && Math.abs(place.querySelector(".main-svg").clientWidth - place.clientWidth) <= 1;
+const all = () => [...document.querySelectorAll("section:not([hidden]) .chart")].every(fits);
+const look = () => all() ? done() : setTimeout(look, 20);
+look()"""
 CELLS = """return [...document.querySelectorAll(`#${arguments[0]} tr`)]
     .map(row => [...row.cells].map(cell => cell.textContent))"""
+#: Of every chart that is shown: its figure, the values that were drawn, and how many bars there are.
+SHOWN = """return [...document.querySelectorAll("section:not([hidden]) .chart")].map(place => ({
+    figure: place.dataset.figure, bars: place.querySelectorAll(".bars .point").length,
+    values: place.data.map(({x, y, base}) => JSON.parse(JSON.stringify({x, y, base})))}))"""
+#: Widths of the boxes of a chart by the name of their trace.
+BOXES = """const place = document.getElementById(arguments[0]);
+return Object.fromEntries([...place.querySelectorAll(".bars")].map((bars, number) => [place.data[number].name,
+    [...bars.querySelectorAll(".point path")].map(path => path.getBBox().width)]))"""
 
 
 @pytest.fixture(scope="module")
@@ -107,6 +123,12 @@ def cells(browser: Any, table: str) -> list[list[str]]:
     return rows if table == "details" else rows[1:]
 
 
+def opened(browser: Any, tab: str) -> None:
+    """Show a tab, with its charts."""
+    browser.find_element("css selector", f"[data-tab={tab}]").click()
+    browser.execute_async_script(DRAWN)
+
+
 def test_the_numbers_of_the_page_are_those_of_the_json(browser: Any, data: dict[str, Any]) -> None:
     assert json.loads(browser.execute_script("return document.getElementById('data').textContent")) == json.loads(
         json.dumps(data)
@@ -122,7 +144,9 @@ def test_the_numbers_of_the_page_are_those_of_the_json(browser: Any, data: dict[
 
 
 def test_every_category_has_a_colour_of_its_own(browser: Any) -> None:
-    known, colours = browser.execute_script("return [CATEGORIES, CATEGORIES.map(categoryColour)]")
+    known, colours = browser.execute_script(
+        "const names = Object.keys(CATEGORY_COLOURS); return [names, names.map(categoryColour)]"
+    )
     assert sorted(known) == sorted([*CATEGORIES, OTHER, IMPORTS])
     assert len(set(colours)) == len(known)
 
@@ -136,20 +160,16 @@ def test_each_tab_shows_its_section(browser: Any) -> None:
 
 @pytest.mark.parametrize("width", [1400, 800])
 def test_no_tab_is_wider_than_the_window(browser: Any, width: int) -> None:
-    """Wide tables scroll by themselves; names are in bars only where there is room for them."""
+    """Wide tables scroll by themselves; charts are as wide as there is room."""
     browser.set_window_size(width, 900)
     try:
         for button in browser.find_elements("css selector", "nav button"):
             button.click()
+            browser.execute_async_script(DRAWN)
             page, window = browser.execute_script(
                 "const page = document.documentElement; return [page.scrollWidth, page.clientWidth]"
             )
             assert page <= window, button.text
-            cut = browser.execute_script(
-                "return [...document.querySelectorAll('section:not([hidden]) .bar div')]"
-                ".filter(part => part.scrollWidth > part.clientWidth + 1).map(part => part.title)"
-            )
-            assert not cut
     finally:
         browser.set_window_size(1400, 900)
 
@@ -232,14 +252,68 @@ def test_memory_and_what_lives_at_an_instant(browser: Any, data: dict[str, Any])
         peak = memory["live_bytes"].index(max(memory["live_bytes"]))
         alive = [one for one in memory["not_always_live"] if one["first"] <= peak <= one["last"]]
         assert [row[0] for row in cells(browser, f"memory-0-{ipu}-alive")] == [one["tensor"] for one in alive][:50]
-    browser.find_element("css selector", "[data-tab=memory]").click()
-    curve = browser.find_element("css selector", "svg.liveness")
+
+
+def test_a_click_on_the_curve_of_live_memory_chooses_the_instant(browser: Any, data: dict[str, Any]) -> None:
+    opened(browser, "memory")
+    curve = browser.find_element("css selector", "#chart-liveness-0-0 .nsewdrag")
     browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", curve)
-    before = browser.find_element("css selector", "#memory-0-0-instant h4").text
-    curve.click()  # its middle
+    browser.execute_script("document.querySelector('#chart-liveness-0-0').choose(0)")
+    assert browser.find_element("css selector", "#memory-0-0-instant h4").text.startswith("At instruction 0: ")
+    actions = pytest.importorskip("selenium.webdriver").ActionChains
+    for _ in range(2):  # the first only moves the pointer there
+        actions(browser).move_to_element(curve).pause(0.1).click().perform()  # its middle
     after = browser.find_element("css selector", "#memory-0-0-instant h4").text
-    assert after != before
-    assert after.startswith("At instruction ")
+    middle = len(data["programs"][0]["memory"][0]["live_bytes"]) // 2
+    assert abs(int(after.split()[2].rstrip(":")) - middle) <= 1
+    assert browser.get_log("browser") == []
+
+
+def test_charts_show_the_numbers_of_the_json(browser: Any, data: dict[str, Any]) -> None:
+    """What the library drew from is what Python made of the numbers, and there is a box for each number."""
+    expected = json.loads(json.dumps(all_charts(data)))
+    seen = set()
+    for button in browser.find_elements("css selector", "nav button"):
+        opened(browser, button.get_attribute("data-tab"))
+        drawn = browser.execute_script(SHOWN)
+        for chart in drawn:
+            values = [
+                {key: trace[key] for key in ("x", "y", "base") if key in trace}
+                for trace in expected[chart["figure"]]["data"]
+            ]
+            assert chart["values"] == values
+            bars = sum(len(trace["x"]) for trace in expected[chart["figure"]]["data"] if trace["type"] == "bar")
+            assert chart["bars"] == bars
+            seen.add(chart["figure"])
+    assert seen == expected.keys()
+    assert browser.get_log("browser") == []
+
+
+def test_a_page_without_the_library_has_all_but_the_charts(
+    browser: Any, folder: Path, data: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page_charts, "library_script", lambda: None)
+    page = tmp_path / "run.html"
+    page.write_bytes(report_html(analyse(read_run(folder)), data))
+    whole = browser.current_window_handle
+    browser.switch_to.new_window("tab")
+    try:
+        browser.get(page.as_uri())
+        browser.execute_async_script(READY)
+        assert browser.find_element("id", "missing-charts").text == library.MISSING
+        assert browser.find_elements("css selector", ".chart") == []
+        assert [row[0] for row in cells(browser, "ops")] == ["Conv", "Relu"]
+        opened(browser, "time-line")
+        assert browser.execute_script("timeline.show(0, timeline.end); return timeline.drawn") > SPANS
+        opened(browser, "memory")
+        browser.execute_script(
+            "const at = document.getElementById('memory-0-0-at'); at.value = 1; at.dispatchEvent(new Event('change'))"
+        )
+        assert browser.find_element("css selector", "#memory-0-0-instant h4").text.startswith("At instruction 1: ")
+        assert browser.get_log("browser") == []
+    finally:
+        browser.close()
+        browser.switch_to.window(whole)
 
 
 def test_the_program_with_the_measured_times_beside(browser: Any, data: dict[str, Any]) -> None:
@@ -254,15 +328,14 @@ def test_the_program_with_the_measured_times_beside(browser: Any, data: dict[str
 def test_the_schedule_of_a_pipeline_is_drawn_with_its_bubbles(browser: Any, data: dict[str, Any]) -> None:
     (program,) = data["programs"]
     made = program["pipeline"]
-    tasks, bubbles = (
-        browser.find_elements("css selector", f"svg.schedule rect.{kind}") for kind in ("task", "bubble")
-    )
-    assert (len(tasks), len(bubbles)) == (len(made["spans"]), 2)
-    busy = [sum(length for on, _, length, *_ in made["spans"] if on == ipu) for ipu in range(2)]
-    assert sum(busy) / 2 / made["seconds"] == pytest.approx(made["efficiency"])
-    drawn = [float(task.get_attribute("width")) for task in tasks]
-    lengths = [length for _, _, length, *_ in made["spans"]]
-    assert drawn[2] / drawn[0] == pytest.approx(lengths[2] / lengths[0], rel=1e-3)
+    opened(browser, "pipeline")
+    drawn = browser.execute_script(BOXES, "chart-schedule-0")
+    lengths = {kind: [span[2] for span in made["spans"] if span[4] == kind] for kind in {s[4] for s in made["spans"]}}
+    scale = drawn["forward"][0] / lengths["forward"][0]
+    for kind, expected in lengths.items():
+        assert drawn[kind] == pytest.approx([scale * length for length in expected], abs=1.5)
+    whole = scale * made["seconds"]
+    assert sum(drawn["bubble"]) / 2 / whole == pytest.approx(1 - made["efficiency"], abs=0.01)
     assert f"{100 * made['efficiency']:.1f} %" in browser.find_element("id", "pipeline").get_attribute("textContent")
 
 

@@ -1,4 +1,4 @@
-"""Run report as one HTML page that needs no network: the numbers of the report, and a timeline of all processes."""
+"""Run report as one HTML page that needs no network: numbers, charts, and a timeline of all processes."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from importlib.resources import files
 from string import Template
 from typing import Any
 
+from ipu_emu.cli.output.run_report.charts.colours import CATEGORIES
+from ipu_emu.cli.output.run_report.charts.page_charts import page_charts
 from ipu_emu.trace.findings import RunAnalysis
 from ipu_emu.trace.lanes import packed_lanes
 
@@ -20,6 +22,7 @@ def report_html(found: RunAnalysis, data: Mapping[str, Any]) -> bytes:
     folder = files("ipu_emu.cli.output.run_report")
     parts = {name: folder.joinpath(file).read_text(encoding="utf-8") for name, file in _FILES.items()}
     page = Template(folder.joinpath("report.html").read_text(encoding="utf-8"))
+    parts |= {"charts": _json(page_charts(data)), "colours": _json(CATEGORIES)}
     return page.substitute(
         parts, title=escape(f"{found.run.folder}: traced run"), data=_json(data), spans=_json(packed_lanes(found.run))
     ).encode(errors="replace")
@@ -27,9 +30,10 @@ def report_html(found: RunAnalysis, data: Mapping[str, Any]) -> bytes:
 
 _FILES = {
     "style": "report.css",
+    "tables": "tables.js",
+    "chart_places": "charts.js",
     "timeline": "timeline.js",
     "program": "program.js",
-    "pipeline": "pipeline.js",
     "report": "report.js",
 }
 

@@ -1,17 +1,13 @@
 // Timeline: draws the spans of all lanes on a canvas; zoom with the wheel, pan by dragging, select by clicking.
 //
-// A lane is {label, process, begin, length, name, value, depth}: arrays in the order of begin, times in microseconds.
+// CATEGORY_COLOURS, by name, are of the page. A lane is {label, process, begin, length, name, value, depth}: arrays in the order of begin, times in microseconds.
 
 "use strict";
 
 const ROW = 16, GAP = 6, LABELS = 190, AXIS = 24;
-const COLOURS = ["#4e79a7", "#f28e2b", "#59a14f", "#e15759", "#76b7b2", "#edc948", "#b07aa1", "#ff9da7", "#9c755f",
-  "#2f6f4f", "#7b5ea7", "#c0504d", "#8c8c8c", "#a0cbe8", "#5f6b7a"];
-const CATEGORIES = ["compilation", "compute", "copies between IPUs", "data preparation", "gradient communication", "host I/O", "initialisation",
-  "launch", "the program itself", "weight loading", "weight update", "checkpoint", "user", "Streaming Memory", "start of Python and imports"];
 
 /** The colour of a category: the same in all tabs and runs. */
-const categoryColour = category => COLOURS[Math.max(CATEGORIES.indexOf(category), 0)];
+const categoryColour = category => CATEGORY_COLOURS[category] || "#8c8c8c";
 
 /** The largest i with values[i] <= wanted, or -1. */
 function lastAtMost(values, wanted) {
