@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 from poprun_py.backends.start_command import StartCommand, StartRequest
 
 __all__ = ["SHARED_MEMORY", "command"]
@@ -13,6 +16,9 @@ SHARED_MEMORY = ("UCX_POSIX_DIR",)
 #: stays there if hydra is killed before it is listed; where it is empty, each MPI_Init asks the kernel instead.
 TOPOLOGY_FILE = "HWLOC_XMLFILE"
 
+#: Sets it on other hosts.
+_SSH = Path(__file__).with_name("hydra_ssh.sh")
+
 #: With more CPUs than this, asking the kernel takes long if all instances do so at once.
 _MANY_CPUS = 64
 
@@ -23,12 +29,12 @@ _HERE = ("-hosts", "localhost", "-launcher", "fork")
 def command(request: StartRequest) -> StartCommand:
     """Return the one ``mpirun`` for all supervisors; hydra neither binds processes nor counts cores by default."""
     hosts = _on_hosts(request) if request.cluster.hosts else _HERE
-    ssh = {"HYDRA_LAUNCHER_EXEC": request.ssh} if request.ssh and request.cluster.hosts else {}
     topology = {} if TOPOLOGY_FILE in request.environ or request.cpus > _MANY_CPUS else {TOPOLOGY_FILE: ""}
+    ssh = str(_SSH) if topology and os.access(_SSH, os.X_OK) else request.ssh
     count = ("-n", str(request.num_instances))
     return StartCommand(
         argv=(request.installation.launcher, *hosts, *request.extra, *count, *request.local, *request.supervisor),
-        environment=topology | ssh,
+        environment=topology | ({"HYDRA_LAUNCHER_EXEC": ssh} if ssh and request.cluster.hosts else {}),
         rank_variable="PMI_RANK",
         unset=tuple(topology),
         shared_variables=tuple(name for name in SHARED_MEMORY if name not in request.environ),

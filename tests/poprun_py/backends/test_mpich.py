@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+from pathlib import Path
+
 import pytest
 
+from poprun_py.backends import mpich
 from poprun_py.backends.mpich import TOPOLOGY_FILE, command
 from poprun_py.backends.start_command import StartRequest
 from poprun_py.site.mpi_installation import MpiInstallation
@@ -18,3 +22,16 @@ def test_hydra_writes_no_file_of_the_topology(environ, cpus, given):
     made = command(StartRequest(MpiInstallation("mpich", "mpirun"), 2, cpus, ("true",), environ))
     assert dict(made.environment) == given
     assert made.unset == tuple(given)
+
+
+def test_hydra_sets_the_variable_on_other_hosts_and_passes_all_words_on(tmp_path):
+    ssh = tmp_path / "ssh"
+    ssh.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\nexit 3\n')
+    ssh.chmod(0o700)
+    words = ["-x", "h1", '"/a b/hydra_pmi_proxy"', "--control-port", "h0:4 2", "", "--usize", "-2"]
+    done = subprocess.run(
+        [Path(mpich.__file__).with_name("hydra_ssh.sh"), *words],
+        env={"POPRUN_PY_SSH": str(ssh), "PATH": "/usr/bin:/bin"}, stdout=subprocess.PIPE, text=True, check=False,
+    )  # fmt: skip
+    assert done.stdout.split("\n")[:-1] == [*words[:2], "env", f"{TOPOLOGY_FILE}=", *words[2:]]
+    assert done.returncode == 3

@@ -57,6 +57,14 @@ def test_every_instance_says_hello_from_its_host(four, run, mpi, count, tmp_path
 
 
 @needs_hosts
+def test_hydra_writes_no_file_of_the_topology_on_any_host(four, run):
+    program = PROGRAMS / "poprun_py/topology_of_hydra.py"
+    code, out, err = run(2, "--mpi", MPIS["mpich"], "--num-instances", "2", sys.executable, program).finish()
+    assert (code, err) == (0, "")
+    assert set(out.splitlines()) == {f"[1,{rank}]<stdout>:{four.names[rank]} '' None" for rank in range(2)}
+
+
+@needs_hosts
 def test_no_port_of_a_job_on_one_host_answers_another_host(four, mpi):
     argv = ["--mpi", mpi, "--num-instances", "2", sys.executable, "-m", "tests.programs.poprun_py.listening_ports"]
     job = Job(four, argv, {"UCX_TLS": "all"}, stdin=subprocess.PIPE)

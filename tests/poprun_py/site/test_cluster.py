@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import shlex
+from pathlib import Path
 
 import pytest
 
 from popdist_py.environment import Environment
+from poprun_py.backends import mpich
 from poprun_py.errors import UsageError
 from poprun_py.numa.topology import NumaNode, NumaTopology
 from poprun_py.options.parser import parse
@@ -124,11 +126,14 @@ def test_the_users_environment_goes_to_all_hosts_but_not_what_belongs_to_one():
     assert "DATA" not in planned("x", DATA="/d").instances[0].environment  # inherited
 
 
-def test_the_mpich_command_for_several_hosts():
-    command = planned("--host a,b --num-instances 4 x", POPRUN_PY_SSH="/my/ssh").command
+@pytest.mark.parametrize("topology", [{}, {"HWLOC_XMLFILE": "mine.xml"}], ids=["no topology", "the user's topology"])
+def test_the_mpich_command_for_several_hosts(topology):
+    command = planned("--host a,b --num-instances 4 x", POPRUN_PY_SSH="/my/ssh", **topology).command
     expected = f"/mpich/bin/mpirun -launcher ssh -hosts a,b -ppn 2 -wdir / -n 4 {SUPERVISOR}"
     assert shlex.join(command.argv) == expected
-    assert command.environment == {"HYDRA_LAUNCHER_EXEC": "/my/ssh", "HWLOC_XMLFILE": ""}
+    script = str(Path(mpich.__file__).with_name("hydra_ssh.sh"))
+    own = {"HYDRA_LAUNCHER_EXEC": script, "HWLOC_XMLFILE": ""}
+    assert command.environment == ({"HYDRA_LAUNCHER_EXEC": "/my/ssh"} if topology else own)
 
 
 def test_the_open_mpi_command_for_several_hosts():
