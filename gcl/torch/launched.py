@@ -9,7 +9,7 @@ from typing import Any
 import torch.distributed as dist
 
 import popdist_py
-from gcl.torch.store_exchange import say_mpi_job
+from gcl.torch.store_all_gather import say_mpi_job
 from popdist_py.environment import Environment, is_set
 from popdist_py.layout import Layout
 

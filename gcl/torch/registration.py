@@ -16,7 +16,7 @@ from gcl.torch.process_group import GclProcessGroup
 from gcl.torch.several_hosts.engine import Engine
 from gcl.torch.several_hosts.gloo_engine import GlooEngine
 from gcl.torch.several_hosts.two_levels import SeveralHosts
-from gcl.torch.store_exchange import StoreExchange, in_mpi_job
+from gcl.torch.store_all_gather import StoreAllGather, in_mpi_job
 from gcl.transport.memory.segment import DEFAULT_BYTES
 
 __all__ = ["Options", "register"]
@@ -49,13 +49,13 @@ def _make(asked: Any, options: Any) -> GclProcessGroup:
     timeout = asked.timeout.total_seconds()
     rank, store = asked.group_rank, asked.store
     members = asked.global_ranks_in_group or range(asked.group_size)
-    exchange = StoreExchange(store, rank, asked.group_size, timeout)
+    gather = StoreAllGather(store, rank, asked.group_size, timeout)
     host = options.host or f"{host_name()} {process_namespace()}"  # containers of one host cannot reach each other
-    hosts = _hosts(exchange.all_gather(host.encode()))
+    hosts = _hosts(gather.all_gather(host.encode()))
     here = next(ranks for ranks in hosts if rank in ranks)
 
     def all_gather_here(data: bytes) -> list[bytes]:
-        everyone = exchange.all_gather(data)
+        everyone = gather.all_gather(data)
         return [everyone[peer] for peer in here]
 
     inner = HostGroup(
@@ -67,7 +67,7 @@ def _make(asked: Any, options: Any) -> GclProcessGroup:
     )
     group: HostGroup | SeveralHosts = inner
     if len(hosts) > 1:
-        group = _between(hosts, rank, inner, _engines(exchange, store, rank, timeout))
+        group = _between(hosts, rank, inner, _engines(gather, store, rank, timeout))
     return GclProcessGroup(store, group, timeout)
 
 
@@ -89,14 +89,14 @@ def _between(
     return SeveralHosts(rank, hosts, inner, everyone, column)
 
 
-def _engines(exchange: StoreExchange, store: Store, rank: int, timeout: float) -> Callable[[str, list[int]], Engine]:
+def _engines(gather: StoreAllGather, store: Store, rank: int, timeout: float) -> Callable[[str, list[int]], Engine]:
     """What makes an engine between some ranks: of MPI if they met in a job that has it, else of gloo."""
     world = [-1]
     if in_mpi_job(store):
         from gcl.torch.several_hosts.mpi_engine import MpiEngine
         from gcl.transport.mpi.process_subset import world_rank
 
-        world = [int(found) for found in exchange.all_gather(str(world_rank()).encode())]
+        world = [int(found) for found in gather.all_gather(str(world_rank()).encode())]
     if min(world) >= 0:
         return lambda _, members: MpiEngine([world[member] for member in members], timeout)
     return lambda name, members: GlooEngine(

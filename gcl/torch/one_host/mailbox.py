@@ -23,7 +23,7 @@ __all__ = ["Letter", "Mailbox"]
 
 _SLOTS = 16
 _LINE = 128  # bytes: the written count, the read count and each bell have a line of their own
-_WORDS = 8  # int64 of a slot
+_WORDS = 8  # int64 of a slot, which holds a letter
 _RING = 2 * _LINE + _SLOTS * _WORDS * 8
 _WORD = np.dtype(np.int64)
 

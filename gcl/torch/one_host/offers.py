@@ -20,7 +20,7 @@ from gcl.core.request import Request
 from gcl.errors import CollectiveMismatch, PeerLost
 from gcl.kernels.copies import copy_bytes
 from gcl.transport.memory.process_vm import transfer
-from gcl.transport.memory.relayed_copies import Received, Sent, relay_layout, relay_plan
+from gcl.transport.memory.relayed_copies import Received, Sent, relay_layout, relay_words
 from gcl.transport.memory.segment import array_at
 from gcl.transport.paths.memory_path import MemoryPath
 
@@ -30,7 +30,25 @@ __all__ = ["Offers", "Pieces", "Wanted", "apart"]
 DIRECT_BYTES = 1 << 19
 _WORD = np.dtype(np.int64)
 _PAGE = 4096
-_WORDS = 3  # of a piece: offset in the segment or -1, address in its process, bytes
+
+
+class _Head(NamedTuple):
+    """The first row of the list of a rank."""
+
+    process: int
+    pieces: int
+    unused: int = 0
+
+
+class _Piece(NamedTuple):
+    """Each other row of the list: where a piece is."""
+
+    offset: int  # in the segment of its rank; -1: only at ``address`` in its process
+    address: int
+    nbytes: int
+
+
+_WORDS = len(_Piece._fields)
 
 
 class Pieces:
@@ -42,7 +60,7 @@ class Pieces:
 
     def nbytes(self, rank: int, piece: int) -> int:
         """Bytes of a piece."""
-        return int(self._lists[rank][1 + piece, 2])
+        return self._row(rank, piece).nbytes
 
     def copy(self, rank: int, piece: int, out: np.ndarray) -> None:
         """Copy the bytes of a piece into the bytes ``out``, which must be as many."""
@@ -63,17 +81,20 @@ class Pieces:
 
         They are copied into ``room`` if this process cannot address them.
         """
-        offset, address, _ = self._lists[rank][1 + piece].tolist()
-        if offset >= 0:
-            return int(self._arenas[rank] + offset + start)
-        process = int(self._lists[rank][0, 0])
+        row = self._row(rank, piece)
+        if row.offset >= 0:
+            return self._arenas[rank] + row.offset + start
+        process = _head(self._lists[rank][0]).process
         if process == self._process:
-            return int(address + start)
+            return row.address + start
         here = int(room.__array_interface__["data"][0])
-        if transfer(process, here, address + start, room.nbytes, False, self._vectors) != room.nbytes:
+        if transfer(process, here, row.address + start, room.nbytes, False, self._vectors) != room.nbytes:
             gone = f"{self._request} could not reach the memory of rank {rank}, which has ended or closed it"
             raise PeerLost(gone, gone)
         return here
+
+    def _row(self, rank: int, piece: int) -> _Piece:
+        return _Piece(*self._lists[rank][1 + piece].tolist())
 
 
 class Wanted(NamedTuple):
@@ -100,10 +121,10 @@ class Offers:
         listed = self._listing(len(pieces) + 1)
         staged = [self._staged(piece) for piece in pieces]
         segment = self._path.segment
-        listed[0] = self._process, len(pieces), 0
+        listed[0] = _Head(self._process, len(pieces))
         for row, (piece, near) in enumerate(zip(pieces, staged, strict=True), 1):
             offset = segment.offset_of(near)
-            listed[row] = -1 if offset is None else offset, piece.__array_interface__["data"][0], piece.nbytes
+            listed[row] = _Piece(-1 if offset is None else offset, _address(piece), piece.nbytes)
         self._path.exchange(
             request,
             self._room,
@@ -138,11 +159,11 @@ class Offers:
                 return Received(me, self._arenas[want.rank] + offset, -1, out)
             return Received(want.rank, area + head, want.piece, out)
 
-        def plan(addresses: list[int]) -> np.ndarray:
+        def words(addresses: list[int]) -> np.ndarray:
             found = [received(want, addresses[want.rank]) for want in wanted]
-            return relay_plan(_address(area) + head, layout, nbytes, sent, found, itemsize)
+            return relay_words(_address(area) + head, layout, nbytes, sent, found, itemsize)
 
-        self._path.relay(request, area, plan)
+        self._path.relay(request, area, words)
 
     def _offsets(self, pieces: Sequence[np.ndarray | None], wanted: Sequence[Wanted]) -> list[int]:
         """Where the segment has each of ``pieces``; -1 if it has it not, or if this rank writes to it in the call."""
@@ -201,5 +222,9 @@ def _own(want: Wanted) -> int | None:
 
 
 def _list_at(address: int) -> np.ndarray:
-    rows = 1 + int(array_at(address, (_WORDS,), _WORD)[1])
-    return array_at(address, (rows, _WORDS), _WORD)
+    head = _head(array_at(address, (_WORDS,), _WORD))
+    return array_at(address, (1 + head.pieces, _WORDS), _WORD)
+
+
+def _head(row: np.ndarray) -> _Head:
+    return _Head(*row.tolist())

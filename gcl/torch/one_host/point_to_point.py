@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable
+from enum import IntEnum
 from threading import Event, RLock, Thread
 from time import monotonic, sleep
 from typing import NamedTuple
@@ -33,7 +34,13 @@ _NAP = 0.02
 _LOOK = 0.1
 #: Seconds that are left to the program to wait by itself, before the thread does.
 _GRACE = 5e-4
-_ARRIVED, _REFUSED = 1, 2
+
+
+class _Outcome(IntEnum):
+    """What the target of a message sets the word of its source to."""
+
+    ARRIVED = 1
+    REFUSED = 2
 
 
 class Receive(NamedTuple):
@@ -149,7 +156,7 @@ class PointToPoint:
             self._sends = [send for send in self._sends if not send.word[0, 0]]
         for send in ended:
             refused = ArgumentError(f"{self._names[send.target]} receives another number of bytes; see its error")
-            send.work.settle(refused if send.word[0, 0] == _REFUSED else None)
+            send.work.settle(refused if send.word[0, 0] == _Outcome.REFUSED else None)
         return bool(ended)
 
     def _match(self) -> bool:
@@ -185,7 +192,7 @@ class PointToPoint:
             if copied != letter.nbytes:
                 error = PeerLost(f"the memory of {self._names[source]} could not be reached: it has ended")
         word = array_at(self._arenas[source] + letter.word, (1,), np.dtype(np.int64))
-        word[0] = _ARRIVED if error is None else _REFUSED
+        word[0] = _Outcome.ARRIVED if error is None else _Outcome.REFUSED
         self._box.ring(source)
         if error is None:
             receive.then()

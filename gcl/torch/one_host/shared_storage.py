@@ -29,12 +29,28 @@ _WORD, _BYTE = np.dtype(np.int64), np.dtype(np.uint8)
 _NOWHERE = -1
 
 
+class _Claim(NamedTuple):
+    """What each rank says of its storage."""
+
+    process: int
+    descriptor: int  # of the file of the memory; _NOWHERE if the others cannot map it
+    offset: int  # in the segment of the rank
+    size: int
+
+
+class _Region(NamedTuple):
+    """Where this process has mapped the storage of a rank."""
+
+    address: int
+    nbytes: int
+
+
 class _Place(NamedTuple):
     """A storage, which is kept so that no other one gets its address, and the array over it."""
 
     storage: torch.UntypedStorage
     array: np.ndarray
-    regions: list[tuple[int, int]]  # of every rank: address, bytes
+    regions: list[_Region]  # of every rank
 
 
 class SharedStorages:
@@ -58,7 +74,7 @@ class SharedStorages:
         if not place.regions:
             return array_of(tensor)
         if place.array.nbytes != nbytes:
-            start = place.regions[self._path.rank][0] + tensor.storage_offset() * tensor.dtype.itemsize
+            start = place.regions[self._path.rank].address + tensor.storage_offset() * tensor.dtype.itemsize
             place = place._replace(array=array_at(start, (1, tensor.numel()), REDUCED[tensor.dtype]))
             self._places[number] = place
         return place.array
@@ -67,16 +83,17 @@ class SharedStorages:
         storage = tensor.untyped_storage()
         size = -(-storage.nbytes() // _PAGE) * _PAGE
         descriptor, offset = self._moved(storage, size)
-        regions: list[tuple[int, int]] = []
+        regions: list[_Region] = []
 
         def work(pieces: Pieces) -> None:
-            every = np.zeros((self._path.ranks, 4), _WORD)
-            for rank, row in enumerate(every):
+            rows = np.zeros((self._path.ranks, len(_Claim._fields)), _WORD)
+            for rank, row in enumerate(rows):
                 pieces.copy(rank, 0, row.view(_BYTE))
-            if (every[:, 1] != _NOWHERE).all():
-                regions[:] = self._mapped(every)
+            claims = [_Claim(*row) for row in rows.tolist()]
+            if all(claim.descriptor != _NOWHERE for claim in claims):
+                regions[:] = self._mapped(claims)
 
-        claim = np.array([os.getpid(), descriptor, offset, size], _WORD)
+        claim = np.array(_Claim(os.getpid(), descriptor, offset, size), _WORD)
         request = Request(None, Operator.ADD, _BYTE, 0, detail=f"shared storage {number} of {size} bytes")
         self._offers.exchange(request, [claim.view(_BYTE)], work)
         if old is not None:
@@ -104,16 +121,16 @@ class SharedStorages:
             return _NOWHERE, _NOWHERE
         return int(descriptor), offset
 
-    def _mapped(self, every: np.ndarray) -> list[tuple[int, int]]:
+    def _mapped(self, claims: list[_Claim]) -> list[_Region]:
         """Map the storages of all ranks into their segments."""
         regions = []
-        for rank, (process, descriptor, offset, size) in enumerate(every.tolist()):
-            opened = os.open(f"/proc/{process}/fd/{descriptor}", os.O_RDWR | os.O_CLOEXEC)
+        for rank, claim in enumerate(claims):
+            opened = os.open(f"/proc/{claim.process}/fd/{claim.descriptor}", os.O_RDWR | os.O_CLOEXEC)
             try:
-                address = self._arenas[rank] + offset
-                if not map_over(address, size, opened):
-                    raise OSError(f"{size} bytes of rank {rank} could not be mapped")
+                address = self._arenas[rank] + claim.offset
+                if not map_over(address, claim.size, opened):
+                    raise OSError(f"{claim.size} bytes of rank {rank} could not be mapped")
             finally:
                 os.close(opened)
-            regions.append((address, size))
+            regions.append(_Region(address, claim.size))
         return regions

@@ -27,7 +27,7 @@ from gcl.kernels.jit import bare, bare_part
 from gcl.reduce.reduction import reduce_range
 from gcl.transport.rendezvous.rank_table import CallStage, Table, has_met, meet_again, met
 
-__all__ = ["Received", "RelayLayout", "Sent", "relay", "relay_layout", "relay_plan"]
+__all__ = ["Received", "RelayLayout", "Sent", "relay", "relay_layout", "relay_words"]
 
 _LAG, _SETS = 2, 4
 _LAG_IN_TURNS, _SETS_IN_TURNS = 1, 2
@@ -64,8 +64,8 @@ class RelayLayout(NamedTuple):
         return self.sets * self.slots * self.chunk
 
 
-class _Plan(IntEnum):
-    """Index of each word of a plan; the rows of what is sent and received follow."""
+class _Word(IntEnum):
+    """Index of each word of a relay; the rows of what is sent and received follow."""
 
     AREA = 0  # address of this rank's area
     LAG = 1  # steps from filling a set to taking from it
@@ -79,104 +79,132 @@ class _Plan(IntEnum):
     FIRST = 9  # the first word of the rows
 
 
+class _SentWord(IntEnum):
+    """Index of each word of a row of what is sent (``Sent``)."""
+
+    SLOT = 0
+    ADDRESS = 1
+
+
+class _ReceivedWord(IntEnum):
+    """Index of each word of a row of what is received (``Received``)."""
+
+    RANK = 0
+    AREA = 1
+    SLOT = 2
+    ADDRESS = 3
+
+
+_SENT, _RECEIVED = len(_SentWord), len(_ReceivedWord)
+
+
 def relay_layout(slots: int, *, in_turns: bool) -> RelayLayout:
     """The layout of areas with ``slots``; ``in_turns``: there are fewer cores than ranks."""
     lag, sets = (_LAG_IN_TURNS, _SETS_IN_TURNS) if in_turns else (_LAG, _SETS)
     return RelayLayout(lag, sets, slots, max(_LEAST_CHUNK, _SET_BYTES // slots // _PAGE * _PAGE))
 
 
-def relay_plan(
+def relay_words(
     area: int, layout: RelayLayout, nbytes: int, sent: Sequence[Sent], received: Sequence[Received], itemsize: int = 0
 ) -> np.ndarray:
     """What ``relay`` does on this rank, whose area is at ``area``; all tensors have ``nbytes``.
 
     ``itemsize``: what is received is combined, in the order of ``received``, in the first one's ``address``.
     """
-    words = [area, *layout, nbytes, len(sent), len(received), itemsize]
+    head = [area, *layout, nbytes, len(sent), len(received), itemsize]
     rows = [word for row in (*sent, *received) for word in row]
-    return np.array([*words, *rows], np.int64)
+    return np.array([*head, *rows], np.int64)
 
 
 @bare_part
-def _copy_in(plan: Any, step: int) -> None:
-    nbytes, chunk = plan[_Plan.NBYTES], plan[_Plan.CHUNK]
-    first, low = plan[_Plan.AREA] + _set(plan, step), step * chunk
-    for row in range(plan[_Plan.SENT]):
-        slot, address = plan[_Plan.FIRST + 2 * row], plan[_Plan.FIRST + 2 * row + 1]
+def _copy_in(words: Any, step: int) -> None:
+    nbytes, chunk = words[_Word.NBYTES], words[_Word.CHUNK]
+    first, low = words[_Word.AREA] + _set(words, step), step * chunk
+    for number in range(words[_Word.SENT]):
+        row = _Word.FIRST + _SENT * number
+        slot, address = words[row + _SentWord.SLOT], words[row + _SentWord.ADDRESS]
         n = min(chunk, nbytes - low)
         copy_part(first + slot * chunk, address + low, n, n)
 
 
 @bare_part
-def _set(plan: Any, step: int) -> Any:
+def _set(words: Any, step: int) -> Any:
     """Where the set of ``step`` starts in an area."""
-    return step % plan[_Plan.SETS] * plan[_Plan.SLOTS] * plan[_Plan.CHUNK]
+    return step % words[_Word.SETS] * words[_Word.SLOTS] * words[_Word.CHUNK]
 
 
 @bare_part
-def _copy_out(plan: Any, step: int) -> None:
-    nbytes, chunk, count = plan[_Plan.NBYTES], plan[_Plan.CHUNK], plan[_Plan.RECEIVED]
-    rows, low = _Plan.FIRST + 2 * plan[_Plan.SENT], step * chunk
-    for row in range(rows, rows + 4 * count, 4):
-        area, slot, address = plan[row + 1], plan[row + 2], plan[row + 3]
-        frm = area + low if slot < 0 else area + _set(plan, step) + slot * chunk
+def _received(words: Any) -> Any:
+    """The first word of the rows of what is received."""
+    return _Word.FIRST + _SENT * words[_Word.SENT]
+
+
+@bare_part
+def _copy_out(words: Any, step: int) -> None:
+    nbytes, chunk, count = words[_Word.NBYTES], words[_Word.CHUNK], words[_Word.RECEIVED]
+    rows, low = _received(words), step * chunk
+    for row in range(rows, rows + _RECEIVED * count, _RECEIVED):
+        area, slot = words[row + _ReceivedWord.AREA], words[row + _ReceivedWord.SLOT]
+        address = words[row + _ReceivedWord.ADDRESS]
+        frm = area + low if slot < 0 else area + _set(words, step) + slot * chunk
         copy_part(address + low, frm, min(chunk, nbytes - low), count * nbytes)
 
 
 @bare_part
-def _combine_out(plan: Any, step: int, recipe: Any, scratch: Any, nodes: Any) -> None:
-    chunk, count, item = plan[_Plan.CHUNK], plan[_Plan.RECEIVED], plan[_Plan.ITEMSIZE]
-    first, low = _Plan.FIRST + 2 * plan[_Plan.SENT], step * chunk
+def _combine_out(words: Any, step: int, recipe: Any, scratch: Any, nodes: Any) -> None:
+    chunk, count, item = words[_Word.CHUNK], words[_Word.RECEIVED], words[_Word.ITEMSIZE]
+    first, low = _received(words), step * chunk
     for i in range(count):
-        row = first + 4 * i
-        area, slot = plan[row + 1], plan[row + 2]
-        nodes[i] = area + low if slot < 0 else area + _set(plan, step) + slot * chunk
+        row = first + _RECEIVED * i
+        area, slot = words[row + _ReceivedWord.AREA], words[row + _ReceivedWord.SLOT]
+        nodes[i] = area + low if slot < 0 else area + _set(words, step) + slot * chunk
     outs = nodes[count:]
-    outs[0] = plan[first + 3] + low
-    reduce_range(recipe, nodes, outs, 1, 0, min(chunk, plan[_Plan.NBYTES] - low) // item, scratch)
+    outs[0] = words[first + _ReceivedWord.ADDRESS] + low
+    reduce_range(recipe, nodes, outs, 1, 0, min(chunk, words[_Word.NBYTES] - low) // item, scratch)
 
 
 @bare_part
-def _is_filled(table: Any, plan: Any) -> bool:
+def _is_filled(table: Any, words: Any) -> bool:
     """Wait a limited time until the sets that this rank takes from next are filled; say whether they are."""
-    rows = _Plan.FIRST + 2 * plan[_Plan.SENT]
-    for row in range(rows, rows + 4 * plan[_Plan.RECEIVED], 4):
-        if plan[row] != table[Table.RANK] and not has_met(table, plan[row], plan[_Plan.LAG] - 1):
+    rows = _received(words)
+    for row in range(rows, rows + _RECEIVED * words[_Word.RECEIVED], _RECEIVED):
+        peer = words[row + _ReceivedWord.RANK]
+        if peer != table[Table.RANK] and not has_met(table, peer, words[_Word.LAG] - 1):
             return False
     return True
 
 
 @bare_part
-def _is_taken(table: Any, plan: Any) -> bool:
+def _is_taken(table: Any, words: Any) -> bool:
     """Wait a limited time until all have taken what is in the set that is filled next; say whether they have."""
     for step in range(1, table[Table.RANKS]):
         peer = (table[Table.RANK] + step) % table[Table.RANKS]
-        if not has_met(table, peer, plan[_Plan.SETS] - plan[_Plan.LAG] - 1):
+        if not has_met(table, peer, words[_Word.SETS] - words[_Word.LAG] - 1):
             return False
     return True
 
 
 @bare
-def relay(table: Any, plan: Any, recipe: Any, scratch: Any, nodes: Any) -> int:
+def relay(table: Any, words: Any, recipe: Any, scratch: Any, nodes: Any) -> int:
     """Continue copies that all ranks have entered; call again while it returns WAITING.
 
     ``recipe``, ``scratch`` and ``nodes``, a word for each rank and one more, are for what is combined.
     """
-    steps, lag = (plan[_Plan.NBYTES] + plan[_Plan.CHUNK] - 1) // plan[_Plan.CHUNK], plan[_Plan.LAG]
+    steps, lag = (words[_Word.NBYTES] + words[_Word.CHUNK] - 1) // words[_Word.CHUNK], words[_Word.LAG]
     while table[Table.STAGE] != CallStage.LEAVING:
         step, part = table[Table.STEP] // 2, table[Table.STEP] % 2
-        if part == 0 and step < steps and plan[_Plan.SENT] > 0:
-            if not _is_taken(table, plan):
+        if part == 0 and step < steps and words[_Word.SENT] > 0:
+            if not _is_taken(table, words):
                 return WAITING
-            _copy_in(plan, step)
+            _copy_in(words, step)
         table[Table.STEP] = 2 * step + 1
         if step >= lag:
-            if not _is_filled(table, plan):
+            if not _is_filled(table, words):
                 return WAITING
-            if plan[_Plan.ITEMSIZE] > 0:
-                _combine_out(plan, step - lag, recipe, scratch, nodes)
+            if words[_Word.ITEMSIZE] > 0:
+                _combine_out(words, step - lag, recipe, scratch, nodes)
             else:
-                _copy_out(plan, step - lag)
+                _copy_out(words, step - lag)
         meet_again(table)
         table[Table.STEP] = 2 * (step + 1)
         if step + 1 == steps + lag:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakSet
 
 import msgpack
@@ -23,6 +23,23 @@ from gcl.transport.memory.segment import DEFAULT_BYTES, Segment, map_memory
 from gcl.transport.rendezvous.process_liveness import Process
 
 __all__ = ["domain"]
+
+
+class _Peer(NamedTuple):
+    """What each process says of itself."""
+
+    pid: int
+    started: int
+    segment: int  # file descriptor of its memory
+    control: int  # that of the memory of all; -1 except on rank 0
+    nbytes: int
+    cores: list[int]
+    target: int  # address of a word that the others try to write to
+    name: str
+
+    @property
+    def process(self) -> Process:
+        return Process(self.pid, self.started)
 
 
 def domain(
@@ -44,16 +61,17 @@ def domain(
     cores = sorted(os.sched_getaffinity(0))
     target = np.zeros(1, np.int64)  # peers try whether they may write to it
     me = Process.own()
-    hello = msgpack.packb((me.pid, me.started, segment, control, segment_bytes, cores, target.ctypes.data, own))
-    peers = [msgpack.unpackb(reply) for reply in all_gather(hello)]
+    hello = _Peer(me.pid, me.started, segment, control, segment_bytes, cores, target.ctypes.data, own)
+    peers = [_Peer(*msgpack.unpackb(reply)) for reply in all_gather(msgpack.packb(hello))]
+    first = peers[0]
     try:
-        control_map = _map(0, peers[0][0], peers[0][3], f"gcl-control-{peers[0][7]}", control_bytes(ranks))
+        control_map = _map(0, first.pid, first.control, f"gcl-control-{first.name}", control_bytes(ranks))
         maps = [
-            _map(peer, pid, descriptor, f"gcl-segment-{name}", nbytes)
-            for peer, (pid, _, descriptor, _, nbytes, _, _, name) in enumerate(peers)
+            _map(number, peer.pid, peer.segment, f"gcl-segment-{peer.name}", peer.nbytes)
+            for number, peer in enumerate(peers)
         ]
         fault = ""
-        reaches = all(can_access_process(peer[0], peer[6]) for peer in peers)
+        reaches = all(can_access_process(peer.pid, peer.target) for peer in peers)
     except (OSError, TransportError) as error:
         fault = str(error)
         reaches = False
@@ -70,13 +88,13 @@ def domain(
         memories=maps,
         arenas=[memory.ctypes.data for memory in maps],
         segment=Segment(maps[rank]),
-        alive=lambda peer: Process(*peers[peer][:2]).alive(),
+        alive=lambda number: peers[number].process.alive(),
         close=maps.clear,
         name="shared_memory",
         uses_process_vm=all(reached for _, reached in verdicts),
-        cores=len({core for peer in peers for core in peer[5]}),
-        smallest=min(peer[4] for peer in peers),
-        processes=tuple(Process(*peer[:2]) for peer in peers),
+        cores=len({core for peer in peers for core in peer.cores}),
+        smallest=min(peer.nbytes for peer in peers),
+        processes=tuple(peer.process for peer in peers),
         communicators=communicators,
     )
 

@@ -168,14 +168,14 @@ class MemoryPath:
 
         self._met(request, x, worked)
 
-    def relay(self, request: Request, area: np.ndarray, plan: Callable[[list[int]], np.ndarray]) -> None:
-        """Make the call ``request``: carry out the ``plan`` (``relay_plan``) for the addresses of every rank's area.
+    def relay(self, request: Request, area: np.ndarray, words: Callable[[list[int]], np.ndarray]) -> None:
+        """Make the call ``request``: ``relay`` the ``words`` for the addresses of every rank's area.
 
         ``area`` [1, n] lies in the segment.
         """
 
         def relayed(meeting: Meeting) -> None:
-            found = plan(list(map(int, meeting.places[0])))
+            found = words(list(map(int, meeting.places[0])))
             nodes = np.zeros(self.ranks + 1, np.int64)
             self.hold(bound(relay, self._table, found, self._recipe(request), self._scratch, nodes), request)
 

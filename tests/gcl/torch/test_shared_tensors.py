@@ -61,13 +61,13 @@ def test_shared_tensors_give_the_bits_of_private_ones_on_all_or_some_ranks(ranks
 
 def chunked_tensors():
     """How many tensors this rank sent in chunks, in each of the large collectives on shared ones."""
-    counts, plan = [], offers.relay_plan
+    counts, words = [], offers.relay_words
 
     def counting(area, layout, nbytes, sent, received, itemsize):
         counts.append(len(sent))
-        return plan(area, layout, nbytes, sent, received, itemsize)
+        return words(area, layout, nbytes, sent, received, itemsize)
 
-    offers.relay_plan = counting
+    offers.relay_words = counting
     results(private)
     before, counts[:] = sum(counts), []
     results(shared)

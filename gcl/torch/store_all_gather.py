@@ -1,4 +1,4 @@
-"""Store exchange: byte strings that the ranks of a process group exchange through PyTorch's Store."""
+"""Store all-gather: byte strings that the ranks of a process group gather through PyTorch's Store."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch.distributed import PrefixStore, Store
 
 from gcl.errors import CollectiveTimeout
 
-__all__ = ["StoreExchange", "in_mpi_job", "say_mpi_job"]
+__all__ = ["StoreAllGather", "in_mpi_job", "say_mpi_job"]
 
 _MPI_JOB = "gcl/mpi job"
 
@@ -25,7 +25,7 @@ def in_mpi_job(store: Store) -> bool:
     return bool(store.check([_MPI_JOB]))
 
 
-class StoreExchange:
+class StoreAllGather:
     """All-gathers of ``ranks`` processes over ``store``, which waits at most ``timeout`` seconds.
 
     A rank numbers its calls in the store, so that a group which is made again over the same store reads nothing old.
