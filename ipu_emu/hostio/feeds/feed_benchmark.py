@@ -52,8 +52,7 @@ def infeed_benchmark(
         raise TypeError(f"Expected `infeed_queue` to be an IPUInfeedQueue, but got {type(infeed_queue).__name__}")
     if not infeed_queue.initialized:
         infeed_queue.initializer()
-    take = infeed_queue.feed.next_arrays
-    return measured_epochs(take, number_of_epochs, elements_per_epochs, print_stats, do_memcpy)
+    return measured_epochs(infeed_queue.next_arrays, number_of_epochs, elements_per_epochs, print_stats, do_memcpy)
 
 
 def check_epochs(number_of_epochs: int, elements_per_epochs: int) -> None:

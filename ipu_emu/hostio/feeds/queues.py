@@ -23,8 +23,16 @@ from ipu_emu.errors import FeedError
 from ipu_emu.hostio.data.sample_order import ReplicaRange
 from ipu_emu.hostio.data.sample_structure import Field, SampleStructure, structure_of
 from ipu_emu.hostio.feeds.feed import Feed
+from ipu_emu.hostio.feeds.prefetch_queue import ElementStream, PrefetchQueue
 
-__all__ = ["InfeedQueue", "OutfeedMode", "OutfeedQueue"]
+__all__ = [
+    "InfeedQueue",
+    "OutfeedMode",
+    "OutfeedQueue",
+    "check_buffer_depth",
+    "check_ordinal",
+    "check_prefetch_depth",
+]
 
 _DEFAULT_DEPTH = 3
 _DEPTH_LIMIT = 256
@@ -36,9 +44,19 @@ class OutfeedMode(Enum):
     ALL = "all"
     LAST = "get_last"
 
+    @classmethod
+    def of(cls, mode: OutfeedMode | str | None) -> OutfeedMode:
+        """Return a mode by itself or its value; any other string is the feed name of old programs: all."""
+        if isinstance(mode, OutfeedMode):
+            return mode
+        return next((known for known in cls if known.value == mode), cls.ALL)
+
 
 class InfeedQueue:
-    """A queue that gives elements of ``dataset`` to the local replicas; ``prefetch_depth`` are prepared ahead."""
+    """A queue that gives elements of ``dataset`` to the local replicas; ``prefetch_depth`` are prepared ahead.
+
+    The data set is one that a ``Feed`` reads, or a stream of elements, of which replicas take one after the other.
+    """
 
     def __init__(
         self,
@@ -49,25 +67,13 @@ class InfeedQueue:
         *,
         replica_range: ReplicaRange | None = None,
     ) -> None:
-        self.device_ordinal = _ordinal(device_ordinal)
-        self.prefetch_depth = prefetch_depth or _DEFAULT_DEPTH
-        if not hasattr(type(self.prefetch_depth), "__index__"):
-            raise ValueError(f"prefetch_depth must be a whole number, not {prefetch_depth!r}")
-        if self.prefetch_depth < 1:
-            raise ValueError(f"prefetch_depth must be greater than zero, not {prefetch_depth}")
-        if self.prefetch_depth >= _DEPTH_LIMIT:
-            raise ValueError(f"prefetch_depth must be less than {_DEPTH_LIMIT}, not {prefetch_depth}")
-        self._replicas = (replica_range or ReplicaRange.of_instance()).local
-        self._feed_arguments = {
-            "data": dataset,
-            "replica_range": replica_range,
-            "epochs": 1,
-            "workers": 1,
-            "prefetch": self.prefetch_depth,
-        }
+        self.device_ordinal = check_ordinal(device_ordinal)
+        self.prefetch_depth = check_prefetch_depth(prefetch_depth or _DEFAULT_DEPTH)
+        self._replica_range = replica_range or ReplicaRange.of_instance()
         self._check(dataset)
-        self._feed: Feed | None = None
-        self.dequeued = False
+        self._dataset = dataset
+        self._elements: Feed | PrefetchQueue | None = None
+        self._initialized = self.dequeued = False
 
     def _check(self, dataset: Any) -> None:
         """Raise ValueError if the element specification of a data set has open dimensions."""
@@ -83,39 +89,58 @@ class InfeedQueue:
 
     @property
     def number_of_tuple_elements(self) -> int:
-        """Number of arrays of an element."""
-        return len(self.feed.fields)
+        """Number of arrays of an element of a feed."""
+        elements = self._started()
+        assert isinstance(elements, Feed)
+        return len(elements.fields)
 
     @property
     def initialized(self) -> bool:
-        """Whether the initializer has run."""
-        return self._feed is not None
-
-    @property
-    def feed(self) -> Feed:
-        """The feed of an initialised queue; raise FeedError before."""
-        if self._feed is None:
-            raise FeedError("The infeed is not initialised; run its initializer before it is dequeued")
-        return self._feed
+        """Whether the queue prepares elements."""
+        return self._elements is not None
 
     def initializer(self) -> None:
         """Start to prepare elements; may be called only once."""
-        if self._feed is not None:
+        if self._initialized:
             raise ValueError("The IPUInfeedQueue `initializer` function can only be called once.")
-        self._feed = Feed(self._feed_arguments.pop("data"), **self._feed_arguments)
+        self.restart(self._dataset)
+
+    def restart(self, dataset: Any) -> None:
+        """Prepare elements of ``dataset`` from its beginning, instead of those of before."""
+        self.deleter()
+        self._initialized = True
+        if isinstance(dataset, ElementStream):
+            self._elements = PrefetchQueue(dataset, self.prefetch_depth)
+        else:
+            self._elements = Feed(
+                dataset, replica_range=self._replica_range, epochs=1, workers=1, prefetch=self.prefetch_depth
+            )
+
+    def next_arrays(self) -> list[NDArray[Any]]:
+        """Return the arrays of the next element, those of a feed for all local replicas; raise StopIteration."""
+        return self._started().next_arrays()
 
     def dequeue(self) -> list[Any]:
         """Return the next element of each local replica; raise StopIteration at the end of the data."""
         self.dequeued = True
-        arrays = self.feed.next_arrays()
-        if self._replicas == 1:
-            return [self.feed.structure.join(arrays)]
-        return [self.feed.structure.join([array[replica] for array in arrays]) for replica in range(self._replicas)]
+        replicas, elements = self._replica_range.local, self._started()
+        if isinstance(elements, PrefetchQueue):
+            return [elements.next_arrays() for _ in range(replicas)]
+        arrays = elements.next_arrays()
+        if replicas == 1:
+            return [elements.structure.join(arrays)]
+        return [elements.structure.join([array[replica] for array in arrays]) for replica in range(replicas)]
+
+    def _started(self) -> Feed | PrefetchQueue:
+        if self._elements is None:
+            raise FeedError("The infeed is not initialised; run its initializer before it is dequeued")
+        return self._elements
 
     def deleter(self) -> None:
-        """Stop the workers."""
-        if self._feed is not None:
-            self._feed.close()
+        """Stop to prepare elements."""
+        elements, self._elements = self._elements, None
+        if elements is not None:
+            elements.close()
 
 
 class OutfeedQueue:
@@ -129,21 +154,24 @@ class OutfeedQueue:
         *,
         replicas: int = 1,
     ) -> None:
-        if buffer_depth < 1:
-            raise ValueError(f"Outfeed buffer depth cannot be less than 1, not {buffer_depth}")
-        self.mode = _outfeed_mode(outfeed_mode)
-        self.device_ordinal, self.buffer_depth, self._replicas = _ordinal(device_ordinal), buffer_depth, replicas
+        check_buffer_depth(buffer_depth)
+        self.mode = OutfeedMode.of(outfeed_mode)
+        self.device_ordinal, self.buffer_depth, self._replicas = check_ordinal(device_ordinal), buffer_depth, replicas
         self._structure: SampleStructure | None = None
         self._fields: list[Field] = []
-        self._enqueued = False
-        self._kept: deque[list[NDArray[Any]]] = deque(maxlen=1 if self.mode is OutfeedMode.LAST else None)
+        self._kept: deque[Sequence[NDArray[Any]]] = deque(maxlen=1 if self.mode is OutfeedMode.LAST else None)
         self._changed, self._ended = Condition(), True
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no element is waiting."""
+        return not self._kept
 
     def enqueue(self, element: Any) -> None:
         """Declare, once, the structure of an element: an array, or a tuple or dict of arrays."""
-        if self._enqueued:
+        if self._structure is not None:
             raise ValueError("An outfeed can only be enqueued once.")
-        self._structure, self._enqueued = structure_of(element), True
+        self._structure = structure_of(element)
         self._fields = [Field.of(array) for array in self._structure.split(element)]
 
     def begin(self) -> None:
@@ -163,8 +191,13 @@ class OutfeedQueue:
             for arrays in split:
                 _check(arrays[position], field, structure.name(position))
         row = [np.stack([arrays[position] for arrays in split]) for position in range(len(self._fields))]
+        self.put_rows(row if self._replicas == 1 else [array[None] for array in row])
+
+    def put_rows(self, arrays: Sequence[NDArray[Any]]) -> None:
+        """Keep rows of the arrays of an element: [enqueues, ...], which must not change any more."""
+        last = self.mode is OutfeedMode.LAST
         with self._changed:
-            self._kept.append([array[0] for array in row] if self._replicas == 1 else row)
+            self._kept.append([array[-1:] for array in arrays] if last else arrays)
             self._changed.notify_all()
 
     def end(self) -> None:
@@ -176,23 +209,28 @@ class OutfeedQueue:
     def dequeue(self, wait_for_completion: bool = False, timeout: float = 120.0) -> Any:
         """Return all elements since the last call (ALL) or the last one, in the structure of an element."""
         structure = self._declared()
-        with self._changed:
-            if wait_for_completion and not self._changed.wait_for(lambda: self._ended, timeout):
-                raise FeedError(
-                    f"The run that fills the outfeed did not end within {timeout:g} s; check whether it is stuck"
-                )
-            if self.mode is OutfeedMode.LAST:
-                if not self._kept:
-                    raise FeedError("The outfeed is empty; run the program that enqueues it first")
-                return structure.join([array.copy() for array in self._kept[-1]])
-            rows, self._kept = list(self._kept), deque()
+        if wait_for_completion:
+            with self._changed:
+                if not self._changed.wait_for(lambda: self._ended, timeout):
+                    raise FeedError(
+                        f"The run that fills the outfeed did not end within {timeout:g} s; check whether it is stuck"
+                    )
         empty = (0,) if self._replicas == 1 else (0, self._replicas)
-        return structure.join(
-            [
-                np.stack([row[position] for row in rows]) if rows else np.empty((*empty, *field.shape), field.dtype)
-                for position, field in enumerate(self._fields)
-            ]
-        )
+        taken = self.take() or [np.empty((*empty, *field.shape), field.dtype) for field in self._fields]
+        return structure.join(taken)
+
+    def take(self) -> list[NDArray[Any]]:
+        """Return the arrays of all rows since the last call (ALL), none if there were none, or of the last one."""
+        with self._changed:
+            kept = list(self._kept)
+            if self.mode is OutfeedMode.ALL:
+                self._kept.clear()
+        if self.mode is OutfeedMode.LAST:
+            if not kept:
+                raise FeedError("The outfeed is empty; run the program that enqueues it first")
+            return [np.array(array[0]) for array in kept[0]]
+        columns = zip(*kept, strict=True)
+        return [np.concatenate(parts) if len(parts) > 1 else np.ascontiguousarray(parts[0]) for parts in columns]
 
     def _declared(self) -> SampleStructure:
         """Return the structure of an element; raise ValueError if it was not declared."""
@@ -201,22 +239,34 @@ class OutfeedQueue:
         return self._structure
 
 
-def _ordinal(value: int | str | None) -> int:
+def check_ordinal(value: Any) -> int:
     """Return a device number; a string is the feed name of old programs, which is ignored."""
     if value is None or isinstance(value, str):
         return 0
-    if type(value) is not int:
-        raise ValueError(f"Device ordinal must be an integer, not {value!r}")
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError("Device ordinal must be an integer")
     if value < 0:
-        raise ValueError(f"Device ordinal must be >= 0, not {value}")
+        raise ValueError("Device ordinal must be >= 0")
     return value
 
 
-def _outfeed_mode(mode: OutfeedMode | str | None) -> OutfeedMode:
-    """Return a mode by itself or its value; any other string is the feed name of old programs, which is ignored."""
-    if isinstance(mode, OutfeedMode):
-        return mode
-    return next((known for known in OutfeedMode if known.value == mode), OutfeedMode.ALL)
+def check_prefetch_depth(value: int) -> int:
+    """Return a number of elements; raise ValueError if a queue cannot take so many ahead."""
+    if not hasattr(type(value), "__index__"):
+        raise ValueError(f"prefetch_depth must be a whole number, not {value!r}")
+    if value < 1:
+        raise ValueError("prefetch_depth must be greater than zero")
+    if value >= _DEPTH_LIMIT:
+        raise ValueError(f"prefetch_depth must be less than {_DEPTH_LIMIT}")
+    return value
+
+
+def check_buffer_depth(value: int) -> None:
+    """Raise ValueError for a number of elements that a queue cannot hold."""
+    if not hasattr(type(value), "__index__"):
+        raise ValueError(f"Outfeed buffer depth must be a whole number, not {value!r}")
+    if value < 1:
+        raise ValueError(f"Outfeed buffer depth cannot be less than 1, not {value}")
 
 
 def _check(array: NDArray[Any], field: Field, name: str) -> None:

@@ -11,14 +11,13 @@ from tensorflow.python.framework import errors, ops
 from tensorflow.python.ops import control_flow_ops, gen_dataset_ops, gen_experimental_dataset_ops
 from tensorflow.python.util import nest
 
-from ipu_emu.tensorflow.api.ipu_outfeed_queue import check_ordinal
+from ipu_emu.hostio import InfeedQueue
+from ipu_emu.hostio.feeds.prefetch_queue import QueueClosed
+from ipu_emu.tensorflow.program.dataset_elements import stream_of
 from ipu_emu.tensorflow.program.host_calls import host_call
-from ipu_emu.tensorflow.program.prefetching import Prefetcher
 from ipu_emu.tensorflow.tracing.trace import current_trace
 
 __all__ = ["IPUInfeedQueue", "IPUIterator", "IPUOwnedIterator", "ScopedIPUInfeedQueue"]
-
-_DEFAULT_DEPTH, _DEPTH_LIMIT = 3, 256
 
 
 class IPUInfeedQueue:
@@ -35,16 +34,12 @@ class IPUInfeedQueue:
         replication_factor: int | None = None,
         data_to_prefetch: int | None = None,
     ) -> None:
-        check_ordinal(device_ordinal)
-        self._depth = prefetch_depth or _DEFAULT_DEPTH
-        check_depth(self._depth)
+        self._queue = InfeedQueue(stream_of(dataset), device_ordinal, prefetch_depth, optimise_latency)
         if not isinstance(dataset, dataset_ops.DatasetV2 | dataset_ops.DatasetV1):
             raise TypeError(f"IPUInfeedQueue takes a tf.data.Dataset, found {type(dataset).__name__}")
         self._dataset = dataset
         self._spec = dataset.element_spec
         _check_spec(self._spec)
-        self._dequeued = False
-        self._prefetcher: Prefetcher | None = None
         self._initializer: Any = None
         if not context.executing_eagerly():
             self._variant = self._serialised()
@@ -64,13 +59,13 @@ class IPUInfeedQueue:
     @property
     def dequeued(self) -> bool:
         """Whether a program dequeues it."""
-        return self._dequeued
+        return self._queue.dequeued
 
     @property
     def initializer(self) -> Any:
         """An op that starts the queue; in eager mode it starts at once."""
         if context.executing_eagerly():
-            if self._prefetcher is None:
+            if not self._queue.initialized:
                 self._start(self._dataset)
             return None
         if self._initializer is not None:
@@ -86,16 +81,14 @@ class IPUInfeedQueue:
             self._start(dataset_ops._VariantDataset(variant, self._spec))
 
     def _start(self, dataset: Any) -> None:
-        if self._prefetcher is not None:
-            self._prefetcher.close()
-        self._prefetcher = Prefetcher(dataset, self._depth)
+        self._queue.restart(stream_of(dataset))
 
     def _dequeue(self) -> Any:
         """Return the tensors of an element of the program that is being compiled."""
         trace = current_trace()
         if trace is None:
             raise ValueError("An infeed can only be dequeued in a program that is compiled for the IPU.")
-        self._dequeued = True
+        self._queue.dequeued = True
         use = trace.position()  # each call takes an element of its own
         with ops.name_scope("infeed"):
             flat = [
@@ -110,11 +103,18 @@ class IPUInfeedQueue:
 
     def next_element(self) -> list[Any]:
         """The arrays of the next element; raise OutOfRangeError at the end of the data."""
-        if self._prefetcher is None:
+        if not self._queue.initialized:
             raise errors.FailedPreconditionError(
                 None, None, "The infeed is not initialised; run its initializer before the program"
             )
-        return self._prefetcher.take()
+        try:
+            return self._queue.next_arrays()
+        except StopIteration:
+            raise errors.OutOfRangeError(
+                None, None, "The data set of the infeed has no more elements; repeat it, or run fewer iterations"
+            ) from None
+        except QueueClosed as error:
+            raise errors.CancelledError(None, None, str(error)) from None
 
     @property
     def deleter(self) -> Any:
@@ -126,9 +126,7 @@ class IPUInfeedQueue:
             return host_call(self._stop, [], [], "infeed_deleter")
 
     def _stop(self) -> None:
-        if self._prefetcher is not None:
-            self._prefetcher.close()
-            self._prefetcher = None
+        self._queue.deleter()
 
 
 class ScopedIPUInfeedQueue(IPUInfeedQueue):
@@ -152,16 +150,6 @@ class IPUIterator:
 
 
 IPUOwnedIterator = IPUIterator
-
-
-def check_depth(value: int) -> None:
-    """Raise ValueError for a number of elements that a queue cannot take ahead."""
-    if not hasattr(type(value), "__index__"):
-        raise ValueError(f"prefetch_depth must be a whole number, not {value!r}")
-    if value < 1:
-        raise ValueError("prefetch_depth must be greater than zero")
-    if value >= _DEPTH_LIMIT:
-        raise ValueError(f"prefetch_depth must be less than {_DEPTH_LIMIT}")
 
 
 def _check_spec(spec: Any) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from enum import Enum
-from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -12,18 +10,13 @@ from tensorflow.python.framework import ops, tensor_shape
 from tensorflow.python.ops import control_flow_ops
 from tensorflow.python.util import nest
 
-from ipu_emu.errors import ArgumentError
+from ipu_emu.errors import ArgumentError, FeedError
+from ipu_emu.hostio import OutfeedMode as IPUOutfeedMode
+from ipu_emu.hostio import OutfeedQueue
 from ipu_emu.tensorflow.program.host_calls import host_call
 from ipu_emu.tensorflow.tracing.trace import Trace, current_trace
 
 __all__ = ["IPUOutfeedMode", "IPUOutfeedQueue", "ScopedIPUOutfeedQueue"]
-
-
-class IPUOutfeedMode(Enum):
-    """Whether an outfeed keeps all elements or the last one."""
-
-    ALL = "all"
-    LAST = "get_last"
 
 
 class IPUOutfeedQueue:
@@ -41,13 +34,11 @@ class IPUOutfeedQueue:
         replication_factor: int | None = None,
         io_batch_size: int = 1,
     ) -> None:
-        check_buffers(buffer_depth)
-        check_ordinal(device_ordinal)
-        self._mode = _mode(outfeed_mode, outfeed_all)
+        if outfeed_all is False and not isinstance(outfeed_mode, IPUOutfeedMode):
+            outfeed_mode = IPUOutfeedMode.LAST
+        self.rows = OutfeedQueue(outfeed_mode, device_ordinal, buffer_depth)
         self._structure: Any = None
         self._specs: list[tuple[Any, Any]] = []
-        self._kept: list[list[Any]] = []
-        self._lock = Lock()
         self._enqueued = False
         self._trace: Trace | None = None
         #: Micro-batches whose values are added up before they are kept; set by a pipeline.
@@ -62,12 +53,12 @@ class IPUOutfeedQueue:
     @property
     def is_empty(self) -> bool:
         """Whether no element is waiting."""
-        return not self._kept
+        return self.rows.is_empty
 
     @property
     def keeps_all(self) -> bool:
         """Whether all elements are kept."""
-        return self._mode is IPUOutfeedMode.ALL or self.added > 1
+        return self.rows.mode is IPUOutfeedMode.ALL or self.added > 1
 
     def enqueue(self, tensors: Any) -> Any:
         """Enqueue a tensor, or a tuple or dict of tensors, in every iteration; return an op."""
@@ -98,11 +89,7 @@ class IPUOutfeedQueue:
             arrays = [self._sums(array) for array in arrays]
         if replicas == 1:
             arrays = [array[:, 0] for array in arrays]
-        with self._lock:
-            if self._mode is IPUOutfeedMode.LAST:
-                self._kept = [[array[-1] for array in arrays]]
-            else:
-                self._kept.append(arrays)
+        self.rows.put_rows(arrays)
 
     def _sums(self, array: Any) -> Any:
         """The sum of the values of each batch, one addition after the other."""
@@ -126,24 +113,17 @@ class IPUOutfeedQueue:
                 found = host_call(self._take, [], types, "outfeed_dequeue")
             made = list(found) if isinstance(found, list | tuple) else [found]
             for tensor, (_, shape) in zip(made, self._specs, strict=True):
-                if self._mode is IPUOutfeedMode.ALL:
+                if self.rows.mode is IPUOutfeedMode.ALL:
                     rank = shape.rank
                     tensor.set_shape(tensor_shape.TensorShape(None) if rank is None else tensor.shape)
         return nest.pack_sequence_as(self._structure, made)
 
     def _take(self) -> list[Any]:
-        with self._lock:
-            kept = self._kept
-            if self._mode is IPUOutfeedMode.ALL:
-                self._kept = []
-        if self._mode is IPUOutfeedMode.LAST:
-            if not kept:
-                raise ArgumentError("The outfeed is empty; run the program that enqueues it first")
-            return [np.array(array) for array in kept[-1]]
-        if not kept:
-            return [np.empty((0, *shape.as_list()), dtype.as_numpy_dtype) for dtype, shape in self._specs]
-        columns = zip(*kept, strict=True)
-        return [np.concatenate(parts) if len(parts) > 1 else np.ascontiguousarray(parts[0]) for parts in columns]
+        try:
+            taken = self.rows.take()
+        except FeedError as error:
+            raise ArgumentError(str(error)) from None
+        return taken or [np.empty((0, *shape.as_list()), dtype.as_numpy_dtype) for dtype, shape in self._specs]
 
     @property
     def deleter(self) -> Any:
@@ -153,7 +133,7 @@ class IPUOutfeedQueue:
     def __iter__(self) -> Any:
         if not context.executing_eagerly():
             raise RuntimeError("IPUOutfeedQueue can only be iterated over in eager mode.")
-        if self._mode is not IPUOutfeedMode.ALL:
+        if self.rows.mode is not IPUOutfeedMode.ALL:
             raise RuntimeError("IPUOutfeedQueue can only be iterated over if the mode is IPUOutfeedMode.ALL.")
         rows = [tensor.numpy() for tensor in nest.flatten(self.dequeue())]
         for number in range(len(rows[0]) if rows else 0):
@@ -162,29 +142,3 @@ class IPUOutfeedQueue:
 
 class ScopedIPUOutfeedQueue(IPUOutfeedQueue):
     """An outfeed that ends with its Python object."""
-
-
-def _mode(mode: IPUOutfeedMode | str | None, everything: bool | None) -> IPUOutfeedMode:
-    if isinstance(mode, IPUOutfeedMode):
-        return mode
-    if everything is False:
-        return IPUOutfeedMode.LAST
-    return next((known for known in IPUOutfeedMode if known.value == mode), IPUOutfeedMode.ALL)
-
-
-def check_buffers(value: int) -> None:
-    """Raise ValueError for a number of elements that a queue cannot hold."""
-    if not hasattr(type(value), "__index__"):
-        raise ValueError(f"Outfeed buffer depth must be a whole number, not {value!r}")
-    if value < 1:
-        raise ValueError(f"Outfeed buffer depth cannot be less than 1, not {value}")
-
-
-def check_ordinal(value: Any) -> None:
-    """Raise ValueError for what is no number of a device; a string is a feed name of early releases."""
-    if value is None or isinstance(value, str):
-        return
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError("Device ordinal must be an integer")
-    if value < 0:
-        raise ValueError("Device ordinal must be >= 0")

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from ipu_emu.tensorflow.api.ipu_infeed_queue import check_depth
-from ipu_emu.tensorflow.api.ipu_outfeed_queue import check_buffers, check_ordinal
+from ipu_emu.hostio.feeds.queues import check_buffer_depth, check_ordinal, check_prefetch_depth
 from ipu_emu.tensorflow.keras import assignments
 from ipu_emu.tensorflow.keras.extension import Extension, extension_of
 from ipu_emu.tensorflow.keras.options import ReplicatedMetricReductionMethod, accumulation_options, pipelining_options
@@ -64,7 +63,7 @@ def set_infeed_queue_options(self: Any, **kwargs: Any) -> None:
     infeed = _checked(kwargs, ("device_ordinal", "prefetch_depth", "optimise_latency"))
     check_ordinal(infeed.get("device_ordinal"))
     if infeed.get("prefetch_depth") is not None:
-        check_depth(infeed["prefetch_depth"])
+        check_prefetch_depth(infeed["prefetch_depth"])
     extension.options = replace(extension.options, infeed=infeed)
     _changed(self)
 
@@ -74,7 +73,7 @@ def set_outfeed_queue_options(self: Any, **kwargs: Any) -> None:
     extension = _extension(self, "set_outfeed_queue_options")
     outfeed = _checked(kwargs, ("device_ordinal", "buffer_depth", "optimise_latency"))
     check_ordinal(outfeed.get("device_ordinal"))
-    check_buffers(outfeed.get("buffer_depth", 1))
+    check_buffer_depth(outfeed.get("buffer_depth", 1))
     extension.options = replace(extension.options, outfeed=outfeed)
 
 

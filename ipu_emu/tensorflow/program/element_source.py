@@ -13,7 +13,8 @@ from tensorflow.python.framework import errors, ops
 from tensorflow.python.ops.control_flow_v2_func_graphs import WhileBodyFuncGraph, WhileCondFuncGraph
 from tensorflow.python.util import nest
 
-from ipu_emu.tensorflow.program.prefetching import Prefetcher, arrays_of
+from ipu_emu.hostio.feeds.prefetch_queue import PrefetchQueue, QueueClosed
+from ipu_emu.tensorflow.program.dataset_elements import arrays_of, stream_of
 from ipu_emu.tensorflow.tracing.trace import Trace, current_trace
 
 __all__ = ["ElementSource", "GivenIterator", "next_on_device"]
@@ -25,7 +26,7 @@ class ElementSource:
     def __init__(self, spec: Any) -> None:
         self.spec = spec
         self._waiting: Iterator[Any] = iter(())
-        self._ahead: Prefetcher | None = None
+        self._ahead: PrefetchQueue | None = None
 
     def set(self, elements: Iterator[Any], ahead: int | None = None, most: int = 0) -> None:
         """Take the next elements from ``elements``.
@@ -34,7 +35,7 @@ class ElementSource:
         """
         self._waiting = elements
         if ahead is not None and isinstance(elements, iterator_ops.OwnedIterator):
-            self._ahead = Prefetcher(elements, ahead, most)
+            self._ahead = PrefetchQueue(stream_of(elements), ahead, most)
 
     def close(self) -> None:
         """End the thread that takes elements ahead."""
@@ -55,15 +56,17 @@ class ElementSource:
 
     def next_element(self) -> list[NDArray[Any]]:
         """The arrays of the next element; raise OutOfRangeError at the end of the data."""
-        if self._ahead is not None:
-            return self._ahead.take()
         try:
+            if self._ahead is not None:
+                return self._ahead.next_arrays()
             if isinstance(self._waiting, iterator_ops.OwnedIterator) and context.executing_eagerly():
                 return arrays_of(self._waiting)
             with ops.init_scope(), context.eager_mode(), ops.device("CPU:0"):
                 element = next(self._waiting)
         except (StopIteration, errors.OutOfRangeError):
             raise errors.OutOfRangeError(None, None, "The data set has no more elements") from None
+        except QueueClosed as error:
+            raise errors.CancelledError(None, None, str(error)) from None
         return [tensor._numpy() for tensor in nest.flatten(element)]
 
 

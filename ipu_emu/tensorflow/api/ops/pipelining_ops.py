@@ -14,12 +14,11 @@ from tensorflow.python.ops import gradients_impl, resource_variable_ops
 from tensorflow.python.training import optimizer as optimizer_v1
 from tensorflow.python.util import nest
 
-from ipu_emu.hostio import OutfeedMode, OutfeedQueue
 from ipu_emu.program.schedules import ALL_IPUS
 from ipu_emu.tensorflow import PipelineCall, PipelineSchedule, PipelineStageOptions, RecomputationMode, StageFunction
 from ipu_emu.tensorflow.api.gradient_accumulation import GradientAccumulationReductionMethod
 from ipu_emu.tensorflow.api.ipu_infeed_queue import IPUInfeedQueue
-from ipu_emu.tensorflow.api.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
+from ipu_emu.tensorflow.api.ipu_outfeed_queue import IPUOutfeedQueue
 from ipu_emu.tensorflow.api.loops import split_outputs
 from ipu_emu.tensorflow.api.optimizers.ipu_optimizer import (
     apply_gradients,
@@ -183,11 +182,8 @@ class _Pipeline:
         made["gradient_accumulation_count"] = self.count(made["gradient_accumulation_count"])
         method = made["reduction_method"]
         made["reduction_method"] = GradientAccumulationReductionMethod.parse(method).name
-        stand_in = None
-        if self.outfeed is not None:
-            all_of_them = self.outfeed._mode is IPUOutfeedMode.ALL
-            stand_in = OutfeedQueue(OutfeedMode.ALL if all_of_them else OutfeedMode.LAST)
-        return {**made, "outfeed_queue": stand_in, "infeed_queue": None, "late": True}
+        rows = None if self.outfeed is None else self.outfeed.rows
+        return {**made, "outfeed_queue": rows, "infeed_queue": None, "late": True}
 
     def count(self, value: Any) -> Any:
         """The number of mini-batches: a number, or a function where it is known only in a run."""

@@ -320,12 +320,12 @@ def test_an_infeed_takes_ahead_what_an_execution_needs_and_no_more(
 
     ahead: list[tuple[Any, ...]] = []
 
-    class Seen(element_source.Prefetcher):
+    class Seen(element_source.PrefetchQueue):
         def __init__(self, *given: Any) -> None:
             ahead.append(given[1:])
             super().__init__(*given)
 
-    monkeypatch.setattr(element_source, "Prefetcher", Seen)
+    monkeypatch.setattr(element_source, "PrefetchQueue", Seen)
     histories = []
     with strategy.scope():
         for depth in (None, 3):

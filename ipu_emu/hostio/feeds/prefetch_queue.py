@@ -1,0 +1,103 @@
+"""Prefetch queue: a thread takes elements, whose arrays are ready, from a data set ahead of the program."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import islice
+from queue import SimpleQueue
+from threading import Event, Thread
+from typing import Any
+
+from numpy.typing import NDArray
+
+from ipu_emu.errors import FeedError
+from popdist_py import trace
+
+__all__ = ["ElementStream", "PrefetchQueue", "QueueClosed"]
+
+_CLOSE_SECONDS = 5.0
+_END, _CLOSE = object(), object()
+
+
+@dataclass(frozen=True)
+class ElementStream:
+    """A data set whose elements are lists of arrays that stay valid.
+
+    ``open`` is called in the thread that takes the elements.
+    """
+
+    open: Callable[[], Iterable[list[NDArray[Any]]]]
+
+
+class QueueClosed(FeedError):
+    """An element was requested of a queue that is closed."""
+
+
+class PrefetchQueue:
+    """Takes up to ``depth`` elements of a stream ahead; ``most`` elements in all. It is closed when nobody has it."""
+
+    def __init__(self, stream: ElementStream, depth: int, most: int | None = None) -> None:
+        self._elements: SimpleQueue[Any] = SimpleQueue()
+        self._places: SimpleQueue[None] = SimpleQueue()
+        for _ in range(depth):
+            self._places.put(None)
+        self._ended: BaseException | None = None
+        closed = Event()
+        self._end = weakref.finalize(self, _end, self._elements, self._places, closed)
+        arguments = (stream, most, self._elements, self._places, closed)
+        self._thread = Thread(target=_fill, args=arguments, name="infeed", daemon=True)
+        self._thread.start()
+
+    def next_arrays(self) -> list[NDArray[Any]]:
+        """Return the arrays of the next element; raise StopIteration at the end, or the error of the data set."""
+        if self._ended is not None:
+            raise self._ended
+        item = self._next()
+        if type(item) is list:
+            self._places.put(None)
+            return item
+        if item is _CLOSE:
+            self._elements.put(_CLOSE)  # for others that wait
+            raise QueueClosed("The infeed was deleted while a program took an element; delete it after the program")
+        self._ended = StopIteration() if item is _END else item
+        raise self._ended
+
+    def _next(self) -> Any:
+        if not self._elements.empty():
+            return self._elements.get()
+        with trace.span("wait for data", trace.Category.DATA):
+            return self._elements.get()
+
+    def close(self) -> None:
+        """End the thread; one that is stuck in the data set remains until the process ends."""
+        self._end()
+        self._thread.join(_CLOSE_SECONDS)
+
+
+def _fill(
+    stream: ElementStream, most: int | None, elements: SimpleQueue[Any], places: SimpleQueue[None], closed: Event
+) -> None:
+    """Put elements, and at last the end or an error, into the places that become free."""
+
+    def put(item: Any) -> bool:
+        places.get()
+        if not closed.is_set():
+            elements.put(item)
+        return not closed.is_set()
+
+    try:
+        for element in islice(stream.open(), most):
+            if not put(element):
+                return
+    except BaseException as error:
+        put(error)
+    else:
+        put(_END)
+
+
+def _end(elements: SimpleQueue[Any], places: SimpleQueue[None], closed: Event) -> None:
+    closed.set()
+    places.put(None)
+    elements.put(_CLOSE)
