@@ -30,8 +30,8 @@ from ipu_emu.tensorflow.program.host_calls import host_call
 
 __all__ = ["NamedCollectives"]
 
-#: Rounds after which an instance begins to sleep longer, and after which collectives that wait are a mistake.
-_QUICK_ROUNDS, _MOST_ROUNDS = 200, 3200
+#: Rounds after which an instance begins to sleep longer.
+_QUICK_ROUNDS = 200
 _QUICK_TICK, _TICK = 0.001, 0.02
 
 #: A collective to call, and the op that tells whoever waits for it.
@@ -39,9 +39,14 @@ _Posted = tuple[Callable[[], Any], Any]
 
 
 class NamedCollectives:
-    """The collectives that are posted in this instance, and the results that are not taken yet."""
+    """The collectives that are posted in this instance, and the results that are not taken yet.
 
-    def __init__(self) -> None:
+    After ``most_rounds`` rounds without a collective that all instances have posted (a minute), those that wait are a
+    mistake. Instances count the same rounds, so that all of them give up in the same one.
+    """
+
+    def __init__(self, most_rounds: int = 3200) -> None:
+        self.most_rounds = most_rounds
         self._posted: defaultdict[str, deque[_Posted]] = defaultdict(deque)
         self._results: defaultdict[str, deque[Callable[[], Any]]] = defaultdict(deque)
         self._graphs: WeakSet[Any] = WeakSet()
@@ -93,7 +98,7 @@ class NamedCollectives:
                     self._wake.clear()
                     continue
                 try:
-                    common = _common(own, idle)
+                    common = _common(own, idle >= self.most_rounds)
                 except BaseException as error:
                     self._give_up(own, error, run)
                     continue
@@ -129,14 +134,14 @@ def _raising(error: BaseException) -> Callable[[], Any]:
     return result
 
 
-def _common(own: list[str], idle: int) -> list[str]:
-    """The names that all instances have posted; raise EmulatorError if there were none for ``idle`` rounds."""
+def _common(own: list[str], is_last: bool) -> list[str]:
+    """The names that all instances have posted; raise EmulatorError if there are none in the last round."""
     text = json.dumps(own).encode()
     longest = int(np.max(popdist_py.allGather(len(text))))
     parts = popdist_py.allGather(np.frombuffer(text.ljust(longest), np.uint8))
     everywhere = [json.loads(part.tobytes()) for part in parts]
     common = sorted(set.intersection(*map(set, everywhere)))
-    if not common and idle >= _MOST_ROUNDS:
+    if not common and is_last:
         listed = "; ".join(f"instance {number} in {', '.join(names)}" for number, names in enumerate(everywhere))
         raise EmulatorError(f"Instances wait in different host collectives: {listed}; give all the same names")
     return common
