@@ -80,7 +80,7 @@ def train(
     total = None if batches.count is None else batches.count * epochs
     bar = ProgressBar(epochs, total, shown=progress and job.instance == 0)
     with _frozen(module, optimiser), _executor(module, loss, optimiser, options, job, spread, seed) as executor:
-        run = _Run(executor, batches, spread, job, bar, optimiser, scheduler)
+        run = _Training(executor, batches, spread, job, bar, optimiser, scheduler)
         with _checkpoints(checkpoints) as store:
             try:
                 run.train(epochs, store, checkpoint_every, after_epoch)
@@ -215,7 +215,7 @@ def _checkpoints(folder: str | Path | None) -> Iterator[Checkpoints | None]:
         yield store
 
 
-class _Run:
+class _Training:
     """The steps of a training run, of which ``step`` are done."""
 
     def __init__(

@@ -74,15 +74,15 @@ def gemm(
     batch = prod(y.shape[:-2])
     if batch == 1:
         a, b, y = (array.reshape(array.shape[-2:]) if array.size else array for array in (a, b, y))
-    plan, blocked = _Plan(a, b, y, scratch, bias, wide), Blocked(a, b, y, scratch, bias, wide)
-    if y.strides[-1] == y.itemsize and n >= vector_width() and m > 1 and (batch == 1 or plan.strides_agree()):
+    unblocked, blocked = _Unblocked(a, b, y, scratch, bias, wide), Blocked(a, b, y, scratch, bias, wide)
+    if y.strides[-1] == y.itemsize and n >= vector_width() and m > 1 and (batch == 1 or unblocked.strides_agree()):
         many = m >= (_MANY if not _by_dots(a, b, y) else _MANY_BY_COLUMNS)
         if batch == 1 and (many or y.dtype == np.float16) and n >= 2 * vector_width() and blocked.fits():
             return blocked.calls()
-        calls = plan.in_place()
+        calls = unblocked.in_place()
         if calls is not None:
             return calls
-    return plan.by_numpy()
+    return unblocked.by_numpy()
 
 
 def _by_dots(a: _Array, b: _Array, y: _Array) -> bool:
@@ -92,7 +92,7 @@ def _by_dots(a: _Array, b: _Array, y: _Array) -> bool:
     return sizes and adjacent and a.shape[-1] % vector_width() == 0
 
 
-class _Plan(Operands):
+class _Unblocked(Operands):
     """The products that do not use panels of both operands."""
 
     def strides_agree(self) -> bool:

@@ -78,7 +78,7 @@ def _host_graph(program: Program, trace: Trace, tensors: Sequence[Any]) -> Any:
         gen_resource_variable_ops.read_variable_op(outer, kind)
         for (outer, _), kind in zip(handles, kinds, strict=True)
     ]
-    run = _Run(program, [inner.name for _, inner in others], names, [names[n] for n in changed])
+    run = _ProgramCall(program, [inner.name for _, inner in others], names, [names[n] for n in changed])
     types = [tensor.dtype for tensor in tensors] + [kinds[number] for number in changed]
     given = [*(outer for outer, _ in others), *reads]
     if context.executing_eagerly():
@@ -100,7 +100,7 @@ def _host_graph(program: Program, trace: Trace, tensors: Sequence[Any]) -> Any:
         return [array_ops.identity(output) for output in outputs[: len(tensors)]]
 
 
-class _Run:
+class _ProgramCall:
     """The function that TensorFlow calls to run a program."""
 
     def __init__(self, program: Program, inputs: list[str], variables: list[str], changed: list[str]) -> None:

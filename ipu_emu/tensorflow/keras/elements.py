@@ -11,18 +11,18 @@ from tensorflow.python.util import nest
 
 from ipu_emu.errors import UnsupportedError
 
-__all__ = ["Run", "runs_of"]
+__all__ = ["ElementGroup", "groups_of"]
 
 
-class Run:
+class ElementGroup:
     """Consecutive elements of one ``spec``: ``steps`` of them for each replica."""
 
     def __init__(self, spec: Any, steps: int, elements: Iterator[Any]) -> None:
         self.spec, self.steps, self.elements = spec, steps, elements
 
 
-def runs_of(iterator: Any, steps: int, replicas: int) -> list[Run]:
-    """Divide an execution of ``steps`` into runs of elements of the same shape.
+def groups_of(iterator: Any, steps: int, replicas: int) -> list[ElementGroup]:
+    """Divide an execution of ``steps`` into groups of elements of the same shape.
 
     Elements of fixed sizes are taken from the iterator one by one, while the program runs. Others are taken at once,
     as the last one may be smaller. Raise OutOfRangeError where there are none.
@@ -30,7 +30,7 @@ def runs_of(iterator: Any, steps: int, replicas: int) -> list[Run]:
     spec = iterator.element_spec
     _check(spec)
     if all(one.shape.is_fully_defined() for one in nest.flatten(spec)):
-        return [Run(spec, steps, iterator)]
+        return [ElementGroup(spec, steps, iterator)]
     taken: list[Any] = []
     for _ in range(steps * replicas):
         try:
@@ -39,7 +39,7 @@ def runs_of(iterator: Any, steps: int, replicas: int) -> list[Run]:
             break
     if not taken:
         raise errors.OutOfRangeError(None, None, "The data set has no more elements")
-    return [_run(group, replicas) for group in _groups(taken) if len(group) >= replicas]
+    return [_group(elements, replicas) for elements in _neighbours(taken) if len(elements) >= replicas]
 
 
 def _check(spec: Any) -> None:
@@ -50,7 +50,7 @@ def _check(spec: Any) -> None:
             )
 
 
-def _groups(elements: Sequence[Any]) -> list[list[Any]]:
+def _neighbours(elements: Sequence[Any]) -> list[list[Any]]:
     """Neighbours of the same shapes."""
     groups: list[list[Any]] = []
     for element in elements:
@@ -65,6 +65,6 @@ def _shapes(element: Any) -> list[tuple[int, ...]]:
     return [tuple(tensor.shape) for tensor in nest.flatten(element)]
 
 
-def _run(group: list[Any], replicas: int) -> Run:
-    spec = nest.map_structure(lambda tensor: tensor_lib.TensorSpec(tensor.shape, tensor.dtype), group[0])
-    return Run(spec, len(group) // replicas, iter(group))
+def _group(elements: list[Any], replicas: int) -> ElementGroup:
+    spec = nest.map_structure(lambda tensor: tensor_lib.TensorSpec(tensor.shape, tensor.dtype), elements[0])
+    return ElementGroup(spec, len(elements) // replicas, iter(elements))

@@ -9,7 +9,7 @@ import numpy as np
 from tensorflow.python.framework import ops
 from tensorflow.python.util import nest
 
-from ipu_emu.tensorflow.keras.elements import Run, runs_of
+from ipu_emu.tensorflow.keras.elements import ElementGroup, groups_of
 from ipu_emu.tensorflow.keras.extension import Extension
 from ipu_emu.tensorflow.keras.options import ReplicatedMetricReductionMethod
 from ipu_emu.tensorflow.keras.pipeline_section import is_pipelined, mapping_of, stages_of
@@ -32,25 +32,25 @@ class StepFunction:
         replicas = replicas_of(model, self._extension)
         steps = 1 if model._steps_per_execution is None else int(model._steps_per_execution.numpy())
         accumulation = accumulation_of(model, self._extension, steps) if self._kind == "train" else 1
-        made = [self._run(run, accumulation) for run in runs_of(iterator, steps, replicas)]
+        made = [self._run(group, accumulation) for group in groups_of(iterator, steps, replicas)]
         if self._kind == "predict":
             return nest.map_structure(_joined, *made)
         return nest.map_structure(self._metric, made[-1])
 
-    def _run(self, run: Run, accumulation: int) -> Any:
-        key = (run.steps, tuple((tuple(one.shape), one.dtype) for one in nest.flatten(run.spec)))
+    def _run(self, group: ElementGroup, accumulation: int) -> Any:
+        key = (group.steps, tuple((tuple(one.shape), one.dtype) for one in nest.flatten(group.spec)))
         if key not in self._programs:
             self._programs[key] = StepProgram(
                 self._model,
                 self._kind,
-                run.spec,
-                run.steps,
+                group.spec,
+                group.steps,
                 self._extension.device,
                 self._extension.options,
                 accumulation,
             )
-        tell = self._tell(run.steps) if self._extension.options.asynchronous else None
-        return self._programs[key].run(run.elements, tell)
+        tell = self._tell(group.steps) if self._extension.options.asynchronous else None
+        return self._programs[key].run(group.elements, tell)
 
     def _tell(self, steps: int) -> Callable[[Any], None] | None:
         """What calls the callbacks of each step but the last, after which Keras calls them."""

@@ -38,7 +38,7 @@ from ipu_emu.tensorflow.program.feeding import RunData, StopRequested
 from ipu_emu.tensorflow.program.inspection import check_fits, cycles_of, profile, write_report
 from ipu_emu.tensorflow.program.measured_runs import MeasuredRuns, is_synthetic
 from ipu_emu.tensorflow.program.section_import import ImportedSection, import_section
-from ipu_emu.tensorflow.program.section_plan import SectionPlan, plan_sections
+from ipu_emu.tensorflow.program.section_work import SectionWork, divided_work
 from ipu_emu.tensorflow.system import DeviceShare, has_remote_memory, share_of
 from ipu_emu.tensorflow.tracing.trace import Trace
 from popdist_py.trace import Category, span
@@ -64,7 +64,7 @@ class Program:
 
     def __init__(self, trace: Trace, results: Sequence[Any], operations: Sequence[Any] = ()) -> None:
         self.trace, self.results = trace, list(results)
-        self.plans: list[SectionPlan] = plan_sections(trace, [*results, *operations])
+        self.work: list[SectionWork] = divided_work(trace, [*results, *operations])
         self.stop = Event()
         #: Called while the program runs with the arrays of each element that it enqueues.
         self.enqueued: Callable[[list[NDArray[Any]]], None] | None = None
@@ -81,9 +81,9 @@ class Program:
     def shards(self) -> int:
         """The IPUs of a replica that the program asks for."""
         found = [max(ipus) + 1 for _, _, ipus in self.trace.shards if ipus]
-        for plan in self.plans:
-            if plan.section.pipeline is not None:
-                mapping = plan.section.pipeline.call.mapping
+        for part in self.work:
+            if part.section.pipeline is not None:
+                mapping = part.section.pipeline.call.mapping
                 found += [max(ipus) + 1 for ipus in mapping]
         return max(found, default=1)
 
@@ -98,16 +98,16 @@ class Program:
         """Import all sections; raise the errors that depend on the configuration or on what stages do."""
         self._check_pipelines()
         made = []
-        for plan in self.plans:
+        for part in self.work:
             one = import_section(
-                self.trace, plan, self._known, replicas=self.share.total, norm_group=norm_group(self.share)
+                self.trace, part, self._known, replicas=self.share.total, norm_group=norm_group(self.share)
             )
             self._known |= {name: value for name, value in one.exports.items() if not isinstance(value, str)}
             made.append(one)
         return made
 
     def _check_pipelines(self) -> None:
-        sections = [(plan.section, plan.section.pipeline.call) for plan in self.plans if plan.section.pipeline]
+        sections = [(part.section, part.section.pipeline.call) for part in self.work if part.section.pipeline]
         check_program([call for _, call in sections])
         config = self.share.system.config
         for section, call in sections:
@@ -171,8 +171,8 @@ class Program:
     def _counts(self, inputs: Mapping[str, NDArray[Any]]) -> tuple[int, ...]:
         """Set the counts of mini-batches that are inputs of the program; return them."""
         found = []
-        for plan in self.plans:
-            section = plan.section
+        for part in self.work:
+            section = part.section
             if section.kind != "pipeline" or section.count is None:
                 continue
             if section.count.name not in inputs:

@@ -15,7 +15,7 @@ from ipu_emu.ops import Value
 from ipu_emu.tensorflow.importer.importer import Importer, Position
 from ipu_emu.tensorflow.importer.node import Node
 from ipu_emu.tensorflow.importer.values import Held, Imported, Known, Variable, device_dtype
-from ipu_emu.tensorflow.program.section_plan import SectionPlan
+from ipu_emu.tensorflow.program.section_work import SectionWork
 from ipu_emu.tensorflow.tracing.trace import Marker, Section, Trace, held_by, is_resource, name_of
 
 __all__ = ["ImportedSection", "Outfeed", "import_section"]
@@ -57,17 +57,17 @@ class ImportedSection:
 
 
 def import_section(
-    trace: Trace, plan: SectionPlan, known: dict[str, Any], *, replicas: int, norm_group: int
+    trace: Trace, work: SectionWork, known: dict[str, Any], *, replicas: int, norm_group: int
 ) -> ImportedSection:
     """Import a section; ``known`` has the values of tensors that earlier sections computed when they were built."""
-    return _SectionImport(trace, plan, known, replicas, norm_group).run()
+    return _SectionImport(trace, work, known, replicas, norm_group).run()
 
 
 class _SectionImport:
     def __init__(
-        self, trace: Trace, plan: SectionPlan, known: dict[str, Any], replicas: int, norm_group: int
+        self, trace: Trace, work: SectionWork, known: dict[str, Any], replicas: int, norm_group: int
     ) -> None:
-        self.trace, self.plan, self.section, self.known = trace, plan, plan.section, known
+        self.trace, self.work, self.section, self.known = trace, work, work.section, known
         self.replicas = replicas
         self.index = {op.name: number for number, op in enumerate(trace.graph.get_operations())}
         self.importer = Importer(self.position, self.marked, replicas=replicas, norm_group=norm_group)
@@ -79,17 +79,17 @@ class _SectionImport:
         self.totals: dict[str, int] = {}
         self.where: dict[str, Position] = {}
         self.has_totals = any(
-            marker.kind == "total" for op in plan.ops if (marker := trace.markers.get(op.name)) is not None
+            marker.kind == "total" for op in work.ops if (marker := trace.markers.get(op.name)) is not None
         )
 
     def run(self) -> ImportedSection:
         importer = self.importer
-        for op in self.plan.ops:
+        for op in self.work.ops:
             for tensor in op.inputs:
                 if tensor.name not in importer.values and not self.holds(tensor.op):
                     importer.values[tensor.name] = self.given(tensor)
             importer.run([op])
-        exports = {name: self.export(tensor) for name, tensor in self.plan.exports.items()}
+        exports = {name: self.export(tensor) for name, tensor in self.work.exports.items()}
         self.carry()
         names = {state.variable.name: state.variable for state in importer.variables.values()}
         assigned = importer.write_variables()

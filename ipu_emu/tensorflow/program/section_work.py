@@ -1,4 +1,4 @@
-"""Section plan: what of a trace each section has to do, in order, and what it gives to others."""
+"""Section work: what of a trace each section has to do, in order, and what it gives to others."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 from ipu_emu.tensorflow.importer.op_order import in_order
 from ipu_emu.tensorflow.tracing.trace import Section, Trace
 
-__all__ = ["SectionPlan", "plan_sections"]
+__all__ = ["SectionWork", "divided_work"]
 
 _ASSIGNS = ("Assign", "ResourceScatter", "ResourceApply")
 
 
 @dataclass
-class SectionPlan:
+class SectionWork:
     """A section with the ops that it needs, in order, the tensors that it gives away, and those that it is given."""
 
     section: Section
@@ -23,19 +23,19 @@ class SectionPlan:
     ops: list[Any] = field(default_factory=list)
 
 
-def plan_sections(trace: Trace, results: Sequence[Any]) -> list[SectionPlan]:
+def divided_work(trace: Trace, results: Sequence[Any]) -> list[SectionWork]:
     """Return the sections that have something to do; ``results`` are the tensors and ops that a function returns."""
     everything = trace.graph.get_operations()
     index = {op.name: number for number, op in enumerate(everything)}
-    plans = [SectionPlan(section) for section in trace.all_sections()]
+    parts = [SectionWork(section) for section in trace.all_sections()]
 
-    def owner(op: Any) -> SectionPlan:
-        return next(plan for plan in plans if plan.section.holds(index[op.name]))
+    def owner(op: Any) -> SectionWork:
+        return next(part for part in parts if part.section.holds(index[op.name]))
 
-    roots: dict[int, list[Any]] = {id(plan): _own_roots(trace, plan.section, everything) for plan in plans}
-    waited = [plan.section.count[0] for plan in plans if plan.section.kind == "while"]
-    asked = [plan.section.condition for plan in plans if plan.section.kind == "while"]
-    initial = [carried.initial for plan in plans for carried in plan.section.carried]
+    roots: dict[int, list[Any]] = {id(part): _own_roots(trace, part.section, everything) for part in parts}
+    waited = [part.section.count[0] for part in parts if part.section.kind == "while"]
+    asked = [part.section.condition for part in parts if part.section.kind == "while"]
+    initial = [carried.initial for part in parts for carried in part.section.carried]
     for result in [*results, *waited, *asked, *initial]:
         made = getattr(result, "op", None)
         if made is not None and made.type == "Placeholder" and made.name not in trace.markers:
@@ -44,15 +44,15 @@ def plan_sections(trace: Trace, results: Sequence[Any]) -> list[SectionPlan]:
             owner(result.op).exports[result.name] = result
         else:
             roots[id(owner(result))].append(result)
-    for plan in reversed(plans):
-        starts = [*roots[id(plan)], *(tensor.op for tensor in plan.exports.values())]
-        found, outside, before = _closure(starts, trace, plan.section, index)
-        plan.ops = in_order(found, index)
+    for part in reversed(parts):
+        starts = [*roots[id(part)], *(tensor.op for tensor in part.exports.values())]
+        found, outside, before = _closure(starts, trace, part.section, index)
+        part.ops = in_order(found, index)
         for tensor in outside:
             owner(tensor.op).exports[tensor.name] = tensor
         for op in before:
             roots[id(owner(op))].append(op)
-    return [plan for plan in plans if plan.ops]
+    return [part for part in parts if part.ops]
 
 
 def _own_roots(trace: Trace, section: Section, everything: Sequence[Any]) -> list[Any]:
