@@ -20,7 +20,7 @@ from ipu_emu.trace.self_time import depths
 
 __all__ = ["MOST_FLOWS", "MOST_SPANS", "packed_lanes"]
 
-#: Spans of a page; a page with more would be larger than 25 MB and slow.
+#: Spans of a page; a page with more would be larger than 24 MiB and slow.
 MOST_SPANS = 1_000_000
 #: Transfers of a page; later ones are left out.
 MOST_FLOWS = 20_000
