@@ -28,6 +28,7 @@ class ProcessManager:
 
     def __init__(self, pid: int, *, slurm: bool = False) -> None:
         self._ticks = processes.start_ticks(pid)
+        self._is_slurm = slurm
         self.pid = pid if processes.command(pid).startswith(_SLURM if slurm else _NAMES) else 0
 
     @property
@@ -39,6 +40,11 @@ class ProcessManager:
     def is_ending(self) -> bool:
         """Is it known, and exiting or gone?"""
         return self.pid > 0 and (not self.is_alive or processes.is_ending(self.pid))
+
+    @property
+    def ends_groups(self) -> bool:
+        """Does it send its signals to the whole process group of each process that it has started?"""
+        return self.pid > 0 and not self._is_slurm
 
     def family(self) -> list[int]:
         """Return its pid and those of its descendants."""

@@ -29,6 +29,7 @@ from poprun_py.wire.variables import ADDRESS_VARIABLE, EXECUTABLE_CACHE_PATH, KE
 
 if TYPE_CHECKING:
     from poprun_py.host.progress_socket import ProgressSocket
+    from poprun_py.host.witness import Witness
 
 __all__ = ["CONNECT_TIMEOUT", "supervise"]
 
@@ -50,10 +51,11 @@ _MANAGER_TIMEOUT = 0.7
 _LINGER = 0.3
 
 
-def supervise(*, holder: int, manager: int) -> int:
+def supervise(*, holder: int, manager: int, witness: Witness) -> int:
     """Run one instance until it has ended and the launcher has sent Leave; return the exit code.
 
     ``holder`` is the pid of our parent, ``manager`` that of its parent: the MPI's process manager, unless it is dead.
+    ``witness`` is a child in the group of our parent.
     """
     signals = SignalPipe((signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
     processes.adopt_orphans()
@@ -69,8 +71,9 @@ def supervise(*, holder: int, manager: int) -> int:
         print(f"poprun-py supervisor {rank}: {error}", file=sys.stderr, flush=True)
         return 1
     channel.send(messages.Hello(rank, os.uname().nodename, os.getpid()))
-    supervisor = Supervisor(channel, signals, process_manager)
+    supervisor = Supervisor(channel, signals, process_manager, holder, witness)
     supervisor.run()
+    witness.end()
     record = supervisor.record
     if not supervisor.dismissed:
         if os.getppid() == holder:
@@ -104,7 +107,9 @@ def _open_progress_socket() -> ProgressSocket:
 class Supervisor:
     """The event loop of one instance."""
 
-    def __init__(self, channel: Channel, signals: SignalPipe, manager: ProcessManager) -> None:
+    def __init__(
+        self, channel: Channel, signals: SignalPipe, manager: ProcessManager, holder: int, witness: Witness
+    ) -> None:
         self._channel = channel
         self._signals = signals
         self._timers = Timers()
@@ -112,6 +117,7 @@ class Supervisor:
         self._selector.register(channel, selectors.EVENT_READ, self._on_readable)
         self._selector.register(signals, selectors.EVENT_READ, self._on_signal)
         self._manager = manager
+        self._holder, self._witness = holder, witness
         self._progress_socket: ProgressSocket | None = None
         self._hangs = HangDetector(self._timers, self._send)
         self._streams = StreamForwarder(
@@ -122,6 +128,7 @@ class Supervisor:
         self._program = ChildProcess()
         self._cause = OWN
         self._childless = False
+        self._is_stopping = False
         self._reported = False
         self._done = False
         self._launcher_lives = True
@@ -267,6 +274,7 @@ class Supervisor:
 
     def _stop(self, number: int, grace: float, cause: str, settle: float = 0.0) -> None:
         """Ask the program to end now, or after ``settle`` seconds, and kill it ``grace`` seconds later."""
+        self._is_stopping = True
         self._list_files()
         if not self._program.pid and self._program.status is None:  # it will not be started now
             self._program.status, self._childless = 0, True
@@ -280,12 +288,30 @@ class Supervisor:
 
     def _on_signal(self) -> None:
         if self._signals.read() - {signal.SIGCHLD}:
+            self._examine_holder()
             self._stop(signal.SIGTERM, _GRACE, MPI, settle=_SETTLE)
         dead, left = processes.reap()
         for pid, status in dead:
+            self._witness.collected(pid)
             if pid == self._program.pid:
                 self._on_exit(status)
+        if left and self._program.status is not None:
+            self._witness.end()
+            _, left = processes.reap()
         self._childless = not left
+
+    def _examine_holder(self) -> None:
+        """If the holder is gone before anybody has ended the instance, ask the witness whether that was the MPI."""
+        is_early = not self._is_stopping and self._program.status is None
+        if is_early and self._manager.ends_groups and os.getppid() != self._holder:
+            self._selector.register(self._witness, selectors.EVENT_READ, self._on_witness)
+            self._witness.ask()
+
+    def _on_witness(self) -> None:
+        self._selector.unregister(self._witness)
+        if self._witness.has_answered():
+            self._send(messages.Orphaned(self._holder, time.monotonic()))
+        self._witness.end()
 
     def _on_exit(self, status: int) -> None:
         at = time.monotonic()

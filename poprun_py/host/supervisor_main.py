@@ -3,6 +3,7 @@
     mpirun's process manager
     +-- holder           the process that the process manager knows and may kill; ends when the supervisor ends
         +-- supervisor   in a session of its own, so that it outlives the holder long enough to clean up
+            +-- witness  in the group of the holder: tells whether the process manager has killed that
             +-- program  killed by the kernel when the supervisor dies
 
 Python runs it without site (-S), so it sets the path of the packages itself.
@@ -35,10 +36,13 @@ def main() -> int:
         return os.EX_OSERR
     if supervisor:
         return _hold(supervisor, manager)
+    from poprun_py.host.witness import Witness
+
+    witness = Witness()  # before this process leaves the group
     os.setsid()
     from poprun_py.host.supervisor import supervise
 
-    return supervise(holder=holder, manager=manager)
+    return supervise(holder=holder, manager=manager, witness=witness)
 
 
 def _hold(supervisor: int, manager: int) -> int:

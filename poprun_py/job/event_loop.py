@@ -226,6 +226,8 @@ class EventLoop:
             case messages.Waiting():
                 self._job.is_in_finalize(rank)
                 self._timers.call_later(_WAIT_NOTICE, self._report_wait)
+            case messages.Orphaned():
+                self._job.orphaned(rank, message)
             case messages.InputTaken():
                 self._watch_stdin()
             case _:

@@ -10,10 +10,13 @@ from poprun_py.output.stderr_end import StderrEnd
 from poprun_py.plan.launch_plan import Instance
 from poprun_py.wire.messages import OWN
 
-__all__ = ["CRASHES", "InstanceEnd", "aborted", "ended_badly", "first_failure", "signal_name"]
+__all__ = ["CRASHES", "OUTSIDE", "InstanceEnd", "aborted", "ended_badly", "first_failure", "signal_name"]
 
 #: Signals that end an instance in whose MPI something failed, beside a program with a defect of its own.
 CRASHES = (signal.SIGSEGV, signal.SIGABRT)
+
+#: A cause beside those of wire/messages.py: nobody of the job has ended the instance, but somebody else.
+OUTSIDE = "outside"
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,7 @@ class InstanceEnd:
 
 def ended_badly(end: InstanceEnd) -> bool:
     """Did the instance fail by itself, rather than because it was stopped?"""
-    return end.cause == OWN and end.status != 0
+    return end.cause in (OWN, OUTSIDE) and end.status != 0
 
 
 def first_failure(ends: Sequence[InstanceEnd]) -> InstanceEnd | None:
@@ -68,9 +71,13 @@ def first_failure(ends: Sequence[InstanceEnd]) -> InstanceEnd | None:
     It is the first that was reported, or one that happened earlier on the same host and was reported later. An
     instance that ended because a peer had is not blamed, but the peer: one that raised an exception, even if it was
     stopped before it had ended, or else one that left while it was still needed. MPICH may crash in the others when
-    one has called MPI_Abort.
+    one has called MPI_Abort. An instance that somebody else has ended is blamed for what followed from it in others.
     """
-    failures = _without_crashes_by_an_abort(ends, [end for end in ends if ended_badly(end)])
+    lost = [end for end in ends if end.cause == OUTSIDE]
+    if len(lost) == 1:
+        return lost[0]
+    own = [end for end in ends if ended_badly(end) and end.cause == OWN]
+    failures = _without_crashes_by_an_abort(ends, own)
     causes = [end for end in failures if not end.stderr.follows]
     if failures and not causes:
         causes = _stopped_while_raising(ends) or _left_too_early(ends, failures[0]) or failures

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from popdist_py.environment import EXECUTABLE_CACHE_PATH, JOB, RESTART_COUNT
-from poprun_py.job.failure import CRASHES, InstanceEnd, aborted, ended_badly, first_failure, signal_name
+from poprun_py.job.failure import CRASHES, OUTSIDE, InstanceEnd, aborted, ended_badly, first_failure, signal_name
 from poprun_py.output.stderr_end import StderrEnd
 from poprun_py.plan.launch_plan import Instance, LaunchPlan
 from poprun_py.wire import messages
@@ -118,6 +118,12 @@ class JobState:
             end = state.end or InstanceEnd(state.instance, state.pid, -signal.SIGKILL, MPI)
             self._add(rank, aborted(replace(end, stderr=stderr)))
 
+    def orphaned(self, rank: int, message: messages.Orphaned) -> None:
+        """Record that somebody has killed the parent of a supervisor, for which the MPI then ends the others."""
+        state = self._states[rank]
+        text = f"was lost: the parent of its supervisor (pid {message.parent}) was killed"
+        self._add(rank, InstanceEnd(state.instance, state.pid, -signal.SIGKILL, OUTSIDE, message.at, reason=text))
+
     def hung(self, rank: int, stderr: StderrEnd | None = None) -> None:
         """Record a failure: an exception ended the program, but its process waits in MPI_Finalize for the others."""
         state = self._states[rank]
@@ -155,7 +161,7 @@ class JobState:
         # a code that mpirun passes on as its own came from a program
         self._mpirun_status = status
         self._ends = [self._own_if_passed_on(end) for end in self._ends]
-        if early or self._ended_by_mpi or (status < 0 and any(map(ended_badly, self._ends))):
+        if early or self._ended_by_others or (status < 0 and any(map(ended_badly, self._ends))):
             killed = f"was killed by signal {-status} ({signal_name(-status)})"
             how = killed if status < 0 else f"exited with code {status}"
             self._blames_mpirun = not self.why
@@ -178,7 +184,7 @@ class JobState:
 
     def given_up(self, mpirun: int) -> None:
         """Record that everything had to be killed, as the reason for the failure if there is no other."""
-        if self._ended_by_mpi or not self._ends:
+        if self._ended_by_others or not self._ends:
             self.fail(f"{self._starter} (pid {mpirun}) ended the instances, but did not end itself", 1)
 
     def fail(self, why: str, code: int, *, final: bool = False) -> None:
@@ -260,8 +266,8 @@ class JobState:
         return not self._left
 
     @property
-    def _ended_by_mpi(self) -> bool:
-        return any(map(_is_by_mpi, self._ends))
+    def _ended_by_others(self) -> bool:
+        return any(map(_is_by_others, self._ends))
 
     @property
     def failure(self) -> InstanceEnd | None:
@@ -311,7 +317,7 @@ class JobState:
         self._ends.append(end)
         if self._blames_mpirun and self.failure:  # that is why mpirun has ended
             self._blames_mpirun, self.why, self.code = False, "", 0
-        if (ended_badly(end) or _is_by_mpi(end)) and not self.is_stopping:
+        if (ended_badly(end) or _is_by_others(end)) and not self.is_stopping:
             self._stop(signal.SIGTERM, KILL_AFTER, settle=_PEER_SETTLE if end.stderr.follows else 0.0)
 
     def _stop(self, number: int, grace: float, *, settle: float = 0.0) -> None:
@@ -325,5 +331,6 @@ class JobState:
                 self._send(state.instance.index, message)
 
 
-def _is_by_mpi(end: InstanceEnd) -> bool:
-    return end.cause in (MPI, UNMANAGED)
+def _is_by_others(end: InstanceEnd) -> bool:
+    """Was the instance ended neither by its program nor by the launcher?"""
+    return end.cause in (MPI, UNMANAGED, OUTSIDE)

@@ -12,6 +12,7 @@ Usage         its CPU time and memory           ->               (only with a pr
 Report        the progress that it reports      ->               (the same)
 Hung          it raised, and waits for others   ->
 Waiting       it ended, and waits for others    ->
+Orphaned      the supervisor's parent was killed ->              (not by the MPI)
                                                 <-   Signal      send it a signal
                                                 <-   Stop        end it, with a signal and a grace period
 Exited        its exit code or signal           ->
@@ -45,6 +46,7 @@ __all__ = [
     "Leave",
     "Message",
     "NotStarted",
+    "Orphaned",
     "Output",
     "Report",
     "Signal",
@@ -143,6 +145,13 @@ class Waiting(NamedTuple):
     """The program has ended, successfully or not, but its process waits in MPI_Finalize for the others."""
 
 
+class Orphaned(NamedTuple):
+    """The supervisor's parent was killed, and not by the MPI, before the instance had ended or was to end."""
+
+    parent: int  # its pid
+    at: float  # monotonic seconds of its host
+
+
 class Signal(NamedTuple):
     number: int
 
@@ -180,6 +189,7 @@ Message: TypeAlias = (
     | Report
     | Hung
     | Waiting
+    | Orphaned
     | Signal
     | Stop
     | Exited

@@ -33,6 +33,11 @@ def test_relative_links_lead_to_files(page):
     assert [link for link in links if not generated.search(link) and not (page.parent / link).exists()] == []
 
 
+@every_page
+def test_no_page_sends_users_to_tools_of_the_pod(page):
+    assert re.findall(r"`gc-\w+", page.read_text()) == []
+
+
 def table_of(page: str, heading: str) -> list[list[str]]:
     """The rows, without the head, of the first table after a heading."""
     _, _, text = (ROOT / page).read_text().partition(f"\n## {heading}\n")

@@ -70,7 +70,7 @@ def test_ladders() -> None:
     assert ladder(Fabric(64), 40).split("\n")[0] == "rail 1   1 -  3 -  5 -  7 - ... - 63"
 
 
-def test_three_phases_over_two_domains() -> None:
+def test_four_phases_over_two_domains() -> None:
     result = explain("--replicas", "32", "--num-ilds", "2")
     heads = [line for line in result.output.split("\n") if line.startswith("phase")]
     assert [head.split(", ")[0] for head in heads] == [
@@ -227,3 +227,4 @@ def test_it_runs_as_a_module_and_its_help_teaches() -> None:
     )
     for word in ("Examples", "--replicas 16 --bytes 51e6", "How to read a table", "modelled"):
         assert word in done.stdout
+    assert "three phases" not in done.stdout  # over several domains four are printed

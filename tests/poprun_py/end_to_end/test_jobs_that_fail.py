@@ -51,7 +51,10 @@ class Barrier:
 DEATHS = {
     "program": (137, r"instance 1 \(pid {program} on localhost, replica 1\) was killed by signal 9 \(SIGKILL\)"),
     "supervisor": (137, r"instance 1 \(pid {program} on localhost, replica 1\) was lost: .*pid {supervisor}"),
-    "holder": (None, r"mpirun \(pid {mpirun}\) exited with code \d+"),
+    "holder": (
+        137,
+        r"instance 1 \(pid {program} .*\) was lost: the parent of its supervisor \(pid {holder}\) was killed",
+    ),
     "manager": (None, r"mpirun \(pid {mpirun}\) (exited with code|was killed by signal)"),
     "mpirun": (137, r"mpirun \(pid {mpirun}\) was killed by signal 9 \(SIGKILL\)"),
 }
@@ -66,6 +69,15 @@ def test_whichever_process_is_killed_the_job_ends_and_says_why(launch, mpi, vict
     assert status == code or (code is None and status > 0)
     assert re.search("poprun-py: " + text.format(**barrier.pids), err.decode())
     assert len(re.findall(r"poprun-py: (?!mpirun wrote)", err.decode())) == 1
+    barrier.assert_clean()
+
+
+def test_a_group_that_is_killed_may_have_been_killed_by_the_mpi_so_that_no_instance_is_blamed(launch, mpi):
+    barrier = Barrier(launch, mpi)
+    os.killpg(os.getpgid(barrier.pids["holder"]), signal.SIGKILL)
+    status, _, err = barrier.job.finish()
+    assert status > 0
+    assert re.search(rb"poprun-py: mpirun \(pid \d+\) exited with code \d+", err)
     barrier.assert_clean()
 
 

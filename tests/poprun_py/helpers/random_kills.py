@@ -26,7 +26,7 @@ from tests.helpers.isolation import run_isolated, unavailable
 from tests.helpers.mpi_jobs import PROGRAMS
 from tests.helpers.patience import Patience
 from tests.poprun_py.helpers.kill_summary import summarised
-from tests.poprun_py.helpers.tagged_processes import tagged_processes
+from tests.poprun_py.helpers.tagged_processes import is_witness, tagged_processes
 
 ROOT = Path(__file__).parents[3]
 BIN = Path(sys.executable).parent
@@ -45,7 +45,8 @@ INSTANCES = 2
 WORDS = {
     "program": r"instance {instance} \(pid {pid} on .*\) was killed by signal 9 \(SIGKILL\)",
     "supervisor": r"instance \d .*its supervisor \(pid {pid}\)|mpirun \(pid \d+\) ",
-    "holder": r"mpirun \(pid \d+\) |instance \d .*(pid {pid}\b|its supervisor)",
+    "holder": r"mpirun \(pid \d+\) |instance {instance} .*the parent of its supervisor \(pid {pid}\) was killed",
+    "witness": "the job ends on SIGTERM",
     "manager": r"mpirun \(pid \d+\) ",
     "mpirun": r"mpirun \(pid \d+\) ",
     "helper": "the job ends on SIGTERM",
@@ -79,6 +80,8 @@ def role_of(pid: int, parents: dict[int, int], launcher: int) -> str:
         return "launcher"
     parent = parents.get(pid, 0)
     if _is_ours(parent):
+        if _is_ours(pid) and is_witness(pid):
+            return "witness"
         return "program" if _is_ours(parents.get(parent, 0)) else "supervisor"
     if _is_ours(pid):
         return "holder"
@@ -103,9 +106,12 @@ def _words(pid: int) -> list[bytes]:
 
 def instance_of(pid: int, parents: dict[int, int]) -> str:
     """The number of a program's instance; of one that starts and has no environment yet, from its supervisor's."""
-    own = re.search(rb"POPDIST_REPLICA_INDEX_OFFSET=(\d+)", _environment(pid))
-    found = own or re.search(rb"\0PMIX?_RANK=(\d+)", _environment(parents.get(pid, 0)))
-    return found[1].decode() if found else ""
+    patterns = {
+        rb"POPDIST_REPLICA_INDEX_OFFSET=(\d+)": pid,
+        rb"\0PMIX?_RANK=(\d+)": pid if _is_ours(pid) else parents.get(pid, 0),
+    }
+    found = [match for pattern, one in patterns.items() if (match := re.search(pattern, _environment(one)))]
+    return found[0][1].decode() if found else ""
 
 
 def _environment(pid: int) -> bytes:
@@ -140,7 +146,7 @@ def kill_one(mpi: str, dice: random.Random, role: str | None = None, promised: f
     parents: dict[int, int] = {}
     patience = Patience(5)
     if not delay and not role:  # kill it as soon as it is there
-        role = dice.choice(sorted(WORDS.keys() - {"helper", "nobody"}))
+        role = dice.choice(sorted(WORDS.keys() - {"helper", "nobody", "witness"}))
     while not victims and not patience.is_over and job.poll() is None:
         parents = tagged_processes(tag)
         victims = [pid for pid in parents if role in (None, role_of(pid, parents, job.pid))]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-__all__ = ["tagged_processes"]
+__all__ = ["is_witness", "tagged_processes"]
 
 
 def tagged_processes(tag: str) -> dict[int, int]:
@@ -21,3 +21,11 @@ def tagged_processes(tag: str) -> dict[int, int]:
         if state != "Z":
             found[int(entry)] = int(parent)
     return found
+
+
+def is_witness(pid: int) -> bool:
+    """Is this process, which runs supervisor_main.py, the one of them that leads no process group?"""
+    try:
+        return os.getpgid(pid) != pid
+    except ProcessLookupError:
+        return False

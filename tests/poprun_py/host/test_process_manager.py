@@ -70,7 +70,7 @@ def test_a_supervisor_whose_manager_died_at_its_start_ends_and_harms_nobody():
     variables |= {"RANK": "0", PATH_VARIABLE: os.pathsep.join(map(str, (ROOT, *sys.path)))}
     argv = [
         sys.executable,
-        str(PROGRAMS / "poprun_py/adopting_init.py"),
+        str(PROGRAMS / "poprun_py/host/adopting_init.py"),
         sys.executable,
         "-I",
         "-S",

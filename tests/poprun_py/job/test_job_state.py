@@ -61,6 +61,38 @@ def test_each_supervisor_gets_its_start_message_as_soon_as_it_reports():
     assert stage.orders(messages.Start)[1][1].has_input
 
 
+LOST = messages.Orphaned(91, 1.0)
+
+
+@pytest.mark.parametrize("when", ["first", "after mpirun", "last"])
+def test_an_instance_whose_supervisor_lost_its_parent_is_blamed_for_all_that_follows(when):
+    stage = Stage(3).start()
+    events = [
+        lambda: stage.job.mpirun_ended(77, 9),
+        lambda: stage.end(0, -11, at=0.5),
+        lambda: stage.end(2, -15, MPI),
+    ]
+    events.insert(["first", "after mpirun", "", "last"].index(when), lambda: stage.job.orphaned(1, LOST))
+    for event in events:
+        event()
+    stage.end(1, -15, MPI)
+    stage.job.mpirun_ended(77, 9)
+    lost = (
+        "instance 1 (pid 201 on localhost, replicas 2-3) was lost: the parent of its supervisor (pid 91) was killed"
+    )
+    assert (str(stage.job.failure), stage.job.why, stage.job.exit_code) == (lost, "", 137)
+
+
+def test_no_instance_is_blamed_if_several_supervisors_lost_their_parents():
+    stage = Stage(2).start()
+    for rank in (0, 1):
+        stage.job.orphaned(rank, LOST)
+        stage.end(rank, -15, LAUNCHER)
+    stage.job.mpirun_ended(77, 9)
+    assert stage.job.failure is None
+    assert stage.job.why.startswith("mpirun (pid 77) exited with code 9")
+
+
 @pytest.mark.parametrize("rank", [-1, 2, 10**9])
 def test_ranks_that_do_not_exist_are_refused(rank):
     assert not Stage(2).job.expects(rank)
