@@ -24,7 +24,7 @@ def tagged_processes(tag: str) -> dict[int, int]:
 
 
 def is_witness(pid: int) -> bool:
-    """Is this process, which runs supervisor_main.py, the one of them that leads no process group?"""
+    """Is this process, which runs supervisor_main.py and is a supervisor's child, the one that leads no group?"""
     try:
         return os.getpgid(pid) != pid
     except ProcessLookupError:
