@@ -6,7 +6,8 @@ A step is a weight update of examples/digits.py with its default settings: 2 mic
 epoch. A round starts a process for ours, and one for the same network in eager PyTorch; each takes turns between
 blocks of steps that are recorded and blocks that are not. What is compared is the median time that recording adds to
 a block, in per cent, in wall time and in processor time of the thread, and the time of one user's span
-(``trace.span``, ``record_function``). Ratios above 1: ours costs less.
+(``trace.span``, ``record_function``): of the thread that used its name first, of another one, inside a span of its
+own name, and with a category. Ratios above 1: ours costs less. The command fails if ours costs more than its bounds.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 from time import perf_counter, perf_counter_ns, thread_time
@@ -36,18 +38,34 @@ CONTENDERS = ("ours", "PyTorch")
 #: Blocks before those that count, in which kernels are loaded and short instructions measured.
 WARM_UP = 4
 
+#: The cases with a bound, in the unit of their row: what recording may add to a step, and a span without arguments.
+BOUNDS = {
+    "recording a digits step": 2.0,
+    "recording a digits step, processor time": 2.0,
+    "a user's span": 0.5,
+    "a user's span, in another thread": 0.5,
+    "a user's span, inside one of its name": 0.5,
+    "a user's span, with a category": 0.5,
+}
+
 #: Seconds of a block: wall time, and processor time of the thread.
 Times = tuple[float, float]
+#: Nanoseconds of so many spans.
+Loop = Callable[[Any, int], int]
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Microseconds of a step without a trace, what recording adds in per cent, and microseconds of a span."""
+    """Microseconds of a step without a trace, what recording adds in per cent, and microseconds of spans."""
 
     step: float
     added: float
     added_processor_time: float
     span: float
+    span_in_another_thread: float
+    span_inside_its_own: float
+    span_with_category: float
+    span_with_an_argument: float
     span_unrecorded: float
 
 
@@ -57,12 +75,12 @@ def ours(seconds: float) -> Cost:
 
     trace.stop()
     plain, steps = our_epoch()
-    unrecorded = span_cost(lambda: trace.span("mark"))
+    unrecorded = span_cost(trace.span)
     with tempfile.TemporaryDirectory() as folder:
         trace.start(folder)
         recorded, _ = our_epoch()
         found = compared(lambda: timed(plain), lambda: timed(recorded), seconds)
-        return Cost(1e6 * found[0] / steps, *found[1:], span_cost(lambda: trace.span("mark")), unrecorded)
+        return Cost(1e6 * found[0] / steps, *found[1:], *span_costs(trace.span, with_category), unrecorded)
 
 
 def our_epoch() -> tuple[Callable[[], None], int]:
@@ -109,9 +127,9 @@ def theirs(seconds: float, steps: int = 22) -> Cost:
             return timed(block)
 
     found = compared(lambda: timed(block), profiled, seconds)
-    unrecorded = span_cost(lambda: record_function("mark"))
+    unrecorded = span_cost(record_function)
     with profile(activities=[ProfilerActivity.CPU]):
-        return Cost(1e6 * found[0] / steps, *found[1:], span_cost(lambda: record_function("mark")), unrecorded)
+        return Cost(1e6 * found[0] / steps, *found[1:], *span_costs(record_function, marks), unrecorded)
 
 
 def timed(block: Callable[[], None]) -> Times:
@@ -136,18 +154,53 @@ def compared(plain: Callable[[], Times], recorded: Callable[[], Times], seconds:
     return statistics.median(a[0] for a, _ in pairs), added[0], added[1]
 
 
-def span_cost(make: Any, count: int = 20_000) -> float:
-    """Microseconds of an empty span, without those of the loop; the least of five rounds."""
+def span_costs(span: Any, categorised: Loop) -> tuple[float, float, float, float, float]:
+    """Microseconds of a span: plain, in another thread, inside one of its name, with category, with an argument."""
+    plain = span_cost(span)
+    with ThreadPoolExecutor(1) as other:
+        elsewhere = other.submit(span_cost, span).result()
+    with span("mark"):
+        inside = span_cost(span)
+    return plain, elsewhere, inside, span_cost(span, categorised), span_cost(span, with_argument)
 
-    def loop(body: bool) -> float:
-        begin = perf_counter_ns()
-        for _ in range(count):
-            if body:
-                with make():
-                    pass
-        return (perf_counter_ns() - begin) / count / 1e3
 
-    return min(loop(True) - loop(False) for _ in range(5))
+def span_cost(span: Any, loop: Loop | None = None, count: int = 10_000) -> float:
+    """Microseconds of an empty span, without those of the loop; of both the least of seven rounds."""
+    rounds = [((loop or marks)(span, count), empty(count)) for _ in range(7)]
+    return (min(spans for spans, _ in rounds) - min(loops for _, loops in rounds)) / count / 1e3
+
+
+def marks(span: Any, count: int) -> int:
+    begin = perf_counter_ns()
+    for _ in range(count):
+        with span("mark"):
+            pass
+    return perf_counter_ns() - begin
+
+
+def with_category(span: Any, count: int) -> int:
+    from ipu_emu.trace import Category
+
+    category, begin = Category.DATA, perf_counter_ns()
+    for _ in range(count):
+        with span("mark", category):
+            pass
+    return perf_counter_ns() - begin
+
+
+def with_argument(span: Any, count: int) -> int:
+    begin = perf_counter_ns()
+    for _ in range(count):
+        with span("mark", args="3"):
+            pass
+    return perf_counter_ns() - begin
+
+
+def empty(count: int) -> int:
+    begin = perf_counter_ns()
+    for _ in range(count):
+        pass
+    return perf_counter_ns() - begin
 
 
 def run(contender: str, seconds: float) -> Cost:
@@ -179,6 +232,18 @@ def main() -> None:
     for line in rows:
         print(line, flush=True)
     write_rows(args.json, rows)
+    missed = list(beyond_bounds(rows))
+    for sentence in missed:
+        print(sentence, file=sys.stderr)
+    sys.exit(1 if missed or not rows else 0)
+
+
+def beyond_bounds(rows: Sequence[Row]) -> Iterator[str]:
+    """A sentence for each row of ours that is above its bound."""
+    for row in rows:
+        bound = BOUNDS.get(row.case)
+        if bound is not None and row.ours > bound:
+            yield f"{row.case}: {row.ours:.3g} {row.unit}, and at most {bound:g} are allowed (load {row.load:.1f})"
 
 
 def table(found: dict[str, list[Cost]]) -> list[Row]:
@@ -201,6 +266,10 @@ def table(found: dict[str, list[Cost]]) -> list[Row]:
         row("recording a digits step", "% of a step", lambda cost: cost.added),
         row("recording a digits step, processor time", "% of a step", lambda cost: cost.added_processor_time),
         row("a user's span", "us", lambda cost: cost.span),
+        row("a user's span, in another thread", "us", lambda cost: cost.span_in_another_thread),
+        row("a user's span, inside one of its name", "us", lambda cost: cost.span_inside_its_own),
+        row("a user's span, with a category", "us", lambda cost: cost.span_with_category),
+        row("a user's span, with an argument", "us", lambda cost: cost.span_with_an_argument),
         row("a user's span, nothing recorded", "us", lambda cost: cost.span_unrecorded),
     ]
 

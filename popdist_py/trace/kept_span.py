@@ -8,13 +8,14 @@ Python calls sooner than methods.
 from __future__ import annotations
 
 import struct
+import threading
 from collections.abc import Callable, Iterator
 from threading import get_ident
 from time import perf_counter_ns
 from types import TracebackType
 from typing import cast
 
-from popdist_py.trace.recorder import Recorder, Span
+from popdist_py.trace.recorder import Recorder
 from popdist_py.trace.records import END, RECORD_WORDS, WORD_FORMAT
 
 __all__ = ["KeptSpan"]
@@ -24,10 +25,12 @@ _Leave = Callable[[type[BaseException] | None, BaseException | None, TracebackTy
 
 #: Most records that are prepared at once.
 _MOST_RECORDS = 256
+#: Stands for the place of a block in other memory; at it is a word of the chunk's head that means nothing.
+_ASIDE = 1
 
 
 class KeptSpan:
-    """Records blocks, also several at once: one inside another, or in several threads."""
+    """Records blocks, also one inside another, and in several threads: most quickly in the one that made it."""
 
     __slots__ = ("__enter__", "__exit__", "key", "recorder")
 
@@ -39,27 +42,35 @@ class KeptSpan:
         self.__enter__, self.__exit__ = _calls(recorder, key)
 
 
+class _OfThread(threading.local):
+    """The calls that are a thread's own, once it has needed them."""
+
+    calls: tuple[_Enter, _Leave] | None = None
+
+
 def _calls(recorder: Recorder, key: int) -> tuple[_Enter, _Leave]:
-    """What to call when a block is entered and left: quick for one at a time of the thread that asks for them."""
+    """What to call when a block is entered and left; other threads than this one are passed on to calls of their own.
+
+    ``at`` is the place of the innermost open block, ``around`` that of the one around it, both 0 without one;
+    ``outer`` has the others. Blocks in memory that is full are in ``earlier``, and ``_ASIDE`` stands for all of them.
+    """
     now, this_thread, thread = perf_counter_ns, get_ident, get_ident()
     prepared = struct.pack("qqqq", 0, 0, 0, key)
     words = ends = memoryview(b"")
-    places, at, count = cast(Iterator[int], iter(())), 0, 0
-    others: dict[int, list[Span]] = {}
-
-    def prepare() -> int:
-        nonlocal words, ends, places, count
-        count = min(2 * count, _MOST_RECORDS) or 1
-        words, found = recorder.reserve(1, count)
-        words[found[0] : found[-1] + RECORD_WORDS] = memoryview(prepared * len(found)).cast(WORD_FORMAT)
-        ends, places = words[END:], iter(found)
-        return next(places)
+    places, at, around, count = cast(Iterator[int], iter(())), 0, 0, 0
+    outer: list[int] = []
+    earlier: list[tuple[memoryview, int]] = []
+    elsewhere: _OfThread | None = None
 
     def enter() -> None:
-        nonlocal at
-        if at or thread != this_thread():
-            enter_other()
+        nonlocal at, around
+        if thread != this_thread():
+            of_this_thread()[0]()
             return
+        if at:
+            if around:
+                outer.append(around)
+            around = at
         for at in places:  # sooner than next()
             words[at] = now()
             return
@@ -67,24 +78,41 @@ def _calls(recorder: Recorder, key: int) -> tuple[_Enter, _Leave]:
         words[at] = now()
 
     def leave(kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /) -> None:
-        nonlocal at
-        if others and leave_other():
+        nonlocal at, around
+        if elsewhere is not None and thread != this_thread():
+            of_this_thread()[1](kind, error, trace)
             return
         ends[at] = now()
-        at = 0
+        at = around
+        if at:
+            around = outer.pop() if outer else 0
+        elif earlier:
+            leave_earlier()
 
-    def enter_other() -> None:
-        other = Span(recorder, key)
-        other.__enter__()
-        others.setdefault(this_thread(), []).append(other)
+    def prepare() -> int:
+        """The place of the next record, in memory that other blocks may not be in."""
+        nonlocal words, ends, places, around, count
+        earlier.extend((ends, place) for place in (*outer, around) if place > _ASIDE)
+        outer.clear()
+        around = _ASIDE if earlier else 0
+        count = min(2 * count, _MOST_RECORDS) or 1
+        words, found = recorder.reserve(1, count)
+        words[found[0] : found[-1] + RECORD_WORDS] = memoryview(prepared * len(found)).cast(WORD_FORMAT)
+        ends, places = words[END:], iter(found)
+        return next(places)
 
-    def leave_other() -> bool:
-        inside = others.get(this_thread())
-        if not inside:
-            return False
-        inside.pop().__exit__(None, None, None)
-        if not inside:
-            del others[this_thread()]
-        return True
+    def leave_earlier() -> None:
+        """End the innermost of the earlier blocks."""
+        nonlocal at
+        memory, place = earlier.pop()
+        memory[place] = now()
+        at = _ASIDE if earlier else 0
+
+    def of_this_thread() -> tuple[_Enter, _Leave]:
+        nonlocal elsewhere
+        elsewhere = elsewhere or _OfThread()
+        if elsewhere.calls is None:
+            elsewhere.calls = _calls(recorder, key)
+        return elsewhere.calls
 
     return enter, leave

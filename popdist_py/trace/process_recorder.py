@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable
 from functools import wraps
@@ -23,7 +24,7 @@ _LIMIT_DIGITS = 9
 
 _SPAN = key_of(Kind.SPAN, 0)
 _USER = Category.USER
-#: Most marks that are kept for their next use.
+#: Most marks of a thread and category that are kept for their next use.
 _MOST_KEPT = 1000
 _F = TypeVar("_F", bound=Callable[..., Any])
 _What = tuple[str, Category, dict[str, Any]]
@@ -47,13 +48,13 @@ class _ProcessRecorder:
     def __init__(self) -> None:
         self.recorder: Recorder | None = None
         self.known = False
-        self.marks: dict[str, Mark] = {}
+        #: Of each thread the marks without arguments that it has used, by name: ``user``, and ``others`` by category.
+        self.marks = threading.local()
         os.register_at_fork(after_in_child=self._forget)
 
     def _forget(self) -> None:
         """A forked child writes a file of its own."""
-        self.recorder, self.known = None, False
-        self.marks.clear()
+        self.recorder, self.known, self.marks = None, False, threading.local()
 
     def decide(self) -> Recorder | None:
         """Create the recorder if the environment asks for one."""
@@ -74,11 +75,11 @@ def recorder() -> Recorder | None:
 def start(folder: str | os.PathLike[str], *, role: str = "") -> Recorder | None:
     """Record from now on into a new file in ``folder``; on failure say why on standard error and return None."""
     stop()
-    _process.marks.clear()
     try:
         _process.recorder = Recorder(os.path.abspath(folder), limit=_limit() << 20, about=_about(role))
     except OSError as error:
         print(f"no trace is recorded: {folder}: {error.strerror}", file=sys.stderr)
+    _process.marks = threading.local()  # without those that a thread has kept meanwhile
     return _process.recorder
 
 
@@ -86,28 +87,30 @@ def stop() -> None:
     """Record nothing more in this process; what was recorded stays."""
     if _process.recorder is not None:
         _process.recorder.close()
-    _process.recorder, _process.known = None, True
-    _process.marks.clear()
+    _process.recorder, _process.known, _process.marks = None, True, threading.local()
 
 
 def span(name: str, category: Category = Category.USER, **args: Any) -> Mark:
     """A context manager, and a decorator, that records how long its block takes; ``args`` are shown beside it."""
-    if not args and category is _USER:
-        try:
-            return _process.marks[name]
-        except KeyError:
-            return _kept(name)
-    return _mark(name, category, args)
+    if args:
+        return _mark(name, category, args)
+    try:
+        kept: Mark = _process.marks.user[name] if category is _USER else _process.marks.others[category][name]
+    except (AttributeError, KeyError):
+        return _kept(name, category)
+    return kept
 
 
-def _kept(name: str) -> Mark:
-    """A mark of the user's without arguments, which is kept for its next use unless there are many."""
-    own = recorder()
-    if own is None or len(_process.marks) >= _MOST_KEPT:
-        made = _mark(name, _USER, {})
-    else:
-        made = _Kept(own, _SPAN | own.name(name))
-    return _process.marks.setdefault(name, made) if len(_process.marks) < _MOST_KEPT else made
+def _kept(name: str, category: Category) -> Mark:
+    """A mark without arguments, which this thread keeps for its next use unless it has many."""
+    own, marks = recorder(), _process.marks
+    if not hasattr(marks, "user"):
+        marks.user, marks.others = {}, {}
+    kept: dict[str, Mark] = marks.user if category is _USER else marks.others.setdefault(category, {})
+    if len(kept) >= _MOST_KEPT:
+        return _mark(name, category, {})
+    kept[name] = _mark(name, category, {}) if own is None else _Kept(own, _SPAN | own.name(name, category))
+    return kept[name]
 
 
 def _mark(name: str, category: Category, args: dict[str, Any]) -> Mark:

@@ -62,3 +62,23 @@ def test_no_program_hides_a_package() -> None:
         imports = re.compile(rf"^\s*(import|from) {package}\b", re.MULTILINE)
         users = [file.name for file in FOLDER.rglob("*.py") if imports.search(file.read_text())]
         assert set(users) == {f"{package}.py", f"{package}_networks.py"}
+
+
+@pytest.mark.torch
+def test_the_benchmark_of_traces_fails_above_its_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch", reason="PyTorch is not installed; scripts/test --with-torch adds it")
+    monkeypatch.setattr(sys, "path", [str(FOLDER), *sys.path])
+    monkeypatch.setattr(sys, "argv", ["benchmarks/trace.py"])
+    program = runpy.run_path(str(FOLDER / "trace.py"))
+
+    def main_with(cost: float) -> object:
+        costs = [program["Cost"](530.0, 1.0, 1.0, 0.4, 0.4, cost, 0.4, 2.5, 0.2)]
+        main = program["main"]
+        monkeypatch.setitem(main.__globals__, "run", lambda name, seconds: costs[0])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return ended.value.code
+
+    assert set(program["BOUNDS"]) <= {row.case for row in program["table"]({"ours": [program["Cost"](*[0.0] * 9)]})}
+    assert main_with(0.45) == 0
+    assert main_with(0.55) == 1

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import random
 import threading
 from itertools import pairwise
 
 import pytest
 
-from ipu_emu.trace import read_process
+from ipu_emu.trace import read_process, self_time
 from popdist_py import trace
-from popdist_py.trace.records import CHUNK_BYTES, RECORD_WORDS, WORD_BYTES
+from popdist_py.trace import Category, Kind, Recorder
+from popdist_py.trace.kept_span import KeptSpan
+from popdist_py.trace.records import CHUNK_BYTES, HEADER_BYTES, RECORD_WORDS, WORD_BYTES, key_of
 
 #: More than are prepared at once.
 COUNT = 1000
@@ -61,6 +64,76 @@ def test_a_mark_that_is_kept_by_the_caller_can_be_entered_again_inside_it(folder
         with mark, trace.span("mark"), mark:
             pass
     assert depths(recorded(recorder)) == [0, 1, 2] * 2
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_marks_inside_each_other_end_in_the_memory_where_they_began(folder, seed):
+    """Blocks of 0 to 12 levels, of which outer ones stay open while memory is prepared several times."""
+    recorder, levels, choose = trace.start(folder), [], random.Random(seed)
+
+    def block(level):
+        with trace.span("mark"):
+            levels.append(level)
+            while level < 12 and choose.random() < (0.95 if level < 2 else 0.4):
+                block(level + 1)
+
+    while len(levels) < 4 * COUNT:
+        block(0)
+    found = read_process(recorder.path)
+    assert (found.records["end"] >= found.records["begin"]).all()
+    order, depth = self_time.depths(found.records)
+    assert (order == range(len(levels))).all()
+    assert depth.tolist() == levels
+
+
+def test_a_mark_that_is_open_while_many_inside_it_run_has_its_own_end(folder):
+    recorder = trace.start(folder)
+    with trace.span("mark"):
+        for _ in range(10 * COUNT):  # more than one chunk of the file
+            with trace.span("mark"):
+                pass
+    records = read_process(recorder.path).records
+    assert len(records) == 10 * COUNT + 1
+    assert records["end"][0] == records["end"].max()
+    assert (records["end"][1:-1] <= records["begin"][2:]).all()
+
+
+def test_marks_inside_each_other_beyond_the_limit_are_counted_and_the_open_one_ends(tmp_path):
+    recorder = Recorder(str(tmp_path), limit=HEADER_BYTES + 2 * CHUNK_BYTES, about={})
+    mark, room = KeptSpan(recorder, key_of(Kind.SPAN, recorder.name("mark"))), CHUNK_BYTES // 32 - 1
+    with mark:
+        for _ in range(room + COUNT):
+            with mark, mark:
+                pass
+    found = read_process(recorder.path)
+    assert len(found.records) == room
+    assert found.dropped == 2 * (room + COUNT) + 1 - room
+    assert (found.records["end"] >= found.records["begin"]).all()
+    assert found.records["end"][0] >= found.records["end"].max()
+
+
+def test_each_thread_keeps_a_mark_of_its_own_for_each_category(folder):
+    recorder = trace.start(folder)
+    kept = []
+
+    def work():
+        for category in (Category.USER, Category.DATA):
+            mark = trace.span("mark", category)
+            assert isinstance(mark, KeptSpan)
+            assert mark is trace.span("mark", category)
+            kept.append(mark)
+            with mark:
+                pass
+
+    work()
+    other = threading.Thread(target=work)
+    other.start()
+    other.join()
+    assert len({id(mark) for mark in kept}) == 4
+    found = read_process(recorder.path)
+    what = [(int(each["thread"]), found.names[int(each["name"])].category) for each in found.records]
+    (first, second) = dict.fromkeys(thread for thread, _ in what)
+    assert what == [(thread, category) for thread in (first, second) for category in ("user", "data preparation")]
 
 
 def test_a_block_that_raises_has_ended(folder):
@@ -129,6 +202,25 @@ def test_a_process_that_is_killed_inside_kept_spans_leaves_whole_ones_and_the_op
     assert names == ["mark"] * (COUNT + 1) + ["other", "mark"]
     assert (found.records["end"] != 0).tolist() == [True] * COUNT + [False] * 3
     assert (found.records["end"] >= found.records["begin"])[:COUNT].all()
+
+
+def test_a_process_that_is_killed_inside_marks_of_one_name_leaves_the_outer_ones_open(folder):
+    child = os.fork()
+    if not child:
+        try:
+            trace.start(folder)
+            with trace.span("mark"), trace.span("mark"):
+                for _ in range(COUNT):
+                    with trace.span("mark"):
+                        pass
+                with trace.span("mark"):
+                    os.kill(os.getpid(), 9)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -9
+    (path,) = folder.iterdir()
+    ends = read_process(path).records["end"]
+    assert (ends != 0).tolist() == [False, False, *[True] * COUNT, False]
 
 
 def test_spans_of_many_names_do_not_keep_a_mark_each(folder):
