@@ -25,7 +25,7 @@ __all__ = ["MEASURED_ROUNDS", "Groups", "short_ones_together", "timed_calls"]
 #: Rounds in which every instruction has a time stamp of its own.
 MEASURED_ROUNDS = 32
 #: Nanoseconds up to which instructions are timed together, and up to which one is timed with the next in any case.
-_TOGETHER, _SHORT = 40_000, 2_000
+_TOGETHER, _SHORT = 20_000, 2_000
 
 #: Nanoseconds of instructions by groups that are timed together.
 Groups = Sequence[Sequence[int]]
