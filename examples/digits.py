@@ -28,7 +28,7 @@ import ipu_emu.popart as popart
 import popdist_py as popdist
 import popdist_py.popart
 from ipu_emu.hostio.checkpoint import Checkpoints
-from popdist_py.atomic_write import replace_file
+from popdist_py.files.atomic_write import replace_file
 
 DATA = Path(__file__).parent / "data" / "digits.csv.gz"
 ACCUMULATION = 2

@@ -31,8 +31,8 @@ from gcl.scheduling.methods.method import Method, method_chain
 from gcl.scheduling.options import Options
 from gcl.scheduling.schedule import schedule
 from gcl.transport.memory.segment import DEFAULT_BYTES
-from popdist_py.named_choice import NamedChoice
-from popdist_py.short_commands import ShortMessages
+from popdist_py.messages.named_choice import NamedChoice
+from popdist_py.messages.short_commands import ShortMessages
 
 __all__ = ["main"]
 

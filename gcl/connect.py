@@ -35,7 +35,7 @@ from gcl.transport.memory.segment import DEFAULT_BYTES
 from gcl.transport.paths.memory_path import MemoryPath
 from gcl.transport.paths.path_selection import HostPlacement, select_path
 from gcl.transport.rendezvous.process_liveness import Process
-from popdist_py.suggestion import did_you_mean
+from popdist_py.messages.suggestion import did_you_mean
 
 __all__ = ["TRANSPORT_VARIABLE", "connect", "connect_threads", "host_name", "process_namespace"]
 

@@ -26,8 +26,8 @@ from gcl.scheduling.options import Options
 from gcl.scheduling.phases import ProgramPhase
 from gcl.scheduling.program.text_diagram import columns, exchange_table, ladder
 from gcl.scheduling.schedule import Schedule, schedule
-from popdist_py.named_choice import NamedChoice
-from popdist_py.short_commands import ShortMessages
+from popdist_py.messages.named_choice import NamedChoice
+from popdist_py.messages.short_commands import ShortMessages
 
 __all__ = ["explanation", "main"]
 

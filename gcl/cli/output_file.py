@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from gcl.errors import ArgumentError
-from popdist_py.atomic_write import replace_file, write_fault
+from popdist_py.files.atomic_write import replace_file, write_fault
 
 __all__ = ["check_writable", "write_text"]
 

@@ -14,7 +14,7 @@ from enum import StrEnum
 
 from gcl.core.argument_checks import is_whole
 from gcl.errors import ArgumentError
-from popdist_py.suggestion import did_you_mean
+from popdist_py.messages.suggestion import did_you_mean
 
 __all__ = ["CommGroup", "CommGroupType", "Group"]
 

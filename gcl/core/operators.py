@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from gcl.errors import ArgumentError
-from popdist_py.suggestion import did_you_mean
+from popdist_py.messages.suggestion import did_you_mean
 
 __all__ = ["Operator"]
 

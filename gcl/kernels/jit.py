@@ -29,7 +29,7 @@ from gcl.kernels.file_lock import held
 from gcl.kernels.numba_internals import WITHOUT_REFERENCE_COUNTS, KernelCache, initialise_runtime
 from gcl.kernels.numba_internals import address_of as _address_of
 from gcl.kernels.uninterrupted import uninterrupted
-from popdist_py.trusted_files import file_fault, folder_fault
+from popdist_py.files.trusted_files import file_fault, folder_fault
 
 __all__ = ["address_of", "bare", "bare_part", "bound", "intrinsic", "jit", "part", "pointer_to", "sources"]
 

@@ -18,7 +18,7 @@ from typing import Any
 from gcl.errors import ArgumentError
 from gcl.fabric.tile_mapping import MIN_IO_TILES, TILES_PER_IPU, check_io_tiles
 from gcl.scheduling.methods.method import Method, method_chain
-from popdist_py.suggestion import did_you_mean
+from popdist_py.messages.suggestion import did_you_mean
 
 __all__ = ["OPTIONS_VARIABLE", "SYNCLESS_WARNING", "UNUSED_VARIABLES", "LogLevel", "Options"]
 

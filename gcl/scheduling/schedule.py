@@ -32,7 +32,7 @@ from gcl.scheduling.options import Options
 from gcl.scheduling.phases import Level, PhaseBuilder, ProgramPhase, levels
 from gcl.scheduling.program.interpreter import OPERATIONS, run
 from gcl.scheduling.program.step_program import StepProgram
-from popdist_py.suggestion import did_you_mean
+from popdist_py.messages.suggestion import did_you_mean
 
 __all__ = ["Schedule", "interpret", "schedule"]
 

@@ -23,8 +23,8 @@ from ipu_emu.cli.commands.scale_command import scale
 from ipu_emu.cli.commands.schedule_command import schedule
 from ipu_emu.errors import EmulatorError
 from popdist_py.errors import PopdistError
-from popdist_py.short_commands import ShortMessages
-from popdist_py.short_message import short_message
+from popdist_py.messages.short_commands import ShortMessages
+from popdist_py.messages.short_message import short_message
 
 __all__ = ["main"]
 

@@ -35,7 +35,7 @@ from pathlib import Path
 from pkgutil import get_importer
 from types import ModuleType
 
-from popdist_py.short_message import short_message
+from popdist_py.messages.short_message import short_message
 
 __all__ = ["ALIASES", "install", "main", "take_over"]
 

@@ -69,7 +69,7 @@ from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph
 from ipu_emu.program.executable import Executable
 from popdist_py import trace
-from popdist_py.suggestion import did_you_mean
+from popdist_py.messages.suggestion import did_you_mean
 
 __all__ = ["PASSES", "STEP_GRAPH", "CompileState", "Pass", "compile", "pass_named", "passes", "run_passes", "start"]
 

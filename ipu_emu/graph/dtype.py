@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ipu_emu.errors import EmulatorError
-from popdist_py.suggestion import did_you_mean
+from popdist_py.messages.suggestion import did_you_mean
 
 __all__ = [
     "BOOL",

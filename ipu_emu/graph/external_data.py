@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph.dtype import dtype_numbered, dtype_of
-from popdist_py.atomic_write import replace_file
-from popdist_py.bounded_read import open_regular
+from popdist_py.files.atomic_write import replace_file
+from popdist_py.files.bounded_read import open_regular
 
 __all__ = [
     "DataPlace",

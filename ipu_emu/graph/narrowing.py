@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from popdist_py.user_warning import warn_user
+from popdist_py.messages.user_warning import warn_user
 
 __all__ = ["narrowed"]
 

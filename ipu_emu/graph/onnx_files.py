@@ -17,7 +17,7 @@ from ipu_emu.errors import EmulatorError
 from ipu_emu.graph.external_data import resolve
 from ipu_emu.graph.onnx_tensors import array_of
 from ipu_emu.graph.protobuf_wire import without_large_data
-from popdist_py.atomic_write import replace_file
+from popdist_py.files.atomic_write import replace_file
 
 __all__ = [
     "Large",

@@ -22,7 +22,7 @@ from functools import cache
 from pathlib import Path
 
 from ipu_emu.hardware.system import System
-from popdist_py.user_warning import warn_user
+from popdist_py.messages.user_warning import warn_user
 
 __all__ = ["ALONE", "FOLDER_VARIABLE", "Claim", "Claims", "claims_folder"]
 

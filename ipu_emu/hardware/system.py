@@ -15,7 +15,7 @@ from ipu_emu.errors import EmulatorError
 from ipu_emu.hardware.generation import BOW, GC2, GC200, Generation
 from ipu_emu.hardware.position import IPUS_PER_MACHINE, Position
 from popdist_py.environment import Environment
-from popdist_py.suggestion import did_you_mean
+from popdist_py.messages.suggestion import did_you_mean
 
 __all__ = ["POD16", "SYSTEM_VARIABLE", "Connection", "Device", "DeviceKind", "System"]
 

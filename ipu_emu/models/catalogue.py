@@ -17,7 +17,7 @@ from ipu_emu.models.model import Model
 from ipu_emu.models.resnet import resnet8, resnet50
 from ipu_emu.models.transformer import transformer
 from ipu_emu.models.vit import vit
-from popdist_py.suggestion import did_you_mean
+from popdist_py.messages.suggestion import did_you_mean
 
 __all__ = ["CATALOGUE", "CatalogueEntry", "named", "suggested"]
 

@@ -11,7 +11,7 @@ from ipu_emu.errors import EmulatorError
 from ipu_emu.hardware import System
 from ipu_emu.predict.networks import Network, network
 from ipu_emu.predict.variable_memory import OPTIMISER_STATES
-from popdist_py.suggestion import did_you_mean
+from popdist_py.messages.suggestion import did_you_mean
 
 __all__ = ["DTYPES", "RELEASES", "SCHEDULES", "Job", "smallest_pod"]
 

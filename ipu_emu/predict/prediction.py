@@ -22,7 +22,7 @@ from ipu_emu.predict.job import Job
 from ipu_emu.predict.links import domains_of
 from ipu_emu.predict.memory import IpuMemory
 from ipu_emu.predict.model import CLASSES, TERMS, WHAT_IF, Shape, StepModel, placed
-from popdist_py.suggestion import did_you_mean
+from popdist_py.messages.suggestion import did_you_mean
 
 __all__ = ["Prediction", "anchored", "predict", "what_if_factors"]
 

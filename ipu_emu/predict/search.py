@@ -21,7 +21,7 @@ from ipu_emu.predict import memory
 from ipu_emu.predict.calibration.profile import Profile
 from ipu_emu.predict.job import Job, smallest_pod
 from ipu_emu.predict.model import Shape, StepModel, placed
-from popdist_py.suggestion import did_you_mean
+from popdist_py.messages.suggestion import did_you_mean
 
 __all__ = ["COLUMNS", "Configurations", "search", "sweep", "sweep_values"]
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from ipu_emu.errors import EmulatorError
 from ipu_emu.predict.layer_parameters import Parameters
-from popdist_py.suggestion import did_you_mean
+from popdist_py.messages.suggestion import did_you_mean
 
 if TYPE_CHECKING:
     from ipu_emu.hardware import Generation

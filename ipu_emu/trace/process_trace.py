@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from ipu_emu.errors import ArgumentError
 from ipu_emu.trace.sequence_spans import RECORDS, SequenceSpans
-from popdist_py.bounded_read import open_regular
 from popdist_py.environment import NAMES, RESTART_COUNT
+from popdist_py.files.bounded_read import open_regular
 from popdist_py.trace.records import (
     BEGIN,
     CHUNK,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ipu_emu.errors import ArgumentError
-from popdist_py.bounded_read import read_file
+from popdist_py.files.bounded_read import read_file
 from popdist_py.trace.records import PROFILE_SUFFIX, VERSION
 
 __all__ = ["Profiles", "modelled_ops", "read_profiles"]

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from popdist_py.short_message import short_message
+from popdist_py.messages.short_message import short_message
 from poprun_py.errors import PoprunError
 from poprun_py.options.option_table import LaunchOptions
 from poprun_py.options.parser import parse

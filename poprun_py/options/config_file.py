@@ -17,9 +17,9 @@ import tomllib
 from collections.abc import Iterator
 from typing import Any
 
-from popdist_py.atomic_write import replace_file
-from popdist_py.bounded_read import open_given
-from popdist_py.suggestion import did_you_mean
+from popdist_py.files.atomic_write import replace_file
+from popdist_py.files.bounded_read import open_given
+from popdist_py.messages.suggestion import did_you_mean
 from poprun_py.errors import UsageError
 from poprun_py.options.option_table import OPTIONS, LaunchOptions, Option
 from poprun_py.options.parsed_options import ParsedOptions

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from popdist_py.bounded_read import open_given
+from popdist_py.files.bounded_read import open_given
 from poprun_py.errors import UsageError
 
 __all__ = ["Host", "expanded", "from_file", "from_list", "names_here"]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from popdist_py.suggestion import did_you_mean
+from popdist_py.messages.suggestion import did_you_mean
 from poprun_py.options import values
 from poprun_py.options.option_names import UnknownOption, find_long, find_short
 from poprun_py.options.option_table import Option

@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from popdist_py.atomic_write import replace_file
-from popdist_py.bounded_read import open_regular
+from popdist_py.files.atomic_write import replace_file
+from popdist_py.files.bounded_read import open_regular
 from poprun_py.errors import PoprunError, VipuBusyError
 from poprun_py.linux.processes import start_ticks
 from poprun_py.vipu.partition import Partition, PartitionAssignment, PartitionRequest, PartitionUser, assign_partition

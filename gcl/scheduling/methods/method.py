@@ -22,7 +22,7 @@ from gcl.scheduling.methods import (
     quad_directional_ring,
 )
 from gcl.scheduling.methods.ring_stream import Generator
-from popdist_py.suggestion import did_you_mean
+from popdist_py.messages.suggestion import did_you_mean
 
 __all__ = ["METHODS", "Method", "MethodPrograms", "method_chain"]
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ipu_emu.compiler.memory_remedies import MemoryNeed
     from ipu_emu.predict.prediction import Prediction
     from ipu_emu.program.clock import TimelineSegment
-from popdist_py.named_choice import NamedChoice
+from popdist_py.messages.named_choice import NamedChoice
 
 __all__ = ["clock"]
 

@@ -6,7 +6,7 @@ import click
 
 from ipu_emu.cli.commands.model_options import system_named
 from ipu_emu.cli.output.printing import console, print_json
-from popdist_py.named_choice import NamedChoice
+from popdist_py.messages.named_choice import NamedChoice
 
 __all__ = ["info"]
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ipu_emu.cli.commands.compile_model import Compiled, CompileRequest
     from ipu_emu.hardware import System
     from ipu_emu.predict.prediction import Prediction
-from popdist_py.named_choice import NamedChoice
+from popdist_py.messages.named_choice import NamedChoice
 
 __all__ = ["memory"]
 

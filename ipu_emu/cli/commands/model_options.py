@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ipu_emu.program.schedules import SCHEDULES
-from popdist_py.named_choice import NamedChoice
+from popdist_py.messages.named_choice import NamedChoice
 
 if TYPE_CHECKING:
     from ipu_emu.cli.commands.compile_model import CompileRequest

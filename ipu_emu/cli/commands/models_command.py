@@ -13,7 +13,7 @@ from ipu_emu.cli.output.printing import console, print_json
 
 if TYPE_CHECKING:
     from ipu_emu.models import ModelSize
-from popdist_py.named_choice import NamedChoice
+from popdist_py.messages.named_choice import NamedChoice
 
 __all__ = ["models"]
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ipu_emu.cli.commands.traced_program import TracedPipeline
     from ipu_emu.program.schedules import Mapping
     from ipu_emu.program.schedules.schedule_timing import StageTimes
-from popdist_py.named_choice import NamedChoice
+from popdist_py.messages.named_choice import NamedChoice
 
 __all__ = ["schedule"]
 

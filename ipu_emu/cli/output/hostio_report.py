@@ -17,7 +17,7 @@ from gcl.drawing.units import memory
 from ipu_emu.errors import EmulatorError
 from ipu_emu.hostio.probe.bottleneck_analysis import contradiction_in, overhead_of
 from ipu_emu.hostio.probe.program_runs import ProgramRun
-from popdist_py.atomic_write import replace_file
+from popdist_py.files.atomic_write import replace_file
 
 __all__ = ["check_png", "rate", "write_html", "write_json", "write_png"]
 

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from gcl.drawing.terminal_text import fitted, terminal_width
 from ipu_emu.errors import EmulatorError
-from popdist_py.atomic_write import replace_file, write_fault
+from popdist_py.files.atomic_write import replace_file, write_fault
 
 __all__ = ["check_outputs", "console", "print_json", "say", "write"]
 

@@ -28,9 +28,9 @@ from ipu_emu.graph import Graph
 from ipu_emu.ops.codegen.llvm_compiler import vector_width
 from ipu_emu.program.executable import Executable
 from popdist_py import trace
-from popdist_py.atomic_write import replace_file
-from popdist_py.trusted_files import UntrustedError, folder_fault, read_trusted
-from popdist_py.user_warning import warn_user
+from popdist_py.files.atomic_write import replace_file
+from popdist_py.files.trusted_files import UntrustedError, folder_fault, read_trusted
+from popdist_py.messages.user_warning import warn_user
 
 __all__ = ["cache_key", "compiled_once", "load_executable", "save_executable", "with_variables", "without_variables"]
 

@@ -15,7 +15,7 @@ from ipu_emu.errors import RefusedError
 from ipu_emu.graph.onnx_files import opset_of
 from ipu_emu.ops import TABLE
 from ipu_emu.ops.control.unsupported import REASONS
-from popdist_py.suggestion import did_you_mean
+from popdist_py.messages.suggestion import did_you_mean
 
 __all__ = ["with_known_ops"]
 

@@ -26,8 +26,8 @@ from ipu_emu.hostio.checkpoint.checkpoint_folder import Folder
 from ipu_emu.hostio.checkpoint.manifest import Manifest
 from ipu_emu.hostio.checkpoint.safetensors_file import write
 from popdist_py import trace
-from popdist_py.atomic_write import replace_file
-from popdist_py.bounded_read import read_file
+from popdist_py.files.atomic_write import replace_file
+from popdist_py.files.bounded_read import read_file
 
 __all__ = ["Writer"]
 

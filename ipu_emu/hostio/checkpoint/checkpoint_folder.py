@@ -28,8 +28,8 @@ from filelock import FileLock, Timeout
 from ipu_emu.errors import EmulatorError
 from ipu_emu.hostio.checkpoint.manifest import MOST_BYTES, Manifest
 from ipu_emu.hostio.checkpoint.safetensors_file import checksum
-from popdist_py.atomic_write import replace_file
-from popdist_py.bounded_read import read_file
+from popdist_py.files.atomic_write import replace_file
+from popdist_py.files.bounded_read import read_file
 
 __all__ = ["CheckpointError", "Folder"]
 

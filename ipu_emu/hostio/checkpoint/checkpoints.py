@@ -32,7 +32,7 @@ from ipu_emu.hostio.checkpoint.manifest import MOST_BYTES, PROGRAM, RANDOM, Mani
 from ipu_emu.hostio.checkpoint.safetensors_file import read
 from ipu_emu.hostio.checkpoint.session_state import Trainable, groups_of, joined, mismatches, shares, stateful
 from popdist_py import trace
-from popdist_py.user_warning import warn_user
+from popdist_py.messages.user_warning import warn_user
 
 __all__ = ["Checkpoints", "Resumed"]
 

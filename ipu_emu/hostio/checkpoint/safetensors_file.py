@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
-from popdist_py.bounded_read import open_regular
+from popdist_py.files.bounded_read import open_regular
 
 __all__ = ["checksum", "read", "write"]
 

@@ -22,7 +22,7 @@ from ipu_emu.errors import EmulatorError, FeedError
 from ipu_emu.graph import Tensor
 from ipu_emu.hostio.data.sample_structure import Field
 from ipu_emu.hostio.data.slot_fillers import SlotFiller
-from popdist_py.suggestion import did_you_mean
+from popdist_py.messages.suggestion import did_you_mean
 
 __all__ = [
     "MODE_VARIABLE",

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipu_emu.errors import FeedError
-from popdist_py.bounded_read import open_regular
+from popdist_py.files.bounded_read import open_regular
 
 __all__ = ["FileSequence", "open_files"]
 

@@ -21,7 +21,7 @@ import psutil
 import popdist_py
 from ipu_emu.errors import FeedError
 from ipu_emu.hostio.data.data_modes import DataMode
-from popdist_py.atomic_write import replace_file
+from popdist_py.files.atomic_write import replace_file
 
 __all__ = ["REPORTS_VARIABLE", "STEPS_VARIABLE", "FeedMeasurement", "Probe", "StepProbe", "measurement_in"]
 

@@ -16,8 +16,8 @@ from gcl.drawing.units import counted
 from ipu_emu.errors import EmulatorError
 from ipu_emu.hostio.data.data_modes import MODE_VARIABLE, DataMode
 from ipu_emu.hostio.probe.probe import REPORTS_VARIABLE, STEPS_VARIABLE, FeedMeasurement, measurement_in
-from popdist_py.bounded_read import read_file
 from popdist_py.dependent_program import dependent
+from popdist_py.files.bounded_read import read_file
 
 __all__ = ["MeasuredProgram", "ProgramRun", "counts_of", "job_result", "measure", "reports"]
 

@@ -25,8 +25,8 @@ from typing import Any, ParamSpec
 import llvmlite
 import llvmlite.binding as llvm
 
-from popdist_py.atomic_write import replace_file
-from popdist_py.trusted_files import UntrustedError, folder_fault, read_trusted
+from popdist_py.files.atomic_write import replace_file
+from popdist_py.files.trusted_files import UntrustedError, folder_fault, read_trusted
 
 __all__ = ["KERNEL_CACHE", "Function", "generated", "kernel_folder", "vector_width"]
 

@@ -15,7 +15,7 @@ from ipu_emu.ops.core.adjoint import GradRule
 from ipu_emu.ops.core.cost import CostRule
 from ipu_emu.ops.core.formulas import Formula
 from ipu_emu.ops.core.node import Node, OutputTypes
-from popdist_py.suggestion import did_you_mean
+from popdist_py.messages.suggestion import did_you_mean
 
 __all__ = [
     "BoundOp",

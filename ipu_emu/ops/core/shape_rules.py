@@ -11,7 +11,7 @@ import numpy as np
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Tensor
 from ipu_emu.ops.core.node import Node, OutputTypes, listed
-from popdist_py.suggestion import did_you_mean
+from popdist_py.messages.suggestion import did_you_mean
 
 __all__ = [
     "aligned_shape",

@@ -16,7 +16,7 @@ from ipu_emu.ops.core.node import Node, OutputTypes, input_node
 from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef, replaced_before_run
 from ipu_emu.ops.core.rewrite import Rewrite
 from ipu_emu.ops.core.shape_rules import axis_of
-from popdist_py.suggestion import did_you_mean
+from popdist_py.messages.suggestion import did_you_mean
 
 __all__ = ["OPS"]
 

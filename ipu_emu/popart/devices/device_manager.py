@@ -13,7 +13,7 @@ from ipu_emu.errors import ArgumentTypeError, EmulatorError
 from ipu_emu.hardware import GENERATIONS, Connection, Device, DeviceKind, Occupancy, System, of_this_process, share_of
 from ipu_emu.popart.types.enums import DeviceConnectionType, DeviceSelectionCriterion, DeviceType, SyncPattern
 from ipu_emu.popart.version import versionString
-from popdist_py.suggestion import did_you_mean
+from popdist_py.messages.suggestion import did_you_mean
 
 __all__ = ["DeviceInfo", "DeviceManager", "printed", "syncPatternFromString", "syncPatternToString"]
 

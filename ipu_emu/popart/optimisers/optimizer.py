@@ -11,7 +11,7 @@ from ipu_emu.compiler.optimisers.update_rule import Clip, HyperParameter, Update
 from ipu_emu.errors import ArgumentTypeError, EmulatorError
 from ipu_emu.graph import DType, dtype_named
 from ipu_emu.popart.types.enums import DataType
-from popdist_py.suggestion import did_you_mean
+from popdist_py.messages.suggestion import did_you_mean
 
 __all__ = [
     "ClipNormSettings",

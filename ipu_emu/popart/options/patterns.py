@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ipu_emu.errors import EmulatorError
 from ipu_emu.popart.types.enums import PatternsLevel
 from ipu_emu.popart.types.tensor_info import TensorInfo
-from popdist_py.suggestion import did_you_mean
+from popdist_py.messages.suggestion import did_you_mean
 
 __all__ = ["MANDATORY", "InputShapeInfo", "Patterns"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum, EnumMeta
 from typing import TYPE_CHECKING, Any
 
-from popdist_py.suggestion import did_you_mean
+from popdist_py.messages.suggestion import did_you_mean
 
 __all__ = [
     "AdamMode",

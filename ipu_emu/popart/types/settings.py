@@ -14,7 +14,7 @@ from typing import Any, ClassVar, SupportsFloat, SupportsIndex
 import numpy as np
 
 from ipu_emu.errors import ArgumentTypeError
-from popdist_py.suggestion import did_you_mean
+from popdist_py.messages.suggestion import did_you_mean
 
 __all__ = ["Settings"]
 

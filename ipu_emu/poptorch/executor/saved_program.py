@@ -14,8 +14,8 @@ from hashlib import sha256
 from typing import Any
 
 from ipu_emu.poptorch.errors import Error, refusal
-from popdist_py.atomic_write import replace_file
-from popdist_py.trusted_files import UntrustedError, folder_fault, read_trusted
+from popdist_py.files.atomic_write import replace_file
+from popdist_py.files.trusted_files import UntrustedError, folder_fault, read_trusted
 
 __all__ = ["read_program", "write_program"]
 

@@ -24,7 +24,7 @@ from ipu_emu.poptorch.options.option_group import OptionGroup, checked
 from ipu_emu.poptorch.options.popart_options import _PopartOptions
 from ipu_emu.poptorch.options.strategies import PipelinedExecution, Stage, Strategy
 from ipu_emu.poptorch.options.tensor_locations import TensorLocationSettings, _TensorLocationOptions
-from popdist_py.bounded_read import open_given
+from popdist_py.files.bounded_read import open_given
 
 __all__ = ["Options"]
 

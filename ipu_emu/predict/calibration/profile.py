@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from ipu_emu.errors import EmulatorError
 from ipu_emu.hardware.rates import Rates
 from ipu_emu.predict.job import RELEASES
-from popdist_py.bounded_read import read_file
+from popdist_py.files.bounded_read import read_file
 
 __all__ = ["PARAMETERS", "SHIPPED_ROWS", "Parameter", "ParameterKind", "Profile", "load", "rates_of", "shipped"]
 

@@ -12,7 +12,7 @@ from typing import Any
 from ipu_emu.errors import EmulatorError
 from ipu_emu.hardware import System
 from ipu_emu.predict.job import Job, smallest_pod
-from popdist_py.bounded_read import read_file
+from popdist_py.files.bounded_read import read_file
 
 __all__ = ["ProgramRow", "Row", "layer_counts", "program_rows", "read_rows", "rows_text"]
 

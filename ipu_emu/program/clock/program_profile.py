@@ -33,7 +33,7 @@ from ipu_emu.program.memory_layout import aligned
 from ipu_emu.program.memory_liveness import IpuMemory, ipu_memories
 from ipu_emu.program.memory_plan import Lifetime, ipu_of, is_off_chip, is_shared, node_in
 from popdist_py import trace
-from popdist_py.atomic_write import replace_file
+from popdist_py.files.atomic_write import replace_file
 from popdist_py.trace.records import VERSION
 
 __all__ = ["program_profile", "record_profile"]

@@ -45,7 +45,7 @@ from ipu_emu.program.instructions import (
     row,
 )
 from ipu_emu.program.overlapped_loops import OverlappedLoop
-from popdist_py.atomic_write import replace_file
+from popdist_py.files.atomic_write import replace_file
 
 __all__ = ["MOST_SPANS", "SEGMENTS", "TimelineSegment", "timeline"]
 

@@ -12,7 +12,7 @@ from ipu_emu.program.schedules.interleaved import interleaved, interleaved_offse
 from ipu_emu.program.schedules.sequential import sequential, sequential_offsets, sequential_stash, serialised
 from ipu_emu.program.schedules.stages import Mapping, Stage, framework_stages, ipus_by_stage, popart_stages
 from ipu_emu.program.schedules.task import Slot, Task, TaskType
-from popdist_py.suggestion import did_you_mean
+from popdist_py.messages.suggestion import did_you_mean
 
 __all__ = ["SCHEDULES", "ScheduleDefinition", "depth", "fifo_depth", "in_flight", "schedule", "scheduled_stages"]
 

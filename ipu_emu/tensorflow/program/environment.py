@@ -6,7 +6,7 @@ import json
 import os
 import warnings
 
-from popdist_py.suggestion import did_you_mean
+from popdist_py.messages.suggestion import did_you_mean
 
 __all__ = ["cache_folder", "engine_options", "flags", "warn_of_unknown_flags"]
 

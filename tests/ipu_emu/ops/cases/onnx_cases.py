@@ -16,7 +16,7 @@ from onnx import helper, numpy_helper
 
 from ipu_emu import popart
 from ipu_emu.ops import TABLE
-from popdist_py.atomic_write import replace_file
+from popdist_py.files.atomic_write import replace_file
 from tests.helpers.mpi_jobs import ROOT
 from tests.ipu_emu.helpers.sessions import options
 

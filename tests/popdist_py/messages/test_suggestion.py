@@ -3,8 +3,8 @@
 import click
 import pytest
 
-from popdist_py.named_choice import NamedChoice
-from popdist_py.suggestion import did_you_mean
+from popdist_py.messages.named_choice import NamedChoice
+from popdist_py.messages.suggestion import did_you_mean
 
 
 @pytest.mark.parametrize(

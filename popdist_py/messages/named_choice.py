@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from popdist_py.suggestion import did_you_mean
+from popdist_py.messages.suggestion import did_you_mean
 
 __all__ = ["NamedChoice"]
 

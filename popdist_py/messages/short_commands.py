@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from popdist_py.short_message import short_message
+from popdist_py.messages.short_message import short_message
 
 __all__ = ["ShortMessages"]
 

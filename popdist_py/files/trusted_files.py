@@ -18,7 +18,7 @@ from contextlib import suppress
 from functools import cache
 from typing import NamedTuple
 
-from popdist_py.bounded_read import open_regular, read_descriptor
+from popdist_py.files.bounded_read import open_regular, read_descriptor
 
 __all__ = ["UntrustedError", "file_fault", "folder_fault", "read_trusted"]
 

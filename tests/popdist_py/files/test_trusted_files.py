@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from popdist_py import trusted_files
-from popdist_py.trusted_files import UntrustedError, file_fault, folder_fault, read_trusted
+from popdist_py.files import trusted_files
+from popdist_py.files.trusted_files import UntrustedError, file_fault, folder_fault, read_trusted
 
 NOBODY = 65534
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give files to others")
@@ -178,7 +178,7 @@ def test_beside_a_source_those_are_trusted_who_may_write_to_it(folder: Path) -> 
 def test_what_begins_otherwise_is_not_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "code").write_bytes(b"MAGIC and more")
     assert read_trusted(folder / "code", b"MAGIC") == b"MAGIC and more"
-    monkeypatch.setattr("popdist_py.trusted_files.read_descriptor", None)  # nothing may be read whole
+    monkeypatch.setattr("popdist_py.files.trusted_files.read_descriptor", None)  # nothing may be read whole
     os.truncate(folder / "code", 0)
     os.truncate(folder / "code", 1 << 38)
     assert read_trusted(folder / "code", b"MAGIC") == b"\0\0\0\0\0"

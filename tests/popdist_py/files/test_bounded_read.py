@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from popdist_py.bounded_read import open_given, open_regular, read_file
+from popdist_py.files.bounded_read import open_given, open_regular, read_file
 
 
 @pytest.mark.parametrize("length", [0, 1, (1 << 20) + 1])

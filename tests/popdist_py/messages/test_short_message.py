@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 import gcl.explain
 from ipu_emu.cli import main
-from popdist_py.short_message import short_message
+from popdist_py.messages.short_message import short_message
 from poprun_py.cli.dispatch import execute
 
 LONG = "9" * 3000

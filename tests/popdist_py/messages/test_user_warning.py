@@ -6,7 +6,7 @@ import linecache
 
 import pytest
 
-from popdist_py.user_warning import warn_user
+from popdist_py.messages.user_warning import warn_user
 
 INSIDE = """
 def outer(warn, depth):

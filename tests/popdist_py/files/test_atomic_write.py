@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from popdist_py.atomic_write import replace_file, write_fault
+from popdist_py.files.atomic_write import replace_file, write_fault
 
 MIB = bytes(1 << 20)
 
