@@ -143,6 +143,7 @@ class Backend:
         recorder = trace.recorder()
         if recorder is not None:
             trace.record_memory_rate(recorder)
+            trace.record_network(recorder)
         with trace.span("start of MPI", trace.Category.INITIALISATION):
             self._start_mpi(environment)
         self._compare_clocks()

@@ -66,6 +66,8 @@ class TracedDispatch(Dispatch):
         self._about: dict[str, Any] = {
             "communicator": recorder.serial("communicator"),
             "group": str(group),
+            "group_size": group.size,
+            "group_stride": group.stride,
             "transport": path.name,
             "replicas": world.local,
         }

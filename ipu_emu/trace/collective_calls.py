@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 
 from ipu_emu.trace.process_trace import Name
 from ipu_emu.trace.run import Run
-from popdist_py.trace import MEMORY_RATE
 from popdist_py.trace.records import Category
 
-__all__ = ["CollectiveCalls", "collective_calls", "memory_limit"]
+__all__ = ["CollectiveCalls", "collective_calls"]
 
 
 @dataclass(frozen=True)
@@ -68,12 +67,6 @@ def collective_calls(run: Run) -> Sequence[CollectiveCalls]:
             found.setdefault(key, []).append((index, name, spans[spans["name"] == number]))
     calls = [one for parts in found.values() for one in _matched(parts)]
     return sorted(calls, key=lambda one: -int((one.ends - one.begins).sum()))
-
-
-def memory_limit(run: Run) -> float | None:
-    """GB/s at which the slowest instance copies memory; an all-reduce of replicas on one host reads and writes it."""
-    rates = [process.trace.facts.get(MEMORY_RATE) for process in run.instances]
-    return min((rate for rate in rates if isinstance(rate, float) and rate > 0), default=None)
 
 
 def _matched(parts: Sequence[tuple[int, Name, NDArray[Any]]]) -> Iterator[CollectiveCalls]:

@@ -15,6 +15,7 @@ from ipu_emu.errors import ArgumentError
 from ipu_emu.trace.sequence_spans import RECORDS, SequenceSpans
 from popdist_py.environment import NAMES, RESTART_COUNT
 from popdist_py.files.bounded_read import open_regular
+from popdist_py.trace import NETWORK
 from popdist_py.trace.records import (
     BEGIN,
     CHUNK,
@@ -156,6 +157,7 @@ def _check_facts(path: str, process: Mapping[str, Any], facts: Mapping[str, Any]
     offsets = facts.get("clock_offsets", [])
     keys = (NAMES["replica_index_offset"], RESTART_COUNT)
     numbers = [environment.get(key, "0") for key in keys] if isinstance(environment, dict) else [None]
+    network = facts.get(NETWORK)
     right = {
         **{key: type(process.get(key, 0)) is int for key in ("pid", "parent")},
         **{key: isinstance(process.get(key, ""), str) for key in ("host", "boot", "role")},
@@ -163,10 +165,16 @@ def _check_facts(path: str, process: Mapping[str, Any], facts: Mapping[str, Any]
         "environment": all(isinstance(each, str) and each.isdecimal() and len(each) < 10 for each in numbers),
         "clock_offsets": isinstance(offsets, list)
         and all(isinstance(each, dict) and all(map(_is_time, map(each.get, _OFFSET))) for each in offsets),
+        NETWORK: network is None or (isinstance(network, dict) and _is_network(**network)),
     }
     for what, good in right.items():
         if not good:
             raise ArgumentError(f"{path}: is damaged: its {what} is not of the right form; record it anew")
+
+
+def _is_network(interface: object = None, gigabytes_per_second: object = None, **_: object) -> bool:
+    rate = gigabytes_per_second
+    return isinstance(interface, str) and (rate is None or (type(rate) is float and 0 < rate < 1e9))
 
 
 def _is_time(value: object) -> bool:

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ipu_emu.trace.collective_calls import CollectiveCalls, memory_limit
+from ipu_emu.trace.bandwidth import Bandwidth, Limit, bandwidths
+from ipu_emu.trace.collective_calls import CollectiveCalls
 from ipu_emu.trace.findings import RunAnalysis
 from ipu_emu.trace.flows import flows
 from ipu_emu.trace.program_profiles import modelled_ops, read_profiles
@@ -25,7 +26,8 @@ _MODELLED = ("modelled_seconds", "modelled_cycles", "flops", "bytes")
 
 def report_data(found: RunAnalysis) -> dict[str, Any]:
     """The report of a run: summary, findings, instances, collectives, stragglers, stages, ops, programs, ..."""
-    run, profiles, limit = found.run, read_profiles(found.run.folder), memory_limit(found.run)
+    run, profiles = found.run, read_profiles(found.run.folder)
+    rates = bandwidths(run, found.collectives)
     return {
         "folder": run.folder,
         "wall_seconds": run.seconds,
@@ -36,7 +38,7 @@ def report_data(found: RunAnalysis) -> dict[str, Any]:
         ],
         "notes": [*notes_on(run), *profiles.damaged],
         "instances": [_instance(use) for use in found.uses],
-        "collectives": [_collectives(one, limit) for one in found.collectives],
+        "collectives": [_collectives(*each) for each in zip(found.collectives, rates, strict=True)],
         "stragglers": [_straggler(one) for one in punctuality(found.uses, found.collectives)],
         "transfers": len(sent := flows(run)),
         "transfers_received_before_sent": sum(not flow.is_possible for flow in sent),
@@ -63,11 +65,7 @@ def _instance(use: TimeUse) -> dict[str, Any]:
     }
 
 
-def _collectives(one: CollectiveCalls, limit: float | None) -> dict[str, Any]:
-    moved = one.moves.min(1)  # the instance that came last only moves data
-    seconds = float(np.median(moved)) / 1e9  # the first call may load kernels
-    rate = one.nbytes / seconds / 1e9 if seconds else None
-    limit = limit if one.about.get("transport") == "shared_memory" else None
+def _collectives(one: CollectiveCalls, bandwidth: Bandwidth) -> dict[str, Any]:
     return {
         "name": one.name,
         "bytes": one.nbytes,
@@ -80,10 +78,14 @@ def _collectives(one: CollectiveCalls, limit: float | None) -> dict[str, Any]:
         "waiting_seconds_by_instance": [float(each) / 1e9 for each in one.waits.sum(0)],
         "moving_seconds_by_instance": [float(each) / 1e9 for each in one.moves.sum(0)],
         "times_last_by_instance": np.bincount(one.last, minlength=len(one.instances)).tolist(),
-        "median_moving_seconds": seconds,
-        "bandwidth_gigabytes_per_second": rate,
-        "memory_gigabytes_per_second": limit,
-        "share_of_memory_bandwidth": rate / limit if rate and limit else None,
+        "median_moving_seconds": bandwidth.seconds,
+        "bandwidth_gigabytes_per_second": bandwidth.rate,
+        "memory_gigabytes_per_second": bandwidth.most if bandwidth.limit is Limit.MEMORY else None,
+        "limit": bandwidth.limit.value,
+        "limit_interface": bandwidth.interface,
+        "limit_gigabytes_per_second": bandwidth.most,
+        "limited_gigabytes_per_second": bandwidth.bounded_rate,
+        "share_of_limit": bandwidth.share,
     }
 
 

@@ -8,6 +8,7 @@ called.
 """
 
 from popdist_py.trace.memory_rate import MEMORY_RATE, record_memory_rate
+from popdist_py.trace.network_rate import NETWORK, record_network
 from popdist_py.trace.process_recorder import boot, counter, flow, instant, recorder, span, start, stop
 from popdist_py.trace.recorder import Recorder, Sequence, Span
 from popdist_py.trace.records import CATEGORIES, PROFILE_SUFFIX, SUFFIX, Category, Kind, dropped_records
@@ -15,6 +16,7 @@ from popdist_py.trace.records import CATEGORIES, PROFILE_SUFFIX, SUFFIX, Categor
 __all__ = [
     "CATEGORIES",
     "MEMORY_RATE",
+    "NETWORK",
     "PROFILE_SUFFIX",
     "SUFFIX",
     "Category",
@@ -28,6 +30,7 @@ __all__ = [
     "flow",
     "instant",
     "record_memory_rate",
+    "record_network",
     "recorder",
     "span",
     "start",

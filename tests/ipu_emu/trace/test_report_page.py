@@ -138,7 +138,7 @@ def test_the_numbers_of_the_page_are_those_of_the_json(browser: Any, data: dict[
     (collective,) = cells(browser, "collectives")
     assert collective[:3] == ["all_reduce", "4.0 KiB", "300"]
     assert collective[3] == "40 us"  # the later instance only moves data
-    assert collective[6:8] == ["", "instance 1"]  # how fast memory is was not measured
+    assert collective[6:9] == ["", "unknown", "instance 1"]  # how fast memory is was not measured
     assert browser.get_log("browser") == []
     assert "<b>" not in browser.title.replace("</script><b>", "")
 

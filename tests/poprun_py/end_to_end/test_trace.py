@@ -72,9 +72,10 @@ def test_the_bandwidth_of_collectives_is_a_share_of_that_of_the_hosts_memory(run
     data = report_data(analyse(run))
     assert data["collectives"]
     for one in data["collectives"]:
-        limit = one["memory_gigabytes_per_second"]
+        assert one["limit"] == "memory of the host"
+        limit = one["limit_gigabytes_per_second"]
         assert 0.1 < limit < 1000
-        assert one["share_of_memory_bandwidth"] == pytest.approx(one["bandwidth_gigabytes_per_second"] / limit)
+        assert one["share_of_limit"] == pytest.approx(one["bandwidth_gigabytes_per_second"] / limit)
         assert one["bandwidth_gigabytes_per_second"] == pytest.approx(
             one["bytes"] / one["median_moving_seconds"] / 1e9
         )

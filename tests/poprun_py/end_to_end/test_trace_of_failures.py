@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from ipu_emu.trace import Run, read_run
+from ipu_emu.trace.bandwidth import Limit, bandwidths
 from ipu_emu.trace.collective_calls import collective_calls
 from ipu_emu.trace.findings import Cause, analyse
 from popdist_py.trace import Category
@@ -102,6 +103,9 @@ def test_hosts_with_other_clocks_are_aligned(tmp_path: Path) -> None:
     assert second.error < 5e6
     (calls,) = collective_calls(run)
     assert len(calls.begins) == 5
+    (rate,) = bandwidths(run, [calls])
+    assert (rate.limit, rate.share) == (Limit.BEST, 1.0), "nobody knows how fast these interfaces are"
+    assert rate.bounded_rate == pytest.approx(calls.nbytes / rate.seconds / 1e9), "each host sends its gradients once"
     error = first.error + second.error
     late = calls.begins[:, 1] - calls.begins[:, 0]
     assert (late > 0.03e9).all(), "instance 1 is 0.05 s late"

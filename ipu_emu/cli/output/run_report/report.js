@@ -32,9 +32,14 @@ function collectives(data) {
   return [...stragglers(data), el("h3", {}, "Collectives by size"), chart("bandwidth"), table(data.collectives, [["collective", row => row.name], ["size", row => row.bytes, bytes], ["calls", row => row.calls],
     ["moving, median", row => row.median_moving_seconds, seconds], ["waiting per call", row => mean(row.waiting_seconds_by_instance) / row.calls, seconds],
     ["bandwidth [GB/s]", row => row.bandwidth_gigabytes_per_second || 0, value => value.toFixed(3)],
-    ["of the host's memory", row => known(row.share_of_memory_bandwidth), optional(percent)],
+    ["of the limit", row => known(row.share_of_limit), optional(percent)], ["limit", limit],
     ["last most often", row => "instance " + last(row)], ["transport", row => row.transport || ""],
     ["method", row => row.method || ""]], "collectives")];
+}
+
+function limit(row) {
+  const rate = row.limit_gigabytes_per_second;
+  return rate ? `${row.limit}${row.limit_interface ? " " + row.limit_interface : ""}, ${rate.toFixed(3)} GB/s` : row.limit;
 }
 
 function stragglers(data) {

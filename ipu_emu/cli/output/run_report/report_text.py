@@ -80,7 +80,21 @@ def _collectives(rows: Sequence[Mapping[str, Any]]) -> Iterator[RenderableType]:
             "" if rate is None else f"{rate:.2f} GB/s",
             f"instance {one['instances'][last]} ({one['times_last_by_instance'][last] / one['calls']:.0%})",
         )
+    table.caption = "\n".join(_limits(rows))
     yield table
+
+
+def _limits(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """For each limit of bandwidth the largest part of it that a collective reaches."""
+    shares: dict[tuple[str, str, float | None], float] = {}
+    for one in rows:
+        key = one["limit"], one["limit_interface"], one["limit_gigabytes_per_second"]
+        shares[key] = max(shares.get(key, 0.0), one["share_of_limit"] or 0.0)
+    for (limit, interface, rate), share in shares.items():
+        if rate is None:
+            yield "bandwidth: its limit is unknown for some collectives"
+        else:
+            yield f"bandwidth: up to {share:.0%} of the {limit}{interface and ' ' + interface}, {rate:.2f} GB/s"
 
 
 def _ops(rows: Sequence[Mapping[str, Any]]) -> Iterator[RenderableType]:

@@ -1,0 +1,69 @@
+"""Network rate: how fast the network interface of a process is, which bounds its collectives with other hosts.
+
+Nothing is measured, as that would take longer than a run may start. What Linux does not know stays unknown: which
+interface MPI takes where none is named and there are several, and how fast those without a link are, such as the
+loopback interface and the ones of containers and virtual machines.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from popdist_py.trace.recorder import Recorder
+
+__all__ = ["NETWORK", "network", "record_network"]
+
+#: The fact in a trace: the name of the interface, and its GB/s; empty and None if they are unknown.
+NETWORK = "network"
+#: Variables that name the interface: of Open MPI, UCX, libfabric and gloo.
+_VARIABLES = ("OMPI_MCA_btl_tcp_if_include", "UCX_NET_DEVICES", "FI_TCP_IFACE", "GLOO_SOCKET_IFNAME")
+_INTERFACES, _INFINIBAND = Path("/sys/class/net"), Path("/sys/class/infiniband")
+_MEGABITS = 8000  # of a GB
+
+
+def record_network(recorder: Recorder) -> None:
+    """Record the interface of this process."""
+    recorder.define({NETWORK: network(os.environ)})
+
+
+def network(
+    environment: Mapping[str, str], *, interfaces: Path = _INTERFACES, infiniband: Path = _INFINIBAND
+) -> dict[str, Any]:
+    """The fact for a process with this environment."""
+    name = _interface(environment, interfaces, infiniband)
+    return {"interface": name, "gigabytes_per_second": _rate(interfaces / name) if name else None}
+
+
+def _interface(environment: Mapping[str, str], interfaces: Path, infiniband: Path) -> str:
+    """The interface that a variable names, or else the only one with a device that is up."""
+    try:
+        known = sorted(each.name for each in interfaces.iterdir())
+        named = [environment[variable] for variable in _VARIABLES if environment.get(variable)]
+        if named or (infiniband.is_dir() and any(infiniband.iterdir())):
+            return next((name for name in named if name in known), "")
+    except OSError:
+        return ""
+    found = [name for name in known if (interfaces / name / "device").exists() and _is_up(interfaces / name)]
+    return found[0] if len(found) == 1 else ""
+
+
+def _is_up(interface: Path) -> bool:
+    return _text(interface / "operstate") == "up"
+
+
+def _rate(interface: Path) -> float | None:
+    """GB/s; None for an interface without a device, whose number means nothing, and for one that does not say."""
+    if not ((interface / "device").exists() or (interface / "bonding").exists()):
+        return None
+    text = _text(interface / "speed")
+    return int(text) / _MEGABITS if text.isdecimal() and int(text) else None
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        return ""
