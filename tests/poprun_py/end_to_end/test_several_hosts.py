@@ -66,11 +66,21 @@ def test_hydra_writes_no_file_of_the_topology_on_any_host(four, run):
 
 @needs_hosts
 def test_no_port_of_a_job_on_one_host_answers_another_host(four, mpi):
-    argv = ["--mpi", mpi, "--num-instances", "2", sys.executable, "-m", "tests.programs.poprun_py.listening_ports"]
+    argv = [
+        "--mpi",
+        mpi,
+        "--num-instances",
+        "2",
+        sys.executable,
+        "-m",
+        "tests.programs.poprun_py.ports.listening_ports",
+    ]
     job = Job(four, argv, {"UCX_TLS": "all"}, stdin=subprocess.PIPE)
 
     def answers(address: str, host: int) -> list[str]:
-        argv = four.command(host, [sys.executable, str(PROGRAMS / "poprun_py/answering_ports.py"), address, *ports])
+        argv = four.command(
+            host, [sys.executable, str(PROGRAMS / "poprun_py/ports/answering_ports.py"), address, *ports]
+        )
         return subprocess.run(argv, capture_output=True, text=True, check=True, timeout=100).stdout.split()
 
     try:

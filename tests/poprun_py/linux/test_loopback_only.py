@@ -15,7 +15,7 @@ from tests.helpers.mpi_jobs import PROGRAMS
 
 @pytest.fixture
 def server():
-    argv = [sys.executable, str(PROGRAMS / "poprun_py/echo_ports.py")]
+    argv = [sys.executable, str(PROGRAMS / "poprun_py/ports/echo_ports.py")]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
         yield process
         process.kill()
