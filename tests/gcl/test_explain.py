@@ -221,6 +221,16 @@ def test_any_combination_works_or_says_why(
     assert ("modelled time" if result.exit_code == 0 else "Error: ") in result.output
 
 
+def test_lines_are_broken_between_words_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments = ("--replicas", "16", "--bytes", "51e6")
+    data = explain(*arguments).output
+    assert max(map(len, data.splitlines())) > 80
+    monkeypatch.setattr("gcl.explain.terminal_width", lambda: 80)
+    shown = explain(*arguments).output
+    assert max(map(len, shown.splitlines())) <= 80
+    assert "all_reduce of 51,000,000 bytes" in shown
+
+
 def test_it_runs_as_a_module_and_its_help_teaches() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "gcl.explain", "--help"], capture_output=True, text=True, timeout=250, check=True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -33,20 +33,23 @@ _STYLES = dict(
     )
 )
 _MARKS = dict(zip(PARTS, "WOVGSFTCXE", strict=True))
+_NONE = "-"
+#: Characters of the longest name of a use, and of a column of sizes with the gap before it.
+_LONGEST_NAME, _COLUMN = 16, 10
 _HEIGHTS = " ▁▂▃▄▅▆▇█"
 
 
 def text(title: str, memories: Sequence[IpuMemory], system: System, width: int) -> RenderableType:
     """Return the text; a bar stands for the memory of an IPU, or for the fullest IPU if that does not fit."""
-    across = max(20, min(width - 44, 80))
+    used = [_used(memory, system.generation.sram) for memory in memories]
+    across = max(20, min(width - 12 - max(map(len, used)), 80))
     scale = max(system.generation.sram, *(memory.total for memory in memories))
-    legend = "  ".join(f"{_MARKS[part]} {part}" for part in PARTS)
     return Group(
         Text(title, style="bold"),
-        Text(f"{legend}  · free", style="dim"),
-        _bars(memories, system, across, scale),
+        Text(_legend(width), style="dim"),
+        _bars(memories, used, across, scale),
         Text(),
-        _table(memories),
+        _table(memories, width),
         Text(),
         Text("live memory over the program, without persistent data"),
         _liveness(memories, across),
@@ -55,32 +58,66 @@ def text(title: str, memories: Sequence[IpuMemory], system: System, width: int) 
     )
 
 
-def _bars(memories: Sequence[IpuMemory], system: System, across: int, scale: int) -> Table:
+def _legend(width: int) -> str:
+    """What the marks mean; no mark is parted from its name at the end of a line."""
+    entries = [*(f"{_MARKS[part]} {part}" for part in PARTS), "· free"]
+    lines = [entries[0]]
+    for entry in entries[1:]:
+        if len(lines[-1]) + 2 + len(entry) <= width:
+            lines[-1] += f"  {entry}"
+        else:
+            lines.append(entry)
+    return "\n".join(lines)
+
+
+def _used(memory: IpuMemory, sram: int) -> str:
+    share = f"{memory.total / sram:.1%}" if memory.total <= sram else f"{memory.total / sram:.0%}: does not fit"
+    return f"{amount(memory.total)} of {amount(sram)}, {share}"
+
+
+def _bars(memories: Sequence[IpuMemory], used: Sequence[str], across: int, scale: int) -> Table:
     table = Table(box=None, pad_edge=False, show_header=False)
-    sram = system.generation.sram
-    for memory in memories:
+    for memory, text in zip(memories, used, strict=True):
         bar = Text()
         for part, nbytes in memory.parts.items():
             bar.append(_MARKS[part] * round(across * nbytes / scale), style=_STYLES[part])
         bar.append("·" * max(0, across - len(bar)), style="dim")
-        used = f"{memory.total / sram:.1%}" if memory.total <= sram else f"{memory.total / sram:.0%}: does not fit"
-        table.add_row(f"IPU {memory.ipu}", bar, f"{amount(memory.total)} of {amount(sram)}, {used}")
+        table.add_row(f"IPU {memory.ipu}", bar, text)
     return table
 
 
-def _table(memories: Sequence[IpuMemory]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("IPU")
-    for part in PARTS:
-        table.add_column(part, justify="right")
-    table.add_column("total", justify="right")
+def _table(memories: Sequence[IpuMemory], width: int) -> RenderableType:
+    """A row for each IPU; if that is too wide, a column for each, as many beside each other as there is room for."""
+    rows = {memory.ipu: _row(memory) for memory in memories}
     off_chip = any(memory.streaming for memory in memories)
-    if off_chip:
-        table.add_column("Streaming Memory", justify="right")
-    for memory in memories:
-        parts = [_or_none(memory.parts[part]) for part in PARTS]
-        more = [_or_none(memory.streaming)] if off_chip else []
-        table.add_row(str(memory.ipu), *parts, amount(memory.total), *more)
+    names = [*PARTS, "total", *(["Streaming Memory"] if off_chip else [])]
+    columns = {name: [row[name] for row in rows.values()] for name in names}
+    if sum(max(map(len, (name, *cells))) + 2 for name, cells in columns.items()) + len("IPU") <= width:
+        return _aligned("IPU", names, {str(ipu): [row[name] for name in names] for ipu, row in rows.items()})
+    room = max(1, (width - _LONGEST_NAME) // _COLUMN)
+    ipus = list(rows)
+    used = [name for name, cells in columns.items() if any(cell != _NONE for cell in cells)]
+    blocks = [ipus[at : at + room] for at in range(0, len(ipus), room)]
+    parts: list[RenderableType] = []
+    for block in blocks:
+        cells = {name: [rows[ipu][name] for ipu in block] for name in used}
+        parts += [Text(), _aligned("use", [f"IPU {ipu}" for ipu in block], cells)]
+    return Group(*parts[1:])
+
+
+def _row(memory: IpuMemory) -> Mapping[str, str]:
+    """What an IPU holds, by use, as text."""
+    parts = {part: _or_none(memory.parts[part]) for part in PARTS}
+    return {**parts, "total": amount(memory.total), "Streaming Memory": _or_none(memory.streaming)}
+
+
+def _aligned(head: str, columns: Sequence[str], rows: Mapping[str, Sequence[str]]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column(head, no_wrap=True)
+    for name in columns:
+        table.add_column(name, justify="right", no_wrap=True)
+    for name, cells in rows.items():
+        table.add_row(name, *cells)
     return table
 
 
@@ -107,4 +144,4 @@ def _largest(memories: Sequence[IpuMemory]) -> Text:
 
 
 def _or_none(nbytes: int) -> str:
-    return amount(nbytes) if nbytes else "-"
+    return amount(nbytes) if nbytes else _NONE

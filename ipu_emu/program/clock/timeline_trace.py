@@ -2,13 +2,15 @@
 
 Every IPU has a row, and what its I/O tiles do at the same time has another one. The instructions of a stage are
 inside of it, for every micro-batch; an arrow goes from a stage to the one on another IPU that works on its
-micro-batch next, and a counter says how many IPUs work. Times are whole nanoseconds, so that spans nest exactly.
+micro-batch next, and a counter says how many IPUs work. Spans begin at whole nanoseconds, the unit of Perfetto, which
+rounds begins and lengths down: so those that nest here nest there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from math import floor
 from typing import Any
 
 from ipu_emu.program.clock.pricing import CostCategory
@@ -52,18 +54,15 @@ class _Events:
             self.shortened += 1
             return
         self.parts += len(span.parts)
-        at = begin
         for part in span.parts:
             first, last = _times(part, span.start)
-            at, last = min(max(at, first), end), min(last, end)
-            self._event(part, at, max(at, last), outer=part.ipu != span.ipu, about=span)
-            at = max(at, last)
+            self._event(part, max(begin, first), min(last, end), outer=part.ipu != span.ipu, about=span)
 
-    def _event(self, span: Span, begin: int, end: int, *, outer: bool, about: Span | None = None) -> None:
+    def _event(self, span: Span, begin: int, end: float, *, outer: bool, about: Span | None = None) -> None:
         row = span.ipu, span.category in _BESIDE
         work = self.work.setdefault(row, [])
         if outer:
-            work.append((begin, end))
+            work.append((begin, max(begin, round(end))))
         self.events.append(
             {
                 "name": span.name,
@@ -72,7 +71,7 @@ class _Events:
                 "pid": _PROCESS,
                 "tid": _number(row),
                 "ts": begin / 1e3,
-                "dur": (end - begin) / 1e3,
+                "dur": max(0.0, end - begin) / 1e3,
                 "args": dict((about or span).about),
             }
         )
@@ -99,7 +98,8 @@ class _Events:
             sender = latest.get((stage - 1, micro_batch))
             if sender is None or sender.ipu == span.ipu:
                 continue
-            for at, phase, one in ((_times(sender)[1] - 1, {"ph": "s"}, sender), (_times(span)[0], _ARRIVES, span)):
+            leaves = floor(_times(sender)[1]) - 1
+            for at, phase, one in ((leaves, {"ph": "s"}, sender), (_times(span)[0], _ARRIVES, span)):
                 place = {"pid": _PROCESS, "tid": _number((one.ipu, False)), "ts": at / 1e3, "id": number}
                 yield {"name": "micro-batch", "cat": "stage", **place, **phase}
             number += 1
@@ -121,7 +121,7 @@ def _number(row: tuple[int, bool]) -> int:
     return 2 * ipu + beside
 
 
-def _times(span: Span, since: float = 0.0) -> tuple[int, int]:
-    """Begin and end in whole nanoseconds."""
+def _times(span: Span, since: float = 0.0) -> tuple[int, float]:
+    """Begin and end in nanoseconds."""
     begin = since + span.start
-    return round(begin * 1e9), round((begin + span.seconds) * 1e9)
+    return round(begin * 1e9), (begin + span.seconds) * 1e9

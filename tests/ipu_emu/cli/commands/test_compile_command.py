@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from ipu_emu.cli.output import printing
 from ipu_emu.compiler.pipeline import PASSES
 from tests.ipu_emu.helpers.commands import ipu_emu, printed
 
@@ -64,3 +65,15 @@ def test_json(model: str) -> None:
     assert said["passes"][-1] == "lower"
     assert said["form"] == "program"
     assert "HostLoad x" in said["listing"]
+
+
+def test_lines_are_broken_between_words_on_a_terminal_and_nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = "compile transformer --ipus 2 --schedule popart --accumulation 8 --stop-after lower"
+    data = printed(asked)
+    assert max(map(len, data.splitlines())) > 80
+    monkeypatch.setattr(printing, "terminal_width", lambda: 80)
+    shown = printed(asked)
+    assert max(map(len, shown.splitlines())) <= 80
+    assert shown.split() == data.split()
+    broken = [line for line in shown.splitlines() if line.startswith(" " * 8) and not line.startswith(" " * 9)]
+    assert len(broken) > 10  # what follows is indented two more than its instruction

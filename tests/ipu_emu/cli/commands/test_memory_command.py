@@ -15,6 +15,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from gcl.drawing.units import memory
+from ipu_emu.cli.output import printing
 from ipu_emu.hardware import GC200
 from ipu_emu.models import named
 from tests.ipu_emu.helpers.commands import ipu_emu, printed
@@ -95,6 +96,22 @@ def test_an_ipu_per_bar() -> None:
     said = printed("memory mlp --ipus 2 --schedule popart --accumulation 4 --system bow-pod16")
     bars = re.findall(r"IPU (\d) +[A-Z·]+ +[\d.]+ [KM]iB of 897 MiB, [\d.]+%", said)
     assert bars == ["0", "1"]
+
+
+def test_a_terminal_of_80_columns_keeps_whole_columns_and_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a row for each IPU is too wide there is a column for each; nothing is cut off."""
+    monkeypatch.setattr(printing, "terminal_width", lambda: 80)
+    command = "memory transformer --ipus 8 --schedule popart --accumulation 16"
+    said = printed(command)
+    assert max(map(len, said.splitlines())) <= 80
+    assert "…" not in said
+    facts = json.loads(printed(f"{command} --format json"))
+    blocks = re.findall(r"(?:(?<=\n)use .+\n(?:.+\n)+)", said)
+    totals = [total for block in blocks for total in re.findall(r"[\d.]+ [KMG]?i?B", block.splitlines()[-1])]
+    assert totals == [memory(ipu["bytes"]) for ipu in facts["ipus"]]
+    names = [name for block in blocks for name in re.findall(r"IPU \d+", block)]
+    assert names == [f"IPU {ipu['ipu']}" for ipu in facts["ipus"]]
+    assert "F FIFOs" in said  # no mark is parted from its name
 
 
 def test_a_remedy_is_the_flags_with_which_the_model_fits() -> None:

@@ -66,6 +66,7 @@ def _bandwidth(rows: Sequence[Mapping[str, Any]]) -> Figure | None:
         {
             "type": "scatter",
             "mode": "markers",
+            "cliponaxis": False,  # marks at zero are whole
             "name": plain(name),
             "x": [row["bytes"] for row in these],
             "y": [row["bandwidth_gigabytes_per_second"] for row in these],
