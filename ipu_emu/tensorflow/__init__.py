@@ -10,9 +10,14 @@
 The arguments have TensorFlow's names and defaults, and errors have TensorFlow's wording.
 """
 
-from ipu_emu.tensorflow.argument_checks import check_program, check_shards
-from ipu_emu.tensorflow.pipeline_arguments import PipelineStageOptions, StageFunction
-from ipu_emu.tensorflow.pipeline_call import PipelineCall, PipelineSchedule, RecomputationMode, ReductionMethod
+from ipu_emu.tensorflow.pipelining.argument_checks import check_program, check_shards
+from ipu_emu.tensorflow.pipelining.pipeline_arguments import PipelineStageOptions, StageFunction
+from ipu_emu.tensorflow.pipelining.pipeline_call import (
+    PipelineCall,
+    PipelineSchedule,
+    RecomputationMode,
+    ReductionMethod,
+)
 
 __all__ = [
     "PipelineCall",

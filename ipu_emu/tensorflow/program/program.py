@@ -24,8 +24,8 @@ from ipu_emu.compiler.traced_training import TRACE_FOLDER, to_bytes
 from ipu_emu.engine import Engine, Replicas
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Phase
-from ipu_emu.tensorflow.argument_checks import check_program
 from ipu_emu.tensorflow.importer.values import on_device
+from ipu_emu.tensorflow.pipelining.argument_checks import check_program
 from ipu_emu.tensorflow.program.compiling import (
     Compiled,
     compile_section,

@@ -10,8 +10,8 @@ from typing import Any
 from ipu_emu.errors import EmulatorError
 from ipu_emu.hostio import InfeedQueue, OutfeedQueue
 from ipu_emu.program.schedules import Mapping, Slot, schedule
-from ipu_emu.tensorflow.argument_checks import check_call, check_when_compiled
-from ipu_emu.tensorflow.pipeline_arguments import PipelineStageOptions, StageFunction
+from ipu_emu.tensorflow.pipelining.argument_checks import check_call, check_when_compiled
+from ipu_emu.tensorflow.pipelining.pipeline_arguments import PipelineStageOptions, StageFunction
 
 __all__ = ["PipelineCall", "PipelineSchedule", "RecomputationMode", "ReductionMethod"]
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 from ipu_emu.errors import ArgumentError, ArgumentTypeError, EmulatorError, UnsupportedError
 from ipu_emu.hostio import InfeedQueue, OutfeedMode, OutfeedQueue
 from ipu_emu.program.schedules import ALL_IPUS
-from ipu_emu.tensorflow.pipeline_arguments import PipelineStageOptions, StageFunction
+from ipu_emu.tensorflow.pipelining.pipeline_arguments import PipelineStageOptions, StageFunction
 
 if TYPE_CHECKING:
-    from ipu_emu.tensorflow.pipeline_call import PipelineCall
+    from ipu_emu.tensorflow.pipelining.pipeline_call import PipelineCall
 
 __all__ = ["check_call", "check_program", "check_shards", "check_when_compiled"]
 
