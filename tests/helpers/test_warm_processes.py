@@ -6,6 +6,7 @@ import os
 import socket
 import struct
 import subprocess
+import sys
 
 import pytest
 
@@ -50,3 +51,41 @@ def test_a_process_is_on_the_host_of_the_one_that_asks() -> None:
     )
     assert there.stdout.startswith("elsewhere ")
     assert not set(here.stdout.split()) & set(there.stdout.split())
+
+
+#: Says something at each stage of its end: own variables, modules that it imported, functions of Python and of C.
+_LAST_WORDS = """
+import atexit, ctypes, os, sys
+
+class Said:
+    def __init__(self, text):
+        self.text = text
+    def __del__(self, write=os.write):
+        write(1, self.text)
+
+import colorsys
+colorsys.said, said = Said(b"module "), Said(b"variable ")
+atexit.register(os.write, 1, b"Python ")
+libc = ctypes.CDLL(None)
+libc.printf(b"C ")
+sys.exit(int(sys.argv[1]))
+"""
+
+
+@pytest.mark.parametrize("code", [0, 7])
+def test_the_end_of_a_process_is_that_of_its_own_program(code: int) -> None:
+    alone, warm = (
+        subprocess.run([*python, "-c", _LAST_WORDS, str(code)], capture_output=True, check=False, timeout=60)
+        for python in ([sys.executable], warm_python("json", "ctypes"))
+    )
+    assert sorted(warm.stdout.split()) == sorted(alone.stdout.split()) == [b"C", b"Python", b"module", b"variable"]
+    assert warm.stderr == alone.stderr == b""
+    assert warm.returncode == alone.returncode == code
+
+
+def test_streams_are_unbuffered_as_python_has_them() -> None:
+    left = "import os, sys; sys.stdout.write('said'); os._exit(0)"
+    environ = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    for options, said in (([], b""), (["-u"], b"said")):
+        command = [*warm_python("json"), *options, "-c", left]
+        assert subprocess.run(command, capture_output=True, check=True, timeout=60, env=environ).stdout == said

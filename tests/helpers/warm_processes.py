@@ -16,7 +16,7 @@ from pathlib import Path
 
 __all__ = ["EMULATOR", "PYTORCH_FACES", "WITH_PYTORCH", "warm_python"]
 
-_WARM_PYTHON = Path(__file__).with_name("warm_python.py")
+_SERVER, _CLIENT = (Path(__file__).with_name(name) for name in ("warm_python.py", "warm_run.py"))
 #: What most programs for the emulator import.
 EMULATOR = ("popdist_py", "gcl", "ipu_emu.popart", "ipu_emu.compat", "ipu_emu.hostio", "ipu_emu.hostio.checkpoint")
 #: What programs import that are trained from PyTorch.
@@ -25,7 +25,7 @@ PYTORCH_FACES = ("torch", "ipu_emu.torch", "ipu_emu.poptorch", *EMULATOR)
 WITH_PYTORCH = ("torch.distributed", "torch._dynamo", "gcl.torch", "mpi4py")
 #: What is read when modules are imported; no thread may be there when a process forks.
 _SETTINGS = {
-    "PYTHONPATH": str(_WARM_PYTHON.parents[2]),
+    "PYTHONPATH": str(_SERVER.parents[2]),
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
     "PYTHONUNBUFFERED": "1",
@@ -37,7 +37,7 @@ _SETTINGS = {
 
 def warm_python(*modules: str) -> list[str]:
     """What stands for ``python`` in a command whose process is forked from one that has imported ``modules``."""
-    return [sys.executable, "-I", "-S", str(_WARM_PYTHON), "run", _server(modules)[0]]
+    return [sys.executable, "-I", "-S", str(_CLIENT), _server(modules)[0]]
 
 
 @cache
@@ -54,7 +54,7 @@ def _server(modules: tuple[str, ...]) -> tuple[str, int]:
         os.mkfifo(alive)
         reading = os.open(alive, os.O_RDONLY | os.O_NONBLOCK)
         writing = os.open(alive, os.O_WRONLY)
-        command = [sys.executable, str(_WARM_PYTHON), "serve", str(path), *modules]
+        command = [sys.executable, str(_SERVER), str(path), *modules]
         server = subprocess.Popen(command, stdin=reading, env=os.environ | _SETTINGS, start_new_session=True)
         os.close(reading)
         assert server.wait(100) == 0  # it goes on in the background

@@ -1,52 +1,25 @@
 """Warm Python: processes that have imported large modules already; each is as fresh as a new one.
 
-    python warm_python.py serve SOCKET MODULE ...     import once; then fork for each request, until stdin ends
-    python -I -S warm_python.py run SOCKET WHAT ...   be, for all others, the process that runs WHAT
+    python warm_python.py SOCKET MODULE ...
 
-WHAT is as for Python: a file, ``-m MODULE`` or ``-c CODE``, and arguments. What is forked gets them, and the
-environment, folder, ignored signals, processors, file descriptors, host and network (namespaces) of the process that
-asks. That one passes signals on, and ends in the same way: with its exit code, or of its signal.
+imports once, then forks for each request until stdin ends.
+Who asks at the socket is ``warm_run.py``, with WHAT is to run, as for Python: a file, ``-m MODULE`` or ``-c CODE``,
+after ``-u`` or not, and arguments. What is forked gets them, and the environment, folder, ignored signals,
+processors, file descriptors, host and network (namespaces) of the process that asks.
 """
 
+import marshal
 import os
-import pickle
 import signal
 import socket
 import struct
 import sys
 from contextlib import suppress
+from typing import Any
 
-#: Signals that are never passed on: no handler can have them, or they stop a process.
-_OWN = {getattr(signal, f"SIG{name}") for name in ("KILL", "STOP", "CHLD", "CONT", "TSTP", "TTIN", "TTOU")}
 _MOST_DESCRIPTORS = 250
 #: What a host that a test makes has of its own; ``mnt`` is the last, because the others are found in /proc.
 _NAMESPACES = ("uts", "ipc", "net", "time", "mnt")
-
-
-def run(path: str, argv: list[str]) -> None:
-    """Ask for a process, and wait for its end."""
-    open_ones = [int(name) for name in os.listdir("/proc/self/fd")]
-    descriptors = [number for number in sorted(open_ones) if _is_open(number)]
-    ignored = [number for number in signal.valid_signals() if signal.getsignal(number) is signal.SIG_IGN]
-    server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    server.connect(path)
-    own = (dict(os.environ), os.getcwd(), ignored, os.sched_getaffinity(0))
-    request = pickle.dumps((argv, own, descriptors))
-    socket.send_fds(server, [struct.pack("I", len(request))], descriptors)
-    server.sendall(request)
-    (pid,) = struct.unpack("i", _read(server, 4))
-    if os.environ.get("WARM_PIDS"):
-        with open(f"pid.{pid}", "w") as file:  # for who looks for the processes of a job in its folder
-            file.write(str(pid))
-    for number in signal.valid_signals() - _OWN - set(ignored):
-        signal.signal(number, lambda number, _: os.kill(pid, number))
-    (status,) = struct.unpack("i", _read(server, 4))
-    if os.WIFSIGNALED(status):
-        number = os.WTERMSIG(status)
-        if number not in _OWN:
-            signal.signal(number, signal.SIG_DFL)
-        os.kill(os.getpid(), number)
-    os._exit(os.waitstatus_to_exitcode(status))
 
 
 def serve(path: str) -> list[str]:
@@ -123,7 +96,7 @@ def _tell(client: socket.socket, number: int) -> None:
 def _request(client: socket.socket) -> tuple[tuple, list[int]]:  # type: ignore[type-arg]
     length, received, _, _ = socket.recv_fds(client, 4, _MOST_DESCRIPTORS)
     try:
-        return pickle.loads(_read(client, *struct.unpack("I", length or _read(client, 4)))), received
+        return marshal.loads(_read(client, *struct.unpack("I", length or _read(client, 4)))), received
     except EOFError:
         for number in received:
             os.close(number)
@@ -176,15 +149,15 @@ def _become(
     for one in ignored:
         signal.signal(one, signal.SIG_IGN)
     random.seed()
-    _open_streams()
-    return argv
+    unbuffered = argv[0] == "-u"
+    _open_streams(unbuffered or bool(environ.get("PYTHONUNBUFFERED")))
+    return argv[unbuffered:]
 
 
-def _open_streams() -> None:
+def _open_streams(unbuffered: bool) -> None:
     """What sys has of the streams knows whether they are terminals, and whether they can seek."""
     import io
 
-    unbuffered = bool(os.environ.get("PYTHONUNBUFFERED"))
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         old, stream = getattr(sys, name), None
         if _is_open(number):
@@ -213,21 +186,47 @@ def _read(stream: socket.socket, length: int) -> bytes:
     return data
 
 
+def _pass_over_libraries() -> None:
+    """Let the end of this process pass over the libraries that were loaded before the fork, not over those since.
+
+    The functions of C that are called at the end are called in the reverse order of how they were given.
+    """
+    import ctypes
+
+    libc = ctypes.CDLL(None)
+    libc.on_exit(libc._exit, None)  # with the exit code; what was given before is never called
+    libc.__cxa_atexit(libc.fflush, None, None)
+
+
+def _pass_over_modules(imported: list[Any]) -> None:
+    """Let the end of the interpreter pass over the modules that were imported before the fork.
+
+    What its own program has made is cleared as always; of that, too, no cycles are looked for. ``imported`` begins
+    with itself: it is such a cycle, which holds the modules.
+    """
+    import gc
+
+    for name, _ in imported[1:]:
+        sys.modules.pop(name, None)
+    gc.freeze()
+
+
 if __name__ == "__main__":
-    if sys.argv[1] == "run":
-        run(sys.argv[2], sys.argv[3:])
     import atexit
     import gc
     import runpy
     import types
     from importlib import import_module
 
-    for name in sys.argv[3:]:
+    imported: list[object] = []
+    atexit.register(_pass_over_modules, imported)  # before all others, so that it is the last to be called
+    for name in sys.argv[2:]:
         import_module(name)
     gc.freeze()
-    first, *sys.argv[1:] = serve(sys.argv[2])
-    # A quarter of what a short process with numba costs is the search, at its end, for cycles in what numba has made.
-    atexit.register(gc.freeze)
+    first, *sys.argv[1:] = serve(sys.argv[1])
+    # To clear what was there before the fork would copy its memory, which takes longer than most programs.
+    _pass_over_libraries()
+    imported += [imported, *(item for item in sys.modules.items() if item[0] not in ("sys", "builtins", "__main__"))]
     # As with a program of its own, what it leaves in its variables is there until the interpreter ends.
     main = sys.modules["__main__"] = types.ModuleType("__main__")
     folder = {"-m": os.getcwd(), "-c": ""}.get(first, os.path.dirname(os.path.realpath(first)))

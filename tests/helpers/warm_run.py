@@ -1,0 +1,67 @@
+"""Warm run: is, for all others, a process that is forked from one which has imported large modules already.
+
+    python -I -S warm_run.py SOCKET WHAT ...
+
+``warm_python.py`` says what WHAT is, and answers at the socket. This process passes signals on, and ends in the same
+way: with the exit code of the other, or of its signal. What it imports are the parts in C of the usual modules, which
+would take longer than all else that it does.
+"""
+
+import _signal
+import _socket
+import marshal
+import os
+import sys
+
+#: Signals that are never passed on: no handler can have them, or they stop a process.
+_OWN = {getattr(_signal, f"SIG{name}") for name in ("KILL", "STOP", "CHLD", "CONT", "TSTP", "TTIN", "TTOU")}
+
+
+def run(path: str, argv: list[str]) -> None:
+    """Ask for a process, and wait for its end."""
+    open_ones = [int(name) for name in os.listdir("/proc/self/fd")]
+    descriptors = [number for number in sorted(open_ones) if _is_open(number)]
+    ignored = [number for number in range(1, _signal.NSIG) if _signal.getsignal(number) == _signal.SIG_IGN]
+    server = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+    server.connect(path)
+    own = (dict(os.environ), os.getcwd(), ignored, os.sched_getaffinity(0))
+    request = marshal.dumps((argv, own, descriptors))
+    given = b"".join(number.to_bytes(4, sys.byteorder) for number in descriptors)
+    rights = (_socket.SOL_SOCKET, _socket.SCM_RIGHTS, given)
+    server.sendmsg([len(request).to_bytes(4, sys.byteorder)], [rights])
+    server.sendall(request)
+    pid = _number(server)
+    if os.environ.get("WARM_PIDS"):
+        with open(f"pid.{pid}", "w") as file:  # for who looks for the processes of a job in its folder
+            file.write(str(pid))
+    for number in _signal.valid_signals() - _OWN - set(ignored):
+        _signal.signal(number, lambda number, _: os.kill(pid, number))
+    status = _number(server)
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        if number not in _OWN:
+            _signal.signal(number, _signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+    os._exit(os.waitstatus_to_exitcode(status))
+
+
+def _is_open(number: int) -> bool:
+    try:
+        os.fstat(number)
+    except OSError:  # what listed the folder
+        return False
+    return True
+
+
+def _number(stream: _socket.socket) -> int:
+    """The next number that warm_python.py tells."""
+    data = b""
+    while len(data) < 4:
+        part = stream.recv(4 - len(data))
+        if not part:
+            raise EOFError("warm_python.py is gone")
+        data += part
+    return int.from_bytes(data, sys.byteorder, signed=True)
+
+
+run(sys.argv[1], sys.argv[2:])
