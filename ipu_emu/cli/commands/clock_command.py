@@ -21,7 +21,7 @@ from ipu_emu.compiler.delayed_reports import DelayedReports
 from ipu_emu.errors import EmulatorError
 
 if TYPE_CHECKING:
-    from ipu_emu.compiler.memory_remedies import MemoryNeed
+    from ipu_emu.compiler.memory.memory_remedies import MemoryNeed
     from ipu_emu.predict.prediction import Prediction
     from ipu_emu.program.clock import TimelineSegment
 from popdist_py.messages.named_choice import NamedChoice

@@ -17,8 +17,9 @@ from gcl.drawing.units import counted, memory
 from ipu_emu.cli.commands.onnx_argument import OnnxFile
 from ipu_emu.compiler.annotations import IPU_NUMBER, PIPELINE_STAGE
 from ipu_emu.compiler.gradients.activation_checkpointing import Recomputation
+from ipu_emu.compiler.memory.memory_remedies import MemoryNeed
+from ipu_emu.compiler.memory.out_of_memory import memory_need
 from ipu_emu.compiler.memory.tensor_locations import LocationRule, StorageChoice, TensorLocations
-from ipu_emu.compiler.memory_remedies import MemoryNeed
 from ipu_emu.compiler.model_properties import (
     broadcast_inputs,
     check_leading_axes,
@@ -31,10 +32,9 @@ from ipu_emu.compiler.optimisers.lars_rule import LarsRule
 from ipu_emu.compiler.optimisers.sgd_rule import SgdRule, SgdValues
 from ipu_emu.compiler.optimisers.update_rule import HyperParameter, UpdateRule
 from ipu_emu.compiler.options import CompileOptions, HostStreams, TrainingOptions
-from ipu_emu.compiler.out_of_memory import memory_need
 from ipu_emu.compiler.pipeline import PASSES, CompileState, run_passes, start
 from ipu_emu.compiler.placement.placement_options import PipelineOptions, PlacementMode, PlacementOptions
-from ipu_emu.compiler.rewriting.read_model import read_model
+from ipu_emu.compiler.reading.read_model import read_model
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Role
 from ipu_emu.graph.external_data import contiguous

@@ -122,7 +122,7 @@ def _said(asked: CompileRequest, predicted: Prediction) -> str:
 def _advice(asked: CompileRequest, where: System, compiled: Compiled) -> str:
     """What to do about a model that does not fit."""
     from ipu_emu.cli.commands.memory_flags import remedies
-    from ipu_emu.compiler.out_of_memory import too_large_for_an_ipu
+    from ipu_emu.compiler.memory.out_of_memory import too_large_for_an_ipu
 
     note = too_large_for_an_ipu(compiled.executable, compiled.need.limit)
     with DelayedReports() as report:

@@ -61,7 +61,7 @@ class OnnxFile:
 
     def network(self) -> tuple[Network, str]:
         """The network as predictions describe it, and the type of its weights by PopART's name."""
-        from ipu_emu.compiler.rewriting.read_model import read_model
+        from ipu_emu.compiler.reading.read_model import read_model
         from ipu_emu.predict.networks.graph_network import graph_network
 
         proto, large = load_light(self.path)

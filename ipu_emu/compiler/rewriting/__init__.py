@@ -1,1 +1,1 @@
-"""rewriting: reading a model, passes that prepare it for the others, and the writer with which passes append ops."""
+"""rewriting: passes that prepare a model for the others, and the writer with which passes append ops."""

@@ -9,8 +9,8 @@ from typing import Any
 
 import popdist_py
 from ipu_emu.compiler.gradients.activation_checkpointing import Recomputation
+from ipu_emu.compiler.memory.memory_remedies import Change, RemedyKind
 from ipu_emu.compiler.memory.tensor_locations import LocationRule
-from ipu_emu.compiler.memory_remedies import Change, RemedyKind
 from ipu_emu.compiler.options import CompileOptions
 from ipu_emu.compiler.placement.placement_options import PlacementMode, PlacementOptions
 

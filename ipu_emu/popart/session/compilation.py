@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from ipu_emu.compiler.cache.executable_cache import cache_key, compiled_once
 from ipu_emu.compiler.delayed_reports import DelayedReports
 from ipu_emu.compiler.gradients.gradient import Gradient
-from ipu_emu.compiler.memory_remedies import MemoryNeed, Remedies, find_remedies
+from ipu_emu.compiler.memory.memory_remedies import MemoryNeed, Remedies, find_remedies
+from ipu_emu.compiler.memory.out_of_memory import check_memory, memory_need, streaming_memory_of
 from ipu_emu.compiler.model_properties import check_leading_axes, grouped_variables, io_inputs
 from ipu_emu.compiler.options import CompileOptions, TrainingOptions
-from ipu_emu.compiler.out_of_memory import check_memory, memory_need, streaming_memory_of
 from ipu_emu.compiler.pipeline import STEP_GRAPH, CompileState, run_passes, start
 from ipu_emu.compiler.placement.autoshard import TooFewOpsError
-from ipu_emu.compiler.rewriting.read_model import read_model
+from ipu_emu.compiler.reading.read_model import read_model
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Role
 from ipu_emu.graph.dtype import FLOAT, FLOAT16, DType

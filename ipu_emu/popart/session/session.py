@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 import popdist_py
 from ipu_emu.compiler.cache.executable_cache import load_executable, save_executable, with_variables
 from ipu_emu.compiler.cache.executable_file import to_bytes
+from ipu_emu.compiler.memory.out_of_memory import streaming_memory_of
 from ipu_emu.compiler.model_properties import broadcast_inputs
 from ipu_emu.compiler.options import TrainingOptions
-from ipu_emu.compiler.out_of_memory import streaming_memory_of
 from ipu_emu.compiler.rewriting.reserved_prefixes import STASHED
 from ipu_emu.engine import Engine, Replicas
 from ipu_emu.errors import ArgumentTypeError, EmulatorError, SessionError

@@ -6,8 +6,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from ipu_emu.compiler.memory_remedies import Remedies
-from ipu_emu.compiler.out_of_memory import check_memory
+from ipu_emu.compiler.memory.memory_remedies import Remedies
+from ipu_emu.compiler.memory.out_of_memory import check_memory
 from ipu_emu.hardware import Device, DeviceKind, System
 from ipu_emu.program.clock.modelled_step import ModelledStep
 from ipu_emu.program.clock.program_profile import record_profile

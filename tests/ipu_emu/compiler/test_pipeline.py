@@ -189,7 +189,7 @@ def test_options_are_data_that_a_cache_key_can_be_made_of() -> None:
 
 def test_the_compiler_needs_no_face() -> None:
     code = (
-        "import sys, ipu_emu.compiler.out_of_memory, ipu_emu.compiler.cache.executable_cache;"
+        "import sys, ipu_emu.compiler.memory.out_of_memory, ipu_emu.compiler.cache.executable_cache;"
         "print([m for m in sys.modules if m.startswith(('ipu_emu.popart', 'ipu_emu.tensorflow', 'ipu_emu.engine'))])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100, check=True)

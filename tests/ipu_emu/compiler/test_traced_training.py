@@ -18,7 +18,7 @@ from ipu_emu.compiler.memory.tensor_locations import LocationRule, StorageChoice
 from ipu_emu.compiler.options import CompileOptions, HostStreams
 from ipu_emu.compiler.pipeline import CompileState
 from ipu_emu.compiler.placement.placement_options import PipelineOptions, PlacementMode, PlacementOptions
-from ipu_emu.compiler.rewriting.read_model import read_model
+from ipu_emu.compiler.reading.read_model import read_model
 from ipu_emu.compiler.traced_training import from_bytes, to_bytes, traced_step
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph.onnx_files import load_model

@@ -14,7 +14,7 @@ from ipu_emu.compiler.optimisers.sgd_rule import SgdValues
 from ipu_emu.compiler.optimisers.update_rule import HyperParameter
 from ipu_emu.compiler.options import CompileOptions, TrainingOptions
 from ipu_emu.compiler.pipeline import compile
-from ipu_emu.compiler.rewriting.read_model import read_model
+from ipu_emu.compiler.reading.read_model import read_model
 from ipu_emu.engine import Engine, Replicas
 from ipu_emu.hostio.feeds.array_feed import ArrayFeed
 from ipu_emu.program.anchors import StepShape

@@ -11,8 +11,8 @@ import onnx
 import pytest
 
 from ipu_emu import popart
+from ipu_emu.compiler.reading.read_model import read_model
 from ipu_emu.compiler.rewriting.gelu_forms import with_gelu
-from ipu_emu.compiler.rewriting.read_model import read_model
 from tests.ipu_emu.helpers.sessions import train
 
 #: Writes a GELU of a tensor with the ops of a builder.

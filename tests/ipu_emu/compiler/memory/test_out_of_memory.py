@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ipu_emu import models, popart
-from ipu_emu.compiler.out_of_memory import memory_need, memory_of, too_large_for_an_ipu
+from ipu_emu.compiler.memory.out_of_memory import memory_need, memory_of, too_large_for_an_ipu
 from ipu_emu.program.footprint import footprints
 from tests.ipu_emu.helpers.pipelined_models import PIPELINE, Tower
 from tests.ipu_emu.helpers.sessions import options

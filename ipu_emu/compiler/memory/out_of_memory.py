@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from itertools import zip_longest
 
 from gcl.drawing.units import memory
-from ipu_emu.compiler.memory_remedies import MemoryNeed, Remedies
+from ipu_emu.compiler.memory.memory_remedies import MemoryNeed, Remedies
 from ipu_emu.errors import OutOfMemoryError
 from ipu_emu.graph import Op
 from ipu_emu.hardware import GENERATIONS, Device, DeviceKind

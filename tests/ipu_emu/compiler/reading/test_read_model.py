@@ -6,7 +6,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from ipu_emu.compiler.rewriting.read_model import read_model
+from ipu_emu.compiler.reading.read_model import read_model
 
 
 def model() -> onnx.ModelProto:

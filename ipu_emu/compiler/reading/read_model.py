@@ -13,10 +13,10 @@ from types import MappingProxyType
 import onnx
 from onnx import helper
 
-from ipu_emu.compiler.rewriting.bfloat16 import with_floats
-from ipu_emu.compiler.rewriting.known_ops import with_known_ops
-from ipu_emu.compiler.rewriting.static_sequences import without_sequences
-from ipu_emu.compiler.rewriting.supported_types import append_supported, supported_inputs
+from ipu_emu.compiler.reading.bfloat16 import with_floats
+from ipu_emu.compiler.reading.known_ops import with_known_ops
+from ipu_emu.compiler.reading.static_sequences import without_sequences
+from ipu_emu.compiler.reading.supported_types import append_supported, supported_inputs
 from ipu_emu.graph import Graph
 from ipu_emu.graph.dtype import DType
 from ipu_emu.graph.onnx_files import Large, opset_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ipu_emu.compiler.memory_remedies import Change, MemoryNeed, Remedies, RemedyKind, find_remedies
+from ipu_emu.compiler.memory.memory_remedies import Change, MemoryNeed, Remedies, RemedyKind, find_remedies
 from ipu_emu.errors import EmulatorError
 
 LIMIT = 100

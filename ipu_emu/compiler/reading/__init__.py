@@ -1,0 +1,1 @@
+"""reading: a model in ONNX becomes the graph that the passes start from."""
