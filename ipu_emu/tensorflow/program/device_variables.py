@@ -1,6 +1,7 @@
 """Device variables: the values of TensorFlow's variables on the replicas of a program.
 
-A variable that is divided between replicas is cut before a run, and joined after it.
+A variable that is held in another order of ``axes`` is turned, and one that is divided between replicas is cut,
+before a run; afterwards it is joined and turned back.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipu_emu.engine import Engine
+from ipu_emu.tensorflow.importer.held_order import Axes
 from ipu_emu.tensorflow.importer.values import on_device
 
 __all__ = ["id_of", "read_variable", "write_variable"]
@@ -21,24 +23,28 @@ def id_of(name: str) -> str:
     return f"variable/{name}"
 
 
-def write_variable(engine: Engine, name: str, value: NDArray[Any]) -> None:
+def write_variable(engine: Engine, name: str, value: NDArray[Any], axes: Axes | None = None) -> None:
     """Set a variable on all local replicas; one that the program does not use is passed over."""
     tensor = engine.executable.graph.tensors.get(id_of(name))
     if tensor is None:
         return
-    if tensor.shards is None:
-        engine.write(tensor.id, on_device(value))
-        return
     own = on_device(value)
+    if axes is not None:
+        own = own.transpose(axes)
+    if tensor.shards is None:
+        engine.write(tensor.id, own)
+        return
     for replica in range(engine.replicas.local):
         shard = tensor.shards.cut(own, engine.replicas.offset + replica, engine.replicas.total)
         np.copyto(engine.view(tensor.id, replica), shard, casting="unsafe")
 
 
-def read_variable(engine: Engine, name: str) -> NDArray[Any]:
+def read_variable(engine: Engine, name: str, axes: Axes | None = None) -> NDArray[Any]:
     """The value on the first local replica; all instances must read a variable that is divided."""
     tensor = engine.executable.graph.tensors[id_of(name)]
     if tensor.shards is None:
-        return engine.read(tensor.id)
-    local = np.stack([engine.read(tensor.id, replica) for replica in range(engine.replicas.local)])
-    return tensor.shards.join(engine.replicas.all_gather(local))
+        value = engine.view(tensor.id)
+    else:
+        local = np.stack([engine.read(tensor.id, replica) for replica in range(engine.replicas.local)])
+        value = tensor.shards.join(engine.replicas.all_gather(local))
+    return np.array(value if axes is None else value.transpose(np.argsort(axes)), order="C")

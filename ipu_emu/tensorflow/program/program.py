@@ -247,16 +247,17 @@ class Program:
                 if id in tensors:
                     engine.write(id, on_device(np.asarray(values[tensor.name])))
             for name, initial in imported.carried:
-                write_variable(engine, name, np.asarray(values[initial.name]))
+                write_variable(engine, name, np.asarray(values[initial.name]), imported.axes.get(id_of(name)))
             for name in imported.variables:
                 if name in variables:
-                    write_variable(engine, name, variables[name])
+                    write_variable(engine, name, variables[name], imported.axes.get(id_of(name)))
         one.measured.run(engine, lambda: self._steps(one, values))
         with span("weights to the host", Category.WEIGHTS):
             for number, carried in enumerate(imported.section.carried):
-                values[carried.end.name] = read_variable(engine, f"carried/{number}")
+                name = f"carried/{number}"
+                values[carried.end.name] = read_variable(engine, name, imported.axes.get(id_of(name)))
             return {
-                name: read_variable(engine, name)
+                name: read_variable(engine, name, imported.axes.get(id_of(name)))
                 for name in imported.assigned
                 if not name.startswith("carried/") and id_of(name) in tensors
             }

@@ -12,6 +12,7 @@ from ipu_emu.compiler.gradients.gradient import Gradient
 from ipu_emu.errors import UnsupportedError
 from ipu_emu.graph import Graph, Phase, Place, Role, Tensor
 from ipu_emu.ops import Value
+from ipu_emu.tensorflow.importer.held_order import Axes, hold_as_read
 from ipu_emu.tensorflow.importer.importer import Importer, Position
 from ipu_emu.tensorflow.importer.node import Node
 from ipu_emu.tensorflow.importer.values import Held, Imported, Known, Variable, device_dtype
@@ -40,7 +41,8 @@ class Outfeed:
 class ImportedSection:
     """``inputs`` maps tensors that the host sets before a run to where they come from; ``infeeds`` maps queues to
     the ids of their arrays, None for those that are not used; ``carried`` has name, initial and last tensor of each
-    value that a loop carries; ``exports`` has an id or a known value for each tensor that is read later.
+    value that a loop carries; ``exports`` has an id or a known value for each tensor that is read later; ``axes`` are
+    those of variables that are held in another order, by the ids of their tensors.
     """
 
     section: Section
@@ -53,7 +55,7 @@ class ImportedSection:
     exports: dict[str, Any]
     variables: dict[str, Variable]
     assigned: list[str]
-    ipus: int
+    axes: dict[str, Axes]
 
 
 def import_section(
@@ -93,6 +95,7 @@ class _SectionImport:
         self.carry()
         names = {state.variable.name: state.variable for state in importer.variables.values()}
         assigned = importer.write_variables()
+        kept = [*exports.values(), *(array for outfeed in self.outfeeds for array in outfeed.arrays)]
         return ImportedSection(
             self.section,
             importer.graph,
@@ -104,7 +107,7 @@ class _SectionImport:
             exports,
             names,
             assigned,
-            1 + max((op.place.ipu for op in importer.graph.ops), default=0),
+            hold_as_read(importer.graph, importer.gradients, [one for one in kept if isinstance(one, str)]),
         )
 
     def holds(self, op: Any) -> bool:
