@@ -1,32 +1,46 @@
 """Uninterrupted: a block in which Ctrl-C waits until its end.
 
 LLVM calls back into Python when it loads a kernel, and an exception in such a call is lost: Ctrl-C would be ignored,
-or leave a kernel without code, which ends the process by SIGSEGV when it is called.
+or leave a kernel without code, which ends the process by SIGSEGV when it is called. TensorFlow ends the process by
+SIGABRT where it expects no exception.
 """
 
 from __future__ import annotations
 
-import signal
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from types import FrameType
+# Those of the module signal make enumerations of their arguments, which takes ten times as long.
+from _signal import getsignal, signal  # type: ignore[import-not-found]
+from signal import SIGINT
+from threading import current_thread, main_thread
+from types import FrameType, TracebackType
+from typing import Any
 
 __all__ = ["uninterrupted"]
 
 
-@contextmanager
-def uninterrupted() -> Iterator[None]:
-    """Let the handler of SIGINT run after the block; in other threads than the main one it never runs within it."""
-    handler = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(handler):
-        yield
-        return
-    arrived: list[FrameType | None] = []
-    signal.signal(signal.SIGINT, lambda _, frame: arrived.append(frame))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, handler)
-        if arrived:
-            handler(signal.SIGINT, arrived[0])
+class uninterrupted:  # noqa: N801
+    """Lets the handler of SIGINT run after the block; in other threads than the main one it never runs within it."""
+
+    __slots__ = ("_arrived", "_handler")
+
+    def __init__(self) -> None:
+        self._handler: Any = None
+        self._arrived: list[FrameType | None] = []
+
+    def __enter__(self) -> None:
+        if current_thread() is main_thread():
+            handler = getsignal(SIGINT)
+            if callable(handler):
+                self._handler = handler
+                signal(SIGINT, self._note)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self._arrived.append(frame)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        handler, self._handler = self._handler, None
+        if handler is not None:
+            signal(SIGINT, handler)
+            if self._arrived:
+                handler(SIGINT, self._arrived.pop())

@@ -9,6 +9,7 @@ from tensorflow.python.framework import errors
 from tensorflow.python.framework import tensor as tensor_lib
 from tensorflow.python.util import nest
 
+from gcl.kernels.uninterrupted import uninterrupted
 from ipu_emu.errors import UnsupportedError
 
 __all__ = ["ElementGroup", "groups_of"]
@@ -34,7 +35,8 @@ def groups_of(iterator: Any, steps: int, replicas: int) -> list[ElementGroup]:
     taken: list[Any] = []
     for _ in range(steps * replicas):
         try:
-            taken.append(next(iterator))
+            with uninterrupted():
+                taken.append(next(iterator))
         except (StopIteration, errors.OutOfRangeError):
             break
     if not taken:

@@ -9,6 +9,7 @@ import numpy as np
 from tensorflow.python.framework import ops
 from tensorflow.python.util import nest
 
+from gcl.kernels.uninterrupted import uninterrupted
 from ipu_emu.tensorflow.keras.elements import ElementGroup, groups_of
 from ipu_emu.tensorflow.keras.extension import Extension
 from ipu_emu.tensorflow.keras.options import ReplicatedMetricReductionMethod
@@ -30,12 +31,14 @@ class StepFunction:
         """Run ``steps_per_execution`` steps; return the logs of the last one, or all predictions."""
         model = self._model
         replicas = replicas_of(model, self._extension)
-        steps = 1 if model._steps_per_execution is None else int(model._steps_per_execution.numpy())
+        with uninterrupted():
+            steps = 1 if model._steps_per_execution is None else int(model._steps_per_execution.numpy())
         accumulation = accumulation_of(model, self._extension, steps) if self._kind == "train" else 1
         made = [self._run(group, accumulation) for group in groups_of(iterator, steps, replicas)]
-        if self._kind == "predict":
-            return nest.map_structure(_joined, *made)
-        return nest.map_structure(self._metric, made[-1])
+        with uninterrupted():
+            if self._kind == "predict":
+                return nest.map_structure(_joined, *made)
+            return nest.map_structure(self._metric, made[-1])
 
     def _run(self, group: ElementGroup, accumulation: int) -> Any:
         key = (group.steps, tuple((tuple(one.shape), one.dtype) for one in nest.flatten(group.spec)))
@@ -61,7 +64,8 @@ class StepFunction:
             nonlocal step
             if step == last:
                 return
-            logs = {"outputs": made} if kind == "predict" else nest.map_structure(self._metric, made)
+            with uninterrupted():
+                logs = {"outputs": made} if kind == "predict" else nest.map_structure(self._metric, made)
             getattr(callbacks, f"on_{kind}_batch_end")(step, logs)
             step += 1
             getattr(callbacks, f"on_{kind}_batch_begin")(step)

@@ -10,6 +10,7 @@ from tensorflow.python.eager import context
 from tensorflow.python.framework import errors, ops
 from tensorflow.python.ops import gen_dataset_ops
 
+from gcl.kernels.uninterrupted import uninterrupted
 from ipu_emu.hostio.feeds.prefetch_queue import ElementStream
 
 __all__ = ["arrays_of", "stream_of"]
@@ -37,7 +38,8 @@ def arrays_of(iterator: Any) -> list[NDArray[Any]]:
 
     The iterator's op is called as such: a call of the iterator costs five times as much. OutOfRangeError is its end.
     """
-    found = gen_dataset_ops.iterator_get_next(
-        iterator._iterator_resource, iterator._flat_output_types, iterator._flat_output_shapes
-    )
-    return [tensor._numpy() for tensor in found]
+    with uninterrupted():
+        found = gen_dataset_ops.iterator_get_next(
+            iterator._iterator_resource, iterator._flat_output_types, iterator._flat_output_shapes
+        )
+        return [tensor._numpy() for tensor in found]

@@ -13,6 +13,7 @@ from tensorflow.python.framework import errors, ops
 from tensorflow.python.ops.control_flow_v2_func_graphs import WhileBodyFuncGraph, WhileCondFuncGraph
 from tensorflow.python.util import nest
 
+from gcl.kernels.uninterrupted import uninterrupted
 from ipu_emu.hostio.feeds.prefetch_queue import PrefetchQueue, QueueClosed
 from ipu_emu.tensorflow.program.dataset_elements import arrays_of, stream_of
 from ipu_emu.tensorflow.tracing.trace import Trace, current_trace
@@ -61,13 +62,12 @@ class ElementSource:
                 return self._ahead.next_arrays()
             if isinstance(self._waiting, iterator_ops.OwnedIterator) and context.executing_eagerly():
                 return arrays_of(self._waiting)
-            with ops.init_scope(), context.eager_mode(), ops.device("CPU:0"):
-                element = next(self._waiting)
+            with uninterrupted(), ops.init_scope(), context.eager_mode(), ops.device("CPU:0"):
+                return [tensor._numpy() for tensor in nest.flatten(next(self._waiting))]
         except (StopIteration, errors.OutOfRangeError):
             raise errors.OutOfRangeError(None, None, "The data set has no more elements") from None
         except QueueClosed as error:
             raise errors.CancelledError(None, None, str(error)) from None
-        return [tensor._numpy() for tensor in nest.flatten(element)]
 
 
 class GivenIterator:

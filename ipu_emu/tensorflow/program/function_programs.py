@@ -15,6 +15,7 @@ from tensorflow.python.framework import tensor as tensor_lib
 from tensorflow.python.ops import array_ops
 from tensorflow.python.util import nest
 
+from gcl.kernels.uninterrupted import uninterrupted
 from ipu_emu.tensorflow.devices import on_ipu
 from ipu_emu.tensorflow.program.element_source import GivenIterator
 from ipu_emu.tensorflow.program.host_variables import HostVariables
@@ -130,7 +131,8 @@ class _FunctionProgram:
             raise
         self._variables.to_host(changed)
         found = iter(results)
-        made = [None if one is None else ops.convert_to_tensor(next(found)) for one in self._results]
+        with uninterrupted():
+            made = [None if one is None else ops.convert_to_tensor(next(found)) for one in self._results]
         return nest.pack_sequence_as(self._structure, made)
 
     def close(self) -> None:

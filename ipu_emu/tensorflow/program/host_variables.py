@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from tensorflow.python.framework import ops
 from tensorflow.python.ops import gen_resource_variable_ops
 
+from gcl.kernels.uninterrupted import uninterrupted
 from ipu_emu.tensorflow.tracing.trace import Trace, held_by, is_resource, name_of
 
 __all__ = ["HostVariables"]
@@ -33,21 +34,23 @@ class HostVariables:
     def to_device(self) -> dict[str, NDArray[Any]]:
         """The values of the variables whose value in TensorFlow has changed since the last call."""
         changed = {}
-        for name, handle in self._handles.items():
-            tensor = gen_resource_variable_ops.read_variable_op(handle, self._kinds[name])
-            array, before = _array(tensor), self._synced.get(name)
-            if before is None or _address(_array(before)) != _address(array):
-                changed[name] = array
-                self._synced[name] = tensor
+        with uninterrupted():
+            for name, handle in self._handles.items():
+                tensor = gen_resource_variable_ops.read_variable_op(handle, self._kinds[name])
+                array, before = _array(tensor), self._synced.get(name)
+                if before is None or _address(_array(before)) != _address(array):
+                    changed[name] = array
+                    self._synced[name] = tensor
         return changed
 
     def to_host(self, values: Mapping[str, NDArray[Any]]) -> None:
         """Give TensorFlow the values that a program has changed."""
-        for name, array in values.items():
-            kind = self._kinds[name]
-            tensor = ops.convert_to_tensor(np.asarray(array, kind.as_numpy_dtype), kind)
-            gen_resource_variable_ops.assign_variable_op(self._handles[name], tensor)
-            self._synced[name] = tensor
+        with uninterrupted():
+            for name, array in values.items():
+                kind = self._kinds[name]
+                tensor = ops.convert_to_tensor(np.asarray(array, kind.as_numpy_dtype), kind)
+                gen_resource_variable_ops.assign_variable_op(self._handles[name], tensor)
+                self._synced[name] = tensor
 
     def forget(self) -> None:
         """Send all variables to the device the next time."""
