@@ -13,6 +13,8 @@ from hypothesis import HealthCheck, settings
 
 from tests.helpers.parameter_names import parameter_name
 
+pytest_plugins = ["tests.helpers.kept_errors"]
+
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD)
 
 
