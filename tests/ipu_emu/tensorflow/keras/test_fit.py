@@ -361,3 +361,26 @@ def test_a_model_made_outside_of_the_scope_runs_on_the_host(tf2: Any, strategy: 
     outside.predict(x, verbose=0)
     assert isinstance(inside.predict_function, StepFunction)
     assert not isinstance(outside.predict_function, StepFunction)
+
+
+def test_an_update_of_legacy_adam_has_the_bits_of_plain_keras(tf2: Any, both: Any) -> None:
+    """Its schedule, its powers, the norm that limits a gradient, and its arithmetic: from equal gradients."""
+    random = np.random.default_rng(0)
+    gradients = [[random.normal(size=shape).astype(np.float32) for shape in ((108, 16), (16,))] for _ in range(8)]
+
+    def weights() -> Any:
+        adam = optimizers(tf2.keras)["legacy Adam, schedule"]()
+        variables = [tf2.Variable(one * 0.1) for one in gradients[0]]
+
+        @tf2.function
+        def update(*given: Any) -> None:
+            adam.apply_gradients(zip(given, variables, strict=True))
+
+        for given in gradients[1:]:
+            scoped = tf2.distribute.get_strategy()
+            scoped.run(update, [tf2.constant(one) for one in given])
+        return [one.numpy() for one in variables]
+
+    expected, found = both(weights)
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one, other)
