@@ -261,7 +261,7 @@ def infeed_share(seconds: float) -> float:
         queue = ipu.ipu_infeed_queue.IPUInfeedQueue(dataset())
         queue._start(dataset())
         alone, fed = per_second([(lambda: next(elements).numpy(), 1), (queue.next_element, 1)], seconds)
-        queue._stop()
+        queue.stop()
     return fed / alone
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass, field
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet, ref
 
 from ipu_emu.errors import EmulatorError
 
@@ -20,9 +20,9 @@ class Face:
     """``devices``, ``traces``, ``strategies``, ``reducing`` and ``captures`` have what open scopes set, the innermost
     one last.
 
-    ``seed`` is the seed of random numbers, ``seeded`` how often it was set. ``programs`` has those of each graph, and
-    ``errors`` those of host calls that are not raised yet, by number; ``collectives`` are those of the host.
-    ``replaced`` is what patches replaced.
+    ``seed`` is the seed of random numbers, ``seeded`` how often it was set. ``programs``, ``infeeds`` and
+    ``sessions`` have those of each graph, ``errors`` those of host calls that are not raised yet, by number;
+    ``collectives`` are those of the host. ``replaced`` is what patches replaced.
     """
 
     devices: list[int] = field(default_factory=list)
@@ -33,7 +33,9 @@ class Face:
     system: Any = None
     seed: int = 0
     seeded: int = 0
-    programs: WeakKeyDictionary[Any, list[Any]] = field(default_factory=WeakKeyDictionary)
+    programs: WeakKeyDictionary[Any, list[ref[Any]]] = field(default_factory=WeakKeyDictionary)
+    infeeds: WeakKeyDictionary[Any, WeakSet[Any]] = field(default_factory=WeakKeyDictionary)
+    sessions: WeakKeyDictionary[Any, WeakSet[Any]] = field(default_factory=WeakKeyDictionary)
     errors: dict[str, BaseException] = field(default_factory=dict)
     collectives: Any = None
     replaced: list[Any] = field(default_factory=list)

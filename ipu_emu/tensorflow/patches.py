@@ -146,9 +146,19 @@ def _session_callable(before: Any) -> Any:
     return make_callable
 
 
+def _session_close(before: Any) -> Any:
+    @functools.wraps(before)
+    def close(self: Any) -> None:
+        before(self)
+        SessionRuns.closed(self)
+
+    return close
+
+
 def _run(session: Any, call: Callable[[], Any]) -> Any:
     """Return what ``call``, a run of ``session``, returns; raise the emulator's error behind its own."""
     collectives = face().collectives
+    SessionRuns.opened(session)
     try:
         with nullcontext() if collectives is None else collectives.served(session, _unpatched_run(session)):
             return SessionRuns.run(call) if SessionRuns.has_programs(session.graph) else call()
@@ -258,5 +268,10 @@ PATCHES: tuple[Patch, ...] = (
         "tensorflow.python.client.session:BaseSession.make_callable",
         "the same for runs that are prepared once",
         _session_callable,
+    ),
+    Patch(
+        "tensorflow.python.client.session:BaseSession.close",
+        "the threads of infeeds end with the last session of their graph",
+        _session_close,
     ),
 )

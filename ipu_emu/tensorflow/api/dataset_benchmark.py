@@ -52,7 +52,7 @@ def infeed_benchmark(
                 infeed_queue.next_element, number_of_epochs, elements_per_epochs, print_stats, do_memcpy
             )
         finally:
-            infeed_queue._stop()
+            infeed_queue.stop()
         return made.encode()
 
     if context.executing_eagerly():

@@ -15,6 +15,7 @@ from ipu_emu.hostio import InfeedQueue
 from ipu_emu.hostio.feeds.prefetch_queue import QueueClosed
 from ipu_emu.tensorflow.program.dataset_elements import stream_of
 from ipu_emu.tensorflow.program.host_calls import host_call
+from ipu_emu.tensorflow.program.session_runs import SessionRuns
 from ipu_emu.tensorflow.tracing.trace import current_trace
 
 __all__ = ["IPUInfeedQueue", "IPUIterator", "IPUOwnedIterator", "ScopedIPUInfeedQueue"]
@@ -71,6 +72,7 @@ class IPUInfeedQueue:
         if self._initializer is not None:
             raise ValueError("The IPUInfeedQueue `initializer` function can only be called once.")
         with ops.init_scope():
+            SessionRuns.add_infeed(ops.get_default_graph(), self)
             done = host_call(self._restart, [self._variant], [], "infeed_initializer")
         self._initializer = done if isinstance(done, ops.Operation) else control_flow_ops.group(done)
         return self._initializer
@@ -120,12 +122,13 @@ class IPUInfeedQueue:
     def deleter(self) -> Any:
         """An op that stops the queue."""
         if context.executing_eagerly():
-            self._stop()
+            self.stop()
             return None
         with ops.init_scope():
-            return host_call(self._stop, [], [], "infeed_deleter")
+            return host_call(self.stop, [], [], "infeed_deleter")
 
-    def _stop(self) -> None:
+    def stop(self) -> None:
+        """End the thread that takes elements ahead; a program that waits for one ends with CancelledError."""
         self._queue.deleter()
 
 

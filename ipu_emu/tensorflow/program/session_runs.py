@@ -1,10 +1,14 @@
-"""Session runs: ``session.run`` in a thread, while the main thread waits for it or for Ctrl-C."""
+"""Session runs: ``session.run`` in a thread, while the main thread waits for it or for Ctrl-C.
+
+The infeeds of a graph end with the last of its sessions.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
 from typing import Any
+from weakref import WeakSet, ref
 
 from ipu_emu.tensorflow.face import face
 from ipu_emu.tensorflow.program.program import Program
@@ -20,8 +24,8 @@ class SessionRuns:
 
     @classmethod
     def add(cls, graph: Any, program: Program) -> None:
-        """Note that ``program`` runs in sessions of ``graph``."""
-        face().programs.setdefault(graph, []).append(program)
+        """Note that ``program``, which ``graph`` holds, runs in sessions of it."""
+        face().programs.setdefault(graph, []).append(ref(program))
 
     @classmethod
     def has_programs(cls, graph: Any) -> bool:
@@ -29,9 +33,37 @@ class SessionRuns:
         return graph in face().programs
 
     @classmethod
+    def programs(cls) -> dict[Any, list[Program]]:
+        """The programs of each graph."""
+        return {
+            graph: [program for one in held if (program := one()) is not None]
+            for graph, held in face().programs.items()
+        }
+
+    @classmethod
     def listings(cls, graph: Any) -> list[str]:
         """The texts of the executables of ``graph`` that have been made."""
-        return [text for program in face().programs.get(graph, ()) for text in program.listings()]
+        return [text for program in cls.programs().get(graph, ()) for text in program.listings()]
+
+    @classmethod
+    def add_infeed(cls, graph: Any, infeed: Any) -> None:
+        """Note that sessions of ``graph`` start ``infeed``."""
+        face().infeeds.setdefault(graph, WeakSet()).add(infeed)
+
+    @classmethod
+    def opened(cls, session: Any) -> None:
+        """Note a session that runs something."""
+        if session.graph in face().infeeds:
+            face().sessions.setdefault(session.graph, WeakSet()).add(session)
+
+    @classmethod
+    def closed(cls, session: Any) -> None:
+        """Stop the infeeds that no session uses any more."""
+        others = face().sessions.get(session.graph)
+        if others is not None and session in others:
+            others.discard(session)
+            for infeed in [] if others else list(face().infeeds[session.graph]):
+                infeed.stop()
 
     @classmethod
     def run(cls, call: Callable[[], Any]) -> Any:
@@ -66,6 +98,6 @@ class SessionRuns:
     @classmethod
     def stop(cls) -> None:
         """Ask all programs to end their present run."""
-        for programs in face().programs.values():
+        for programs in cls.programs().values():
             for program in programs:
                 program.stop.set()

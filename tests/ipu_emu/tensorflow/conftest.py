@@ -1,6 +1,9 @@
 """TensorFlow: absent in most environments, and slow to import, so it is imported once per worker and on demand."""
 
+import gc
 import os
+import threading
+import time
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from importlib.util import find_spec
@@ -24,6 +27,19 @@ def tensorflow() -> Any:
     import_module("ipu_emu.tensorflow.install")
     tf, ipu = import_module("tensorflow"), import_module("tensorflow.python.ipu")
     return SimpleNamespace(tf=tf.compat.v1, v2=tf, ipu=ipu)
+
+
+@pytest.fixture(autouse=True)
+def infeeds_end() -> Iterator[None]:
+    """Fail a test after which a thread takes elements of a data set that nobody wants any more."""
+    yield
+    left = [one for one in threading.enumerate() if one.name == "infeed"]
+    if left:
+        gc.collect()
+        deadline = time.monotonic() + 5
+        for thread in left:
+            thread.join(max(deadline - time.monotonic(), 0))
+        assert not [one for one in left if one.is_alive()], "the threads of infeeds are left"
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ipu_emu.tensorflow.face import face
 from tests.ipu_emu.tensorflow.training_runs import Model, assert_same, on_ipu
 
 
@@ -18,9 +17,24 @@ def test_every_mapping_has_the_same_bits(tf: Any, ipu: Any, configure: Any) -> N
         assert_same(on_ipu(tf, ipu, Model(3), "momentum", device_mapping=mapping, **options), first)
 
 
+@pytest.fixture
+def programs(tf: Any, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The programs that sessions run, which live as long as their graphs."""
+    from ipu_emu.tensorflow.program.session_runs import SessionRuns
+
+    made, before = [], SessionRuns.add
+
+    def add(graph: Any, program: Any) -> None:
+        made.append(program)
+        before(graph, program)
+
+    monkeypatch.setattr(SessionRuns, "add", add)
+    return made
+
+
 @pytest.mark.parametrize(("optimizer", "clips"), [("momentum", True), ("adam", False), ("keras-rmsprop", False)])
 def test_states_that_replicas_divide_have_the_same_bits_and_take_less_memory(
-    tf: Any, ipu: Any, configure: Any, optimizer: str, clips: bool
+    tf: Any, ipu: Any, configure: Any, programs: list[Any], optimizer: str, clips: bool
 ) -> None:
     """Two replicas of two IPUs; gradients that are clipped are reduced as a whole."""
 
@@ -28,8 +42,7 @@ def test_states_that_replicas_divide_have_the_same_bits_and_take_less_memory(
         configure(4, optimizations__minimum_remote_tensor_size=0)
         options = {"offload_weight_update_variables": True, "replicated_optimizer_state_sharding": divided}
         found = on_ipu(tf, ipu, Model(2), optimizer, replicas=2, clips=clips, **options)
-        (program,) = face().programs[list(face().programs)[-1]]
-        sections = next(iter(program._loaded.values()))
+        sections = next(iter(programs[-1]._loaded.values()))
         return found, sum(one.engine.streaming_nbytes_of(0) for one in sections)
 
     (found, most), (divided, least) = train(False), train(True)
@@ -39,26 +52,24 @@ def test_states_that_replicas_divide_have_the_same_bits_and_take_less_memory(
 
 @pytest.mark.parametrize("option", ["maximum_cross_replica_sum_buffer_size", "maximum_reduce_many_buffer_size"])
 def test_sums_over_replicas_are_merged_up_to_the_size_of_a_buffer(
-    tf: Any, ipu: Any, configure: Any, option: str
+    tf: Any, ipu: Any, configure: Any, programs: list[Any], option: str
 ) -> None:
     """Each of two IPUs has two weights, of 6 x 6 or 6 x 2 numbers: together or one by one, with the same bits."""
 
     def train(size: int) -> tuple[Any, int]:
         configure(4, **{f"optimizations__{option}": size})
         found = on_ipu(tf, ipu, Model(4, count=8), "momentum", replicas=2, device_mapping=[0, 1, 0, 1])
-        (program,) = face().programs[list(face().programs)[-1]]
-        return found, sum(text.count("AllReduce add") for text in program.listings())
+        return found, sum(text.count("AllReduce add") for text in programs[-1].listings())
 
     (merged, least), (apart, most) = train(1000), train(100)
     assert_same(apart, merged)
     assert (least, most) == (2, 4)
 
 
-def test_no_stage_waits_while_the_host_serves_another(tf: Any, ipu: Any, configure: Any) -> None:
+def test_no_stage_waits_while_the_host_serves_another(tf: Any, ipu: Any, configure: Any, programs: list[Any]) -> None:
     configure(2)
     on_ipu(tf, ipu, Model(2), "momentum")
-    (program,) = face().programs[list(face().programs)[-1]]
-    (section, *_) = next(iter(program._loaded.values()))
+    (section, *_) = next(iter(programs[-1]._loaded.values()))
     assert section.engine.executable.sync == "SinglePipeline"
 
 

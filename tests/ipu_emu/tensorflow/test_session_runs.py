@@ -1,5 +1,6 @@
 """Session runs: Ctrl-C, errors in their own classes, and several sessions of one program."""
 
+import gc
 import os
 import re
 import signal
@@ -47,6 +48,49 @@ def test_ctrl_c_ends_a_run_at_once(tf: Any, ipu: Any) -> None:
             time.sleep(0.02)
         assert not any(one.name == "session.run" for one in threading.enumerate())
         session.run(infeed.deleter)
+
+
+def infeeds() -> list[threading.Thread]:
+    return [one for one in threading.enumerate() if one.name == "infeed"]
+
+
+def test_an_infeed_ends_with_the_last_session_of_its_graph(tf: Any, ipu: Any) -> None:
+    _, infeed = endless(tf, ipu)
+    start = infeed.initializer
+    with tf.Session() as other, tf.Session() as session:
+        other.run(tf.constant(1))
+        session.run(start)
+        session.close()
+        assert len(infeeds()) == 1
+    assert not infeeds()
+
+
+def test_an_infeed_ends_with_an_interrupted_session(tf: Any, ipu: Any) -> None:
+    made, infeed = endless(tf, ipu)
+    timer = threading.Timer(1.0, os.kill, [os.getpid(), signal.SIGINT])
+    with tf.Session() as session:
+        session.run(infeed.initializer)
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            session.run(made)
+    timer.join()
+    assert not infeeds()
+
+
+def test_an_infeed_ends_with_a_graph_that_is_forgotten(tf: Any, ipu: Any) -> None:
+    def run() -> None:
+        with tf.Graph().as_default():
+            made, infeed = endless(tf, ipu)
+            session = tf.Session()
+            session.run(infeed.initializer)
+            assert made is not None
+
+    run()
+    gc.collect()
+    (thread,) = infeeds() or [threading.Thread()]
+    if thread.ident is not None:
+        thread.join(5.0)
+    assert not infeeds()
 
 
 def test_an_error_of_the_data_set_is_raised_as_it_is(tf: Any, tensorflow: Any, ipu: Any) -> None:
