@@ -210,11 +210,11 @@ class Program:
         A variable that is not in ``variables`` keeps the values that it has on the device, one for each replica.
         """
         with self._lock:
+            self.stop.clear()  # Ctrl-C while the program is compiled ends its first step
             loaded = self._load(self._counts(inputs))
             if self._seed is not None:
                 for one in loaded:
                     one.engine.seed = self._seed
-            self.stop.clear()
             values: dict[str, NDArray[Any]] = dict(inputs) | self._known
             changed: dict[str, NDArray[Any]] = {}
             for one in loaded:

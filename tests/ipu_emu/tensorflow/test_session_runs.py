@@ -50,6 +50,33 @@ def test_ctrl_c_ends_a_run_at_once(tf: Any, ipu: Any) -> None:
         session.run(infeed.deleter)
 
 
+def test_ctrl_c_while_a_program_is_compiled_ends_its_run(tf: Any, ipu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ipu_emu.tensorflow.program.program import Program
+
+    made, infeed = endless(tf, ipu)
+    load, loads, asked = Program._load, threading.Event(), threading.Event()
+
+    def slow(*given: Any) -> Any:
+        loads.set()
+        asked.wait(10.0)
+        return load(*given)
+
+    def interrupt() -> None:
+        loads.wait(10.0)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(Program, "_load", slow)
+    with tf.Session() as session:
+        session.run(infeed.initializer)
+        threading.Thread(target=interrupt).start()
+        with pytest.raises(KeyboardInterrupt):
+            session.run(made)
+        asked.set()
+        (thread,) = [one for one in threading.enumerate() if one.name == "session.run"]
+        thread.join(20.0)
+        assert not thread.is_alive()
+
+
 def infeeds() -> list[threading.Thread]:
     return [one for one in threading.enumerate() if one.name == "infeed"]
 
