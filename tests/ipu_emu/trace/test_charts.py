@@ -22,7 +22,18 @@ MIB = 1 << 20
 
 def collective(nbytes: int, rate: float | None, **more: Any) -> dict[str, Any]:
     about = {"name": "all_reduce", "operator": "add", "method": "direct", "calls": 3}
-    return {"bytes": nbytes, "bandwidth_gigabytes_per_second": rate, **about, **more}
+    limit = {
+        "limit": "memory of the host",
+        "limit_interface": "",
+        "limit_gigabytes_per_second": 8.0,
+        "limited_gigabytes_per_second": rate,
+        "share_of_limit": rate and rate / 8,
+    }
+    return {"bytes": nbytes, "bandwidth_gigabytes_per_second": rate, **about, **limit, **more}
+
+
+NETWORK = {"limit": "network interface", "limit_interface": "eth0", "limit_gigabytes_per_second": 1.25}
+UNKNOWN = {"limit": "unknown", "limit_gigabytes_per_second": None, "limited_gigabytes_per_second": None}
 
 
 @pytest.fixture(scope="module")
@@ -47,10 +58,11 @@ def data() -> dict[str, Any]:
             for at, label in enumerate(labels)
         ],
         "collectives": [
-            collective(4096, 2.0, memory_gigabytes_per_second=8.0),
-            collective(64, 0.5, memory_gigabytes_per_second=8.0),
-            collective(0, None, memory_gigabytes_per_second=None),
-            collective(256, 1.0, memory_gigabytes_per_second=None, name="broadcast", operator=None, method=None),
+            collective(4096, 2.0),
+            collective(64, 0.5),
+            collective(0, None, **UNKNOWN),
+            collective(256, 1.0, **UNKNOWN, share_of_limit=None, name="broadcast", operator=None, method=None),
+            collective(512, 1.0, **NETWORK, limited_gigabytes_per_second=0.5, name="reduce"),
         ],
         "stages": {"busy_by_ipu": {"0": 0.75, "1": 0.5}},
         "programs": [
@@ -93,8 +105,12 @@ def test_bandwidth_by_size_with_its_limit(charts: dict[str, Any]) -> None:
     found = traces(charts["bandwidth"])
     assert (found["all_reduce add direct"]["x"], found["all_reduce add direct"]["y"]) == ([64, 4096], [0.5, 2.0])
     assert found["broadcast"]["y"] == [1.0]
-    (limit,) = [trace for name, trace in found.items() if name.startswith("limit")]
-    assert limit["y"] == [8.0, 8.0]
+    assert found["reduce add direct"]["y"] == [0.5]  # of the bytes that the network limits
+    assert found["all_reduce add direct"]["text"][0] == "64 B, 3 calls, 6.2% of the limit"
+    assert {name: trace["y"] for name, trace in found.items() if name.startswith("limit")} == {
+        "limit: memory of the host": [8.0, 8.0],
+        "limit: network interface eth0": [1.25, 1.25],
+    }
 
 
 def test_memory_by_use_and_what_is_live(charts: dict[str, Any]) -> None:

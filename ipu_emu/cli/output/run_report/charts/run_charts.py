@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import ceil, floor, log2
 from typing import Any
 
@@ -12,6 +12,7 @@ from ipu_emu.cli.output.run_report.charts.figure import Figure, figure, plain, s
 
 __all__ = ["run_charts"]
 
+_DASHES = ("dash", "dot", "dashdot", "longdash")
 _STRAGGLERS = {
     "works outside collectives": ("#f28e2b", "working_seconds"),
     "waits for others": ("#e4e7eb", "waiting_seconds"),
@@ -55,7 +56,10 @@ def _stragglers(rows: Sequence[Mapping[str, Any]]) -> Figure | None:
 
 
 def _bandwidth(rows: Sequence[Mapping[str, Any]]) -> Figure | None:
-    """Bytes of a collective by the rate at which they move, a colour for each kind of collective, and the limit."""
+    """Bytes of a collective by the rate at which they move, a colour for each kind of collective, and the limits.
+
+    The rate is that of the bytes which the limit bounds, so that it can be compared with the limit.
+    """
     moved = [row for row in rows if row["bytes"] and row["bandwidth_gigabytes_per_second"]]
     if not moved:
         return None
@@ -69,15 +73,15 @@ def _bandwidth(rows: Sequence[Mapping[str, Any]]) -> Figure | None:
             "cliponaxis": False,  # marks at zero are whole
             "name": plain(name),
             "x": [row["bytes"] for row in these],
-            "y": [row["bandwidth_gigabytes_per_second"] for row in these],
-            "text": [f"{memory(row['bytes'])}, {row['calls']:,} calls" for row in these],
+            "y": [row["limited_gigabytes_per_second"] or row["bandwidth_gigabytes_per_second"] for row in these],
+            "text": [f"{memory(row['bytes'])}, {row['calls']:,} calls{_share(row)}" for row in these],
             "hovertemplate": "%{text}: %{y:.4~g} GB/s<extra>%{fullData.name}</extra>",
             "marker": {"size": 9, "color": PALETTE[number % len(PALETTE)]},
         }
         for number, (name, these) in enumerate(kinds.items())
     ]
     least, most = (limit(row["bytes"] for row in moved) for limit in (min, max))
-    traces += _limit(moved, least, most)
+    traces += _limits(moved, least, most)
     low, high = floor(log2(least)) - 1, ceil(log2(most)) + 1
     marks = [2**power for power in range(low, high + 1, max(1, (high - low) // 8))]
     size = {
@@ -88,23 +92,29 @@ def _bandwidth(rows: Sequence[Mapping[str, Any]]) -> Figure | None:
         "ticktext": [memory(mark) for mark in marks],
         "range": [(low - 0.2) / log2(10), (high + 0.2) / log2(10)],
     }
-    rate = {"title": {"text": "bandwidth [GB/s]"}, "rangemode": "tozero", "automargin": True}
+    rate = {"title": {"text": "GB/s that the limit bounds"}, "rangemode": "tozero", "automargin": True}
     return figure(traces, 320, xaxis=size, yaxis=rate, showlegend=True)
 
 
-def _limit(rows: Sequence[Mapping[str, Any]], least: int, most: int) -> list[dict[str, Any]]:
-    """The rate at which the host's memory is copied, where the collectives go through it."""
-    known = [row["memory_gigabytes_per_second"] for row in rows if row["memory_gigabytes_per_second"]]
-    if not known:
-        return []
-    return [
-        {
+def _share(row: Mapping[str, Any]) -> str:
+    share = row["share_of_limit"]
+    return "" if share is None else f", {share:.1%} of the limit"
+
+
+def _limits(rows: Sequence[Mapping[str, Any]], least: int, most: int) -> Iterator[dict[str, Any]]:
+    """A line for each limit that is known: of the host's memory, of a network interface."""
+    known = dict.fromkeys(
+        (f"{row['limit']} {row['limit_interface']}".strip(), row["limit_gigabytes_per_second"])
+        for row in rows
+        if row["limit_gigabytes_per_second"]
+    )
+    for number, (name, rate) in enumerate(known):
+        yield {
             "type": "scatter",
             "mode": "lines",
-            "name": "limit: copying the host's memory",
+            "name": plain(f"limit: {name}"),
             "x": [least / 2, most * 2],
-            "y": [known[0], known[0]],
-            "line": {"dash": "dash", "color": "#1f2933"},
+            "y": [rate, rate],
+            "line": {"dash": _DASHES[number % len(_DASHES)], "color": "#1f2933"},
             "hovertemplate": "%{y:.4~g} GB/s<extra>%{fullData.name}</extra>",
         }
-    ]
