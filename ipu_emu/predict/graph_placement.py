@@ -1,8 +1,9 @@
 """Graph placement: the IPU and pipeline stage of every op of a network, from the placement of its blocks.
 
-    weights of an op      layer3/attention/q/weights  ->  block layer3/attention  ->  its IPU
-    no weights            where the latest of its inputs is
-    only weights          where its result is read, so that a transposed table stays with its reader
+    named model, weights     layer3/attention/q/weights  ->  block layer3/attention  ->  its IPU
+    named model, no weights  where the latest of its inputs is
+    file                     the block between two cuts of its ops  ->  its IPU, but no stage before that of an input
+    only weights             where its result is read, so that a transposed table stays with its reader
 
 The stage is the number of the IPU. Logits whose table is that of the embedding are a last stage on its IPU.
 """
@@ -10,13 +11,14 @@ The stage is the number of the IPU. Logits whose table is that of the embedding 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Collection, Iterable
 
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Op, Role
-from ipu_emu.models import Model
 from ipu_emu.predict.job import Job
 from ipu_emu.predict.model import placed
 from ipu_emu.predict.networks import BlockKind
+from ipu_emu.predict.networks.graph_network import op_blocks
 from ipu_emu.predict.placement import Placement
 
 __all__ = ["op_places", "placed_blocks"]
@@ -35,36 +37,55 @@ def placed_blocks(job: Job) -> Placement:
     return placed(job).work.placement
 
 
-def op_places(model: Model, blocks: Placement) -> dict[str, tuple[int, int]]:
-    """(IPU, stage) of each op of ``model`` by its first output."""
-    homes = {block.name: ipu for ipu, on_ipu in enumerate(blocks) for block in on_ipu}
-    last = [block.name for on_ipu in blocks for block in on_ipu if block.kind is BlockKind.HEAD and block.tied]
-    graph, places = model.graph, dict[str, tuple[int, int]]()
-    computed: dict[str, tuple[int, int]] = {}
+def op_places(graph: Graph, blocks: Placement, *, is_named: bool) -> dict[str, tuple[int, int]]:
+    """(IPU, stage) of each op by its first output; ``is_named``: weights have the names of the catalogue."""
+    homes = _homes(blocks)
+    block_of = _by_weights(graph, homes) if is_named else _by_cuts(graph)
+    places, computed = dict[str, tuple[int, int]](), dict[str, tuple[int, int]]()
     for op in graph.ops:
-        found = [_home(graph, id, homes, last, len(blocks)) for id in op.inputs if id and _is_weight(graph, id)]
         before = [computed[id] for id in op.inputs if id in computed]
         if before or any(graph.tensor(id).role is Role.INPUT for id in op.inputs if id):
+            found = [homes[name] for name in block_of(op)]
             place = max([*found, *before], key=lambda each: each[1], default=(0, 0))
             computed |= dict.fromkeys(op.outputs, place)
-            places[op.outputs[0]] = place
+            places[_key(op)] = place
     for op in reversed(graph.ops):
-        if op.outputs[0] not in places:
-            places[op.outputs[0]] = _reader(graph, op, places)
+        if _key(op) not in places:
+            places[_key(op)] = _reader(graph, op, places)
     return places
+
+
+def _key(op: Op) -> str:
+    return next(id for id in op.outputs if id)
+
+
+def _homes(blocks: Placement) -> dict[str, tuple[int, int]]:
+    """(IPU, stage) of each block by name."""
+    last = len(blocks)
+    return {
+        block.name: (ipu, last if block.kind is BlockKind.HEAD and block.tied else ipu)
+        for ipu, on_ipu in enumerate(blocks)
+        for block in on_ipu
+    }
+
+
+def _by_weights(graph: Graph, names: Iterable[str]) -> Callable[[Op], list[str]]:
+    """The blocks of the weights that an op reads."""
+    known = set(names)
+    return lambda op: [_block(id, known) for id in op.inputs if id and _is_weight(graph, id)]
+
+
+def _by_cuts(graph: Graph) -> Callable[[Op], list[str]]:
+    """The block that an op is in."""
+    blocks = op_blocks(graph)
+    return lambda op: [blocks[id] for id in op.outputs if id in blocks]
 
 
 def _is_weight(graph: Graph, id: str) -> bool:
     return graph.tensor(id).role is Role.WEIGHT
 
 
-def _home(graph: Graph, weight: str, homes: dict[str, int], last: list[str], ipus: int) -> tuple[int, int]:
-    block = _block(weight, homes)
-    ipu = homes[block]
-    return ipu, ipus if block in last else ipu
-
-
-def _block(weight: str, homes: dict[str, int]) -> str:
+def _block(weight: str, homes: Collection[str]) -> str:
     """The block that a weight belongs to."""
     layer = _LAYER.match(weight)
     if layer:
@@ -79,10 +100,10 @@ def _block(weight: str, homes: dict[str, int]) -> str:
     for name in names:
         if name in homes:
             return name
-    raise EmulatorError(f"--placement: the block of weight {weight} is not known; leave the option out")
+    raise EmulatorError(f"--placement: the block of weight {weight} is not known; use --placement auto")
 
 
 def _reader(graph: Graph, op: Op, places: dict[str, tuple[int, int]]) -> tuple[int, int]:
     """The place of the first op that reads a result of ``op``."""
-    readers = (each.outputs[0] for each in graph.ops if any(id in op.outputs for id in each.inputs))
+    readers = (_key(each) for each in graph.ops if any(id in op.outputs for id in each.inputs))
     return next((places[id] for id in readers if id in places), (0, 0))

@@ -15,6 +15,7 @@ compiler, as the plans of ipu-emu memory do, holds more, which counts in the mos
     logits                         of all positions at once, and the gradient of their table beside its sum; in
                                    inference a buffer from which the host gets them
     tied table                     a sum of the gradients of its products, apart from those of its look-ups
+    values between IPUs            kept on both, without recomputation
     sharded states and weights     the update of the largest block, gathered from the replicas in the type of states
     sharded weights                the weights of the IPU, gathered from the replicas in each pass
 Host-side scratch of the emulator is not memory of an IPU.
@@ -151,6 +152,7 @@ def bounds(
     replicas: Any,
     batch: Any,
     accumulation: Any,
+    recompute: Any,
     shared: Any,
 ) -> tuple[Any, Any]:
     """Least and most bytes on ``ipu``, whose parts were ``found`` with the same keywords."""
@@ -164,11 +166,20 @@ def bounds(
         held = float(work.largest[ipu]) if visiting else float(work.tied[ipu])
         workspace, gathered, passing = _from_replicas(job, work, ipu, replicas, shared)
         most = most + (accumulation > 1) * held * job.itemsize + workspace
+        most = most + _kept_twice(job, work, ipu, batch, accumulation, recompute)
     else:
         most = most + batch * float(work.unsliced[ipu]) / 2 * job.itemsize  # of two such values one is the logits
     region = found["stash"] + found["transient"]
     passes = found["stash"] + np.maximum(found["transient"], live) + passing
     return data + _LEAST_CODE * limit, most + np.maximum(passes, gathered) - region  # the update uses it too
+
+
+def _kept_twice(job: Job, work: PlacedWork, ipu: int, batch: Any, accumulation: Any, recompute: Any) -> Any:
+    """Bytes of values from the IPU before that both keep: one as a result, the other as an operand."""
+    if job.ipus == 1 or job.schedule == "sequential" or "activations" in job.off_chip:
+        return 0.0
+    depth = in_flight(job.schedule, work.stages, ipu, accumulation)
+    return np.where(recompute, 0.0, depth * batch * work.received[ipu] * DTYPES[job.stash_dtype])
 
 
 def _from_replicas(job: Job, work: PlacedWork, ipu: int, replicas: Any, shared: Any) -> tuple[Any, Any, Any]:

@@ -31,7 +31,7 @@ from ipu_emu.predict import host, memory
 from ipu_emu.predict.job import Job
 from ipu_emu.predict.links import Links, LinkSeconds
 from ipu_emu.predict.networks import Block
-from ipu_emu.predict.placement import Placement, balanced, given
+from ipu_emu.predict.placement import Placement, annotated, balanced, given
 from ipu_emu.predict.work import CLASSES, PlacedWork
 
 __all__ = ["CLASSES", "TERMS", "WHAT_IF", "Shape", "StepModel", "placed"]
@@ -240,7 +240,7 @@ class StepModel:
     def memory_of(self, ipu: int, shape: Shape) -> tuple[dict[str, Any], Any, Any]:
         """Bytes on ``ipu`` by part, and least and most with code."""
         parts = memory.parts(self.job, self.work, ipu, **vars(shape))
-        names = ("replicas", "batch", "accumulation", "shared")
+        names = ("replicas", "batch", "accumulation", "recompute", "shared")
         low, high = memory.bounds(self.job, self.work, ipu, parts, **{name: getattr(shape, name) for name in names})
         return parts, low, high
 
@@ -272,9 +272,30 @@ def ramp_slots(schedule: str, stages: int, count: int) -> float:
 
 
 def placed(job: Job) -> StepModel:
-    """The model of ``job`` with its blocks on IPUs: as given, else balanced by time, if need be also by memory."""
+    """The model of ``job`` with its blocks on IPUs: as given, else balanced by time, if need be also by memory.
+
+    Networks that say where their blocks are keep that, unless layers are given. Raises EmulatorError for a schedule
+    that such a pipeline cannot have.
+    """
+    found = _placed(job)
+    _check_schedule(job, found.work)
+    return found
+
+
+def _check_schedule(job: Job, work: PlacedWork) -> None:
+    """Raise EmulatorError, in the words of the compiler, for stages that may not share an IPU."""
+    from ipu_emu.program.schedules.schedule_table import in_flight
+
+    if job.schedule == "interleaved" and job.training and work.stages > work.ipus:
+        home = next(ipu for ipu, blocks in enumerate(work.placement) if any(block.tied for block in blocks))
+        in_flight(job.schedule, work.stages, training=True, mapping=[*range(work.ipus), home])
+
+
+def _placed(job: Job) -> StepModel:
     if job.layers:
         return StepModel(job, PlacedWork(given(job.network, job.layers, job.embedding_ipu)))
+    if job.ipus > 1 and job.network.homes:
+        return StepModel(job, PlacedWork(annotated(job.network, job.ipus)))
     best: StepModel | None = None
     for weight in (0.0, 0.25, 0.5, 1.0) if job.ipus > 1 else (0.0,):
         model = StepModel(job, PlacedWork(_balanced(job, weight)))

@@ -7,7 +7,8 @@
     IPU 2   layers 10 to 16
     IPU 3   layers 17 to 23, pooler, pair
 
-Layers stay in order. Without given numbers they are divided so that the busiest IPU has the least to do.
+Layers stay in order. Without given numbers they are divided so that the busiest IPU has the least to do, and none is
+without any block. Layers stay whole unless there are too few of them for that.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from collections.abc import Callable, Sequence
 from ipu_emu.errors import EmulatorError
 from ipu_emu.predict.networks import Block, BlockKind, Network
 
-__all__ = ["Placement", "balanced", "given"]
+__all__ = ["Placement", "annotated", "balanced", "given"]
 
 #: The blocks of each IPU.
 Placement = tuple[tuple[Block, ...], ...]
@@ -77,17 +78,30 @@ def given(network: Network, counts: Sequence[tuple[int, int]], embedding_ipu: in
     return _joined(network, left, _ends(network, embedding_ipu, used[0], used[-1]))
 
 
+def annotated(network: Network, ipus: int) -> Placement:
+    """The placement that the blocks themselves have."""
+    missing = sorted(home for home in network.homes if not 0 <= home < ipus)
+    if missing:
+        raise EmulatorError(f"{network.name} has ops on IPU {missing[-1]}; a replica has IPUs 0 to {ipus - 1}")
+    return tuple(tuple(block for block in network.blocks if block.home == ipu) for ipu in range(ipus))
+
+
 def balanced(network: Network, ipus: int, cost: Callable[[Block], float], embedding_ipu: int = 0) -> Placement:
-    """The placement whose IPU of the highest ``cost`` has the lowest one; layers stay whole."""
-    groups = _whole_layers(network)
+    """The placement whose IPU of the highest ``cost`` has the lowest one."""
     ends = _ends(network, embedding_ipu, 0, ipus - 1)
+    least = [int(ipu not in ends) for ipu in range(ipus)]
+    groups = _whole_layers(network)
+    if len(groups) < sum(least):
+        groups = [[block] for block in network.blocks if _is_layer(block)]
+    if len(groups) < sum(least):
+        least = [0] * ipus
     fixed = [sum(cost(block) for block in ends.get(ipu, [])) for ipu in range(ipus)]
     costs = [sum(map(cost, group)) for group in groups]
     low, high = 0.0, sum(costs) + max(fixed)
-    best = _fill(costs, fixed, high)
+    best = _fill(costs, fixed, least, high)
     for _ in range(60):
         middle = (low + high) / 2
-        tried = _fill(costs, fixed, middle)
+        tried = _fill(costs, fixed, least, middle)
         if tried is None:
             low = middle
         else:
@@ -100,12 +114,15 @@ def balanced(network: Network, ipus: int, cost: Callable[[Block], float], embedd
     return _joined(network, layers, ends)
 
 
-def _fill(costs: Sequence[float], fixed: Sequence[float], capacity: float) -> list[int] | None:
-    """How many layers each IPU takes in turn without exceeding ``capacity``; None if some are left over."""
+def _fill(costs: Sequence[float], fixed: Sequence[float], least: Sequence[int], capacity: float) -> list[int] | None:
+    """How many layers each IPU takes in turn without exceeding ``capacity``; None if some are left over.
+
+    As many are left for later IPUs as these need at ``least``.
+    """
     counts, at = [], 0
-    for before in fixed:
-        room, start = capacity - before, at
-        while at < len(costs) and costs[at] <= room * (1 + 1e-12):
+    for ipu, before in enumerate(fixed):
+        room, start, end = capacity - before, at, len(costs) - sum(least[ipu + 1 :])
+        while at < end and costs[at] <= room * (1 + 1e-12):
             room -= costs[at]
             at += 1
         counts.append(at - start)
@@ -117,6 +134,5 @@ def _whole_layers(network: Network) -> list[list[Block]]:
     groups: dict[str, list[Block]] = {}
     for block in network.blocks:
         if _is_layer(block):
-            part = block.kind in _PARTS
-            groups.setdefault(block.name.rsplit("/", 1)[0] if part else block.name, []).append(block)
+            groups.setdefault(block.group, []).append(block)
     return list(groups.values())

@@ -10,15 +10,13 @@ from itertools import accumulate, groupby
 import numpy as np
 from numpy.typing import NDArray
 
-from ipu_emu.predict.networks import Block, BlockKind
+from ipu_emu.predict.networks import Block
 from ipu_emu.predict.placement import Placement
 
 __all__ = ["CLASSES", "PlacedWork"]
 
 #: Classes of operations, in the order of the columns of ``forward``.
 CLASSES = ("convolution", "product", "attention", "vector", "embedding")
-
-_PARTS = (BlockKind.ATTENTION, BlockKind.FEED_FORWARD)
 
 Values = NDArray[np.float64]
 
@@ -29,8 +27,7 @@ def _by_class(block: Block) -> tuple[float, ...]:
 
 def layers(blocks: Sequence[Block]) -> list[list[Block]]:
     """``blocks`` in groups that are recomputed together: the parts of a layer, or a single block."""
-    found = groupby(blocks, lambda block: block.name.rsplit("/", 1)[0] if block.kind in _PARTS else block.name)
-    return [list(group) for _, group in found]
+    return [list(group) for _, group in groupby(blocks, lambda block: block.group)]
 
 
 def _recomputed(layer: Sequence[Block]) -> float:
@@ -170,7 +167,7 @@ class PlacedWork:
     @cached_property
     def boundary(self) -> Values:
         """Values that the last block makes which is no tied head."""
-        ends = ([block.output for block in blocks if not block.tied] for blocks in self.placement)
+        ends = ([block.output + block.inside for block in blocks if not block.tied] for blocks in self.placement)
         return np.array([float(outputs[-1]) if outputs else 0.0 for outputs in ends])
 
     @cached_property

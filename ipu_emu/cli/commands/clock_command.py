@@ -40,7 +40,7 @@ running; then only the options of the output have an effect.
 \b
 Examples
   ipu-emu clock resnet50 --batch 20 --accumulation 6 --replicas 16 --optimiser momentum
-  ipu-emu clock bert-base --ipus 4 --schedule popart --accumulation 8 --system bow-pod16
+  ipu-emu clock bert-base --ipus 4 --schedule popart --accumulation 16 --system bow-pod16
   ipu-emu clock mlp --inference --format json
   ipu-emu clock transformer --ipus 2 --schedule interleaved --accumulation 8 --output timeline.svg
 
@@ -105,9 +105,12 @@ def clock(
     if form == "json":
         room = {"fits": compiled.need.fits, "bytes": compiled.need.nbytes, "limit_bytes": compiled.need.limit}
         facts = _facts(made, asked.samples, where.generation.clock) | {"memory": room}
-        print_json(facts | {"predicted": None if predicted is None else prediction_facts(predicted)})
+        said = None if predicted is None else prediction_facts(predicted)
+        otherwise = compiled.otherwise if predicted is not None else ""
+        print_json(facts | {"predicted": said, "predicted_otherwise": otherwise})
         return
-    _print(asked.title, made, asked.samples, where.generation.clock, predicted)
+    said = _said(predicted, compiled.otherwise) if predicted else ""
+    _print(asked.title, made, asked.samples, where.generation.clock, said)
     if not compiled.need.fits:
         say(f"\n{_refusal(compiled.need)}")
 
@@ -133,17 +136,17 @@ def _facts(made: TimelineSegment, samples: int, hertz: float) -> dict[str, Any]:
     }
 
 
-def _said(predicted: Prediction) -> str:
-    """The closed form."""
+def _said(predicted: Prediction, otherwise: str) -> str:
+    """The closed form; ``otherwise``: how it places blocks, if not as the program does."""
     low, high = predicted.interval
     kind = predicted.job.input_dtype
     options = " --input-dtype ".join(["--no-overlap-io", *([kind] if kind else [])])
-    return (
-        f"ipu-emu predict {options}: {predicted.throughput:,.1f} samples per second (90 %: {low:,.0f} to {high:,.0f})"
-    )
+    placed = f", {otherwise}" if otherwise else ""
+    rate = f"{predicted.throughput:,.1f} samples per second (90 %: {low:,.0f} to {high:,.0f})"
+    return f"ipu-emu predict {options}{placed}: {rate}"
 
 
-def _print(title: str, made: TimelineSegment, samples: int, hertz: float, predicted: Prediction | None) -> None:
+def _print(title: str, made: TimelineSegment, samples: int, hertz: float, said: str) -> None:
     from rich.table import Table
     from rich.text import Text
 
@@ -154,7 +157,7 @@ def _print(title: str, made: TimelineSegment, samples: int, hertz: float, predic
         f"modelled step {TimeUnit.of(made.seconds).text(made.seconds)} = {made.seconds * hertz:,.0f} cycles, "
         f"{samples / made.seconds:,.1f} samples per second"
     )
-    shown.print(f"{_said(predicted)}\n" if predicted else "")
+    shown.print(f"{said}\n" if said else "")
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("busy time")
     for ipu in made.by_ipu():

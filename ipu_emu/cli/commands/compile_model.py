@@ -34,6 +34,7 @@ from ipu_emu.compiler.optimisers.update_rule import HyperParameter, UpdateRule
 from ipu_emu.compiler.options import CompileOptions, HostStreams, TrainingOptions
 from ipu_emu.compiler.pipeline import PASSES, CompileState, run_passes, start
 from ipu_emu.compiler.placement.placement_options import PipelineOptions, PlacementMode, PlacementOptions
+from ipu_emu.compiler.placement.placement_rules import check_ipus_exist
 from ipu_emu.compiler.reading.read_model import read_model
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Role
@@ -49,7 +50,7 @@ from ipu_emu.predict import of_model
 from ipu_emu.predict.calibration.rows import layer_counts
 from ipu_emu.predict.graph_placement import op_places, placed_blocks
 from ipu_emu.predict.job import Job, smallest_pod
-from ipu_emu.predict.networks import masked_positions, network
+from ipu_emu.predict.networks import Network, masked_positions, network
 from ipu_emu.program.anchors import Anchor, Return, StepShape
 from ipu_emu.program.executable import Executable
 
@@ -69,6 +70,9 @@ _ADAM = AdamValues(
     _RATE, _ZERO, HyperParameter(0.9), HyperParameter(0.999), HyperParameter(1e-6), HyperParameter(10.0)
 )
 
+#: The placement that leaves the cuts to the compiler.
+_CUT = "auto"
+
 _MOMENTUM = SgdValues(_RATE, _ZERO, HyperParameter(0.9), _ZERO, _ONE, _ZERO)
 
 OPTIMISERS: Mapping[str, UpdateRule] = {
@@ -85,10 +89,11 @@ _STATE_BYTES = {"adam": 4, "lamb": 4}
 
 @dataclass(frozen=True)
 class Compiled:
-    """``executable`` was compiled for ``device``."""
+    """``executable`` was compiled for ``device``. ``otherwise``: how predictions place blocks, if not as it does."""
 
     device: Device
     executable: Executable
+    otherwise: str = ""
 
     @property
     def need(self) -> MemoryNeed:
@@ -100,7 +105,11 @@ class Compiled:
 
 @dataclass(frozen=True)
 class CompileRequest:
-    """``model`` is a name of the catalogue or an ONNX file; with ``loss`` it is trained, a tensor's id for a file."""
+    """``model`` is a name of the catalogue or an ONNX file; with ``loss`` it is trained, a tensor's id for a file.
+
+    ``placement``: layers on each IPU, ``balanced`` as predictions do it, or ``auto``, the cuts of the compiler. By
+    default files keep the placement in their ops, and all others are balanced.
+    """
 
     model: str
     batch: int = 1
@@ -169,14 +178,24 @@ class CompileRequest:
         """Compile for IPUs of ``system``, even if the model does not fit; raise EmulatorError if it is invalid."""
         ipus = self.ipus * self.replicas
         device = Device(DeviceKind.OFFLINE, 0, ipus, system.tiles_per_ipu, system.version, Connection.NEVER)
-        return Compiled(device, self.compiled_until(PASSES[-1].name).executable)
+        state = self.compiled_until(PASSES[-1].name, system)
+        return Compiled(device, state.executable, self._otherwise(state.options.placement.mode))
 
-    def compiled_until(self, stop_after: str) -> CompileState:
-        """Return the compiler's state after the pass ``stop_after``."""
+    def _otherwise(self, mode: PlacementMode) -> str:
+        """How predictions place blocks, if not as programs of this placement."""
+        known = mode in (PlacementMode.OFF, PlacementMode.GIVEN)
+        if known or (mode is PlacementMode.MANUAL and self._file_network[0].homes):
+            return ""
+        return "with balanced layers instead of those of this program"
+
+    def compiled_until(self, stop_after: str, system: System | None = None) -> CompileState:
+        """Return the compiler's state after the pass ``stop_after``; by default for the smallest Pod."""
         self._check_pipeline()
         graph, anchor = self._read()
         self._share_statistics(graph)
-        return run_passes(start(graph, self._options(graph, anchor)), stop_after=stop_after)
+        where = system or smallest_pod(max(4, self.ipus * self.replicas), System.named("pod16"))
+        options = self._options(graph, anchor, self._placement(graph, where))
+        return run_passes(start(graph, options), stop_after=stop_after)
 
     def _named(self) -> Model:
         """The graph of a named model, with the same sizes as that of predictions."""
@@ -190,8 +209,6 @@ class CompileRequest:
     def _check_pipeline(self) -> None:
         if self.model not in CATALOGUE and (self.length or self.masked):
             raise EmulatorError(f"{self.model} has sizes of its own; leave out --length and --masked")
-        if self.placement and self.model not in CATALOGUE:
-            raise EmulatorError("--placement knows the layers of named models only; annotate the file instead")
         if self.placement and self.ipus == 1:
             raise EmulatorError("--placement divides layers between IPUs; add --ipus")
         if self.schedule and self.ipus == 1:
@@ -219,16 +236,14 @@ class CompileRequest:
             for op, norm in zip(graph.ops, is_norm, strict=True)
         ]
 
-    def _options(self, graph: Graph, anchor: str) -> CompileOptions:
+    def _options(self, graph: Graph, anchor: str, placement: PlacementOptions) -> CompileOptions:
         accumulation, batches = (self.accumulation, 1) if self.training else (1, self.accumulation)
-        mode = PlacementMode.MANUAL if self.placement else PlacementMode.AUTO
-        spread = PlacementOptions(mode, self.ipus, (1.0,) * self.ipus)
         return CompileOptions(
             step=StepShape(batches, accumulation, self.replicas),
             anchors=(Anchor(anchor, Return.ALL),),
             training=TrainingOptions(anchor, OPTIMISERS[self.optimiser]) if self.training else None,
             replicas=self.replicas,
-            placement=spread if self.ipus > 1 else PlacementOptions(),
+            placement=placement,
             pipeline=PipelineOptions(self.schedule) if self.schedule else None,
             locations=TensorLocations(
                 weights=self._location("weights"),
@@ -257,7 +272,6 @@ class CompileRequest:
         """The model and its anchors (in training, the loss)."""
         if self.model in CATALOGUE:
             model = self._named()
-            self._place(model)
             zeros = _zeros(model)
             proto, _ = load_light(model.serialised(contiguous(zeros, tuple(zeros), "")))
             return read_model(proto, large=zeros), model.loss if self.training else model.output
@@ -268,18 +282,32 @@ class CompileRequest:
         groups = grouped_variables(metadata_of(proto), self.replicas)
         return read_model(proto, replicas=self.replicas, groups=groups, shapes=file.shapes, large=large), anchor
 
-    def _place(self, model: Model) -> None:
-        """Annotate the ops of a named model with the IPUs and stages of ``placement``."""
-        if not self.placement:
-            return
-        pod = smallest_pod(self.ipus * self.replicas, System.named("pod16"))
-        places = op_places(model, placed_blocks(self._job(pod)))
-        ops = []
-        for op in model.graph.ops:
-            ipu, stage = places[op.outputs[0]]
-            staged = {PIPELINE_STAGE: stage} if self.schedule else {}
-            ops.append(replace(op, attributes=dict(op.attributes) | {IPU_NUMBER: ipu} | staged))
-        model.graph.ops = ops
+    def _placement(self, graph: Graph, system: System) -> PlacementOptions:
+        """The IPU and the stage of every op, as predictions place its blocks, unless the ops of a file say more."""
+        if self.ipus == 1:
+            return PlacementOptions()
+        spread = PlacementOptions(PlacementMode.AUTO, self.ipus, (1.0,) * self.ipus)
+        if self.placement == _CUT:
+            return spread
+        if not self.placement and any(IPU_NUMBER in op.attributes for op in graph.ops):
+            check_ipus_exist(graph, self.ipus)
+            return replace(spread, mode=PlacementMode.MANUAL)
+        if not self.placement and any(PIPELINE_STAGE in op.attributes for op in graph.ops):
+            return spread
+        try:
+            job = self._job(system)
+        except EmulatorError:
+            if self.placement:
+                raise
+            return spread  # predictions do not know this number of IPUs
+        blocks = placed_blocks(job)
+        empty = [ipu for ipu, on_ipu in enumerate(blocks) if not on_ipu]
+        if empty and self.placement:
+            raise EmulatorError(f"{self.model} has no block for IPU {empty[0]}; use fewer IPUs, or --placement auto")
+        if empty:
+            return spread
+        places = op_places(graph, blocks, is_named=self.model in CATALOGUE)
+        return PlacementOptions(PlacementMode.GIVEN, self.ipus, places=places)
 
     def predicted(self, system: System, profile: Profile | None = None, release: str = "") -> Prediction | None:
         """What ipu-emu predict says of the same options; None for replicas of sizes that it does not know.
@@ -296,7 +324,9 @@ class CompileRequest:
 
     def _job(self, system: System) -> Job:
         """The job as predictions describe it."""
-        network, dtype = (None, self.dtype) if self.model in CATALOGUE else self._file.network()
+        network, dtype = (None, self.dtype) if self.model in CATALOGUE else self._file_network
+        if network is not None and self.placement:
+            network = network.without_homes()
         job = Job(
             self.model if network is None else network.name,
             system,
@@ -315,11 +345,15 @@ class CompileRequest:
             length=self.length,
             masked=self.masked,
             bn_span=self.bn_span,
-            layers=() if self.placement in ("", "balanced") else layer_counts(self.placement),
+            layers=() if self.placement in ("", "balanced", _CUT) else layer_counts(self.placement),
             overlap_io=False,
         )
         # Graphs of named models take images in the type of the weights.
         return replace(job, input_dtype=job.dtype) if job.network.input_dtype == "uint8" else job
+
+    @cached_property
+    def _file_network(self) -> tuple[Network, str]:
+        return self._file.network()
 
     @cached_property
     def _file(self) -> OnnxFile:

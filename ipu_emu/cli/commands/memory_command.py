@@ -29,7 +29,7 @@ running; then only the options of the output have an effect.
 \b
 Examples
   ipu-emu memory resnet50 --batch 4 --optimiser momentum
-  ipu-emu memory bert-base --ipus 4 --schedule popart --accumulation 8
+  ipu-emu memory bert-base --ipus 4 --schedule popart --accumulation 16
   ipu-emu memory model.onnx --inference --format json
   ipu-emu memory mlp --batch 32 --output plan.svg
 
@@ -71,6 +71,7 @@ def memory(system: str | None, output: Path | None, form: str, **options: Any) -
                 "sram_bytes_per_ipu": sram,
                 "estimated_bytes": estimate,
                 "predicted": None if predicted is None else facts(predicted)["memory"],
+                "predicted_otherwise": compiled.otherwise if predicted is not None else "",
                 "ipus": [
                     {
                         "ipu": m.ipu,
@@ -103,16 +104,15 @@ def _notes(
     if estimate is not None:
         lines.append(f"data per replica: {amount(planned)} in this plan, {amount(estimate)} estimated by formula")
     if predicted is not None:
-        lines.append(_said(asked, predicted))
+        lines.append(_said(predicted, compiled.otherwise))
     if not compiled.need.fits:
         lines += ["", _advice(asked, where, compiled)]
     return "\n".join(lines)
 
 
-def _said(asked: CompileRequest, predicted: Prediction) -> str:
-    """Between what bytes predictions expect such a plan; they do not know where the compiler cuts a model itself."""
-    worst, cut = predicted.fullest, asked.ipus > 1 and not asked.placement
-    placed = ", with balanced layers instead of the compiler's cuts" if cut else ""
+def _said(predicted: Prediction, otherwise: str) -> str:
+    """Between what bytes predictions expect such a plan; ``otherwise``: how they place its blocks, if not so."""
+    worst, placed = predicted.fullest, f", {otherwise}" if otherwise else ""
     return (
         f"ipu-emu predict{placed}: {predicted.verdict}, IPU {worst.ipu} needs {amount(worst.low)} (a program "
         f"written for IPUs, least code) to {amount(worst.high)} (all left to the compiler, most code)"

@@ -109,7 +109,8 @@ _OPTIONS = (
     click.option(
         "--placement",
         metavar="3,7,7,7",
-        help="Layers of a named model on each IPU, or balanced; tied logits stay with their table.",
+        help="Layers on each IPU; balanced, as predict does it; or auto, the compiler's own cuts. Tied logits stay "
+        "with their table but with auto.  [default: what a file says of its ops, else balanced]",
     ),
     click.option(
         "--length", type=click.IntRange(1), help="Tokens per sequence of a named model.  [default: its own]"

@@ -13,6 +13,7 @@ from ipu_emu.graph.onnx_files import load_light, load_model
 from ipu_emu.graph.tensor import Role
 
 if TYPE_CHECKING:
+    from ipu_emu.graph import Graph
     from ipu_emu.predict.networks import Network
 
 __all__ = ["OnnxFile"]
@@ -67,7 +68,22 @@ class OnnxFile:
         proto, large = load_light(self.path)
         graph = read_model(proto, shapes=self.shapes, large=large)
         is_half = any(t.dtype.itemsize == 2 and t.dtype.is_float for t in graph.with_role(Role.WEIGHT))
-        return graph_network(graph, Path(self.path).name, self.batch), "float16" if is_half else "float"
+        made = graph_network(graph, Path(self.path).name, self.batch, _homes(graph))
+        return made, "float16" if is_half else "float"
+
+
+def _homes(graph: Graph) -> tuple[int, ...]:
+    """The IPU that each op is annotated with; empty if ops have none, or a stage that is not that of the IPU."""
+    from ipu_emu.compiler.annotations import IPU_NUMBER, PIPELINE_STAGE
+    from ipu_emu.compiler.placement.placement_rules import computed_ops, ipu_annotated
+
+    computed, homes = {id(op) for op in computed_ops(graph)}, list[int]()
+    for op in graph.ops:
+        home = ipu_annotated(op) if id(op) in computed else (homes or [0])[-1]
+        if home < 0 or int(op.attributes.get(PIPELINE_STAGE, home)) != home:
+            return ()
+        homes.append(home)
+    return tuple(homes) if any(IPU_NUMBER in op.attributes for op in graph.ops) else ()
 
 
 def _outputs(path: str, graph: Any) -> list[str]:

@@ -19,6 +19,7 @@ from ipu_emu.graph import Phase, Role
 from popdist_py.dependent_program import dependent
 
 if TYPE_CHECKING:
+    from ipu_emu.compiler.placement.placement_options import PlacementMode
     from ipu_emu.hardware import System
     from ipu_emu.predict.calibration.profile import Profile
     from ipu_emu.predict.prediction import Prediction
@@ -138,7 +139,10 @@ class TracedProgram(CompileRequest):
     def predicted(self, system: System, profile: Profile | None = None, release: str = "") -> Prediction | None:
         return None
 
-    def compiled_until(self, stop_after: str) -> CompileState:
+    def _otherwise(self, mode: PlacementMode) -> str:
+        return ""
+
+    def compiled_until(self, stop_after: str, system: System | None = None) -> CompileState:
         """Return the compiler's state after the pass ``stop_after``."""
         assert self.state is not None
         if stop_after in ("", *self.state.done):

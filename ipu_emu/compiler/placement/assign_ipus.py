@@ -2,6 +2,7 @@
 
 MANUAL             the IPU that the annotation names
 AUTO               chosen by work and memory, in the proportions of ``ratios``
+GIVEN              the IPU and the stage that the options name for the op
 EXECUTION_PHASES   phases take turns on the IPUs
 pipelining         the stage that the annotation names, else the number of the IPU; adjacent stages on one IPU become
                    one stage
@@ -26,14 +27,14 @@ def assign_ipus(
 ) -> Graph:
     """Return ``model`` with the places of its ops; ``check_placement`` has rejected contradictory annotations before.
 
-    ``continuous``: weights change while micro-batches are in the pipeline. Warn of a weight that AUTO could not keep
-    on one IPU of a pipeline.
+    ``continuous``: weights change while micro-batches are in the pipeline. Warn of a weight that AUTO or GIVEN
+    does not keep on one IPU of a pipeline.
     """
     if placement.mode is PlacementMode.OFF:
         return model
     graph = model.copy()
     numbers = _ipus(graph, placement, pipeline, continuous)
-    stages = {id: int(op.attributes.get(PIPELINE_STAGE, numbers[id])) for id, op in _by_output(graph).items()}
+    stages = {id: _stage(op, id, placement, numbers[id]) for id, op in _by_output(graph).items()}
     pairs = {(stages[id], numbers[id]) for id in stages}
     merged = stage_numbers(pairs, merge=pipeline.iterations == 1) if pipeline else {}
     graph.ops = [
@@ -41,6 +42,12 @@ def assign_ipus(
         for op in graph.ops
     ]
     return graph
+
+
+def _stage(op: Op, id: str, placement: PlacementOptions, ipu: int) -> int:
+    if placement.mode is PlacementMode.GIVEN:
+        return placement.places[id][1]
+    return int(op.attributes.get(PIPELINE_STAGE, ipu))
 
 
 def stage_numbers(pairs: set[tuple[int, int]], *, merge: bool = True) -> dict[int, int]:
@@ -79,6 +86,11 @@ def _ipus(
     ops, ipus = _by_output(graph), placement.ipus
     if placement.mode is PlacementMode.EXECUTION_PHASES:
         return _by_phase(ops, min(ipus, placement.phase_ipus))
+    if placement.mode is PlacementMode.GIVEN:
+        given = {id: placement.places[id][0] for id in ops}
+        if pipeline:
+            _warn_of_copies(graph, ops, given)
+        return given
     annotated = {id: int(op.attributes[IPU_NUMBER]) for id, op in ops.items() if IPU_NUMBER in op.attributes}
     if placement.mode is PlacementMode.MANUAL:
         return dict.fromkeys(ops, 0) | annotated

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum
+from types import MappingProxyType
 
 __all__ = ["PipelineOptions", "PlacementMode", "PlacementOptions"]
 
@@ -14,6 +16,7 @@ class PlacementMode(Enum):
     OFF = "one IPU runs all ops"
     MANUAL = "the annotations of the model"
     AUTO = "the compiler, by work and memory"
+    GIVEN = "the places of the options"
     EXECUTION_PHASES = "the execution phases of the model, which take turns on the IPUs"
 
 
@@ -22,13 +25,15 @@ class PlacementOptions:
     """``ipus`` is the number of IPUs of one replica.
 
     ``ratios`` are the relative amounts of work that AUTO gives to each IPU; none given: equal amounts.
-    ``phase_ipus`` is the number of IPUs that execution phases take turns on.
+    ``phase_ipus`` is the number of IPUs that execution phases take turns on. ``places`` are the (IPU, stage) that
+    GIVEN gives to each op, by its first output.
     """
 
     mode: PlacementMode = PlacementMode.OFF
     ipus: int = 1
     ratios: tuple[float, ...] = ()
     phase_ipus: int = 2
+    places: Mapping[str, tuple[int, int]] = field(default_factory=lambda: MappingProxyType({}))
 
 
 @dataclass(frozen=True)

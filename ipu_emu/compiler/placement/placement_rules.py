@@ -159,6 +159,8 @@ class _PipelineRules:
         if self.placement.mode is PlacementMode.AUTO and not self.annotated:
             return self.placement.ipus
         pairs = {(self.stage(op), ipu_annotated(op)) for op in self.ops}
+        if self.placement.mode is PlacementMode.GIVEN:
+            pairs = {(stage, ipu) for ipu, stage in self.placement.places.values()}
         numbers = stage_numbers(pairs, merge=self.pipeline.iterations == 1)
         return 1 + max(numbers.values(), default=-1)
 

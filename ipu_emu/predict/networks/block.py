@@ -10,6 +10,8 @@ idle              operations that the matrix unit could do meanwhile, but has no
 looked_up         values read from tables
 kept              values that the backward pass reads, without those that come from the previous block
 output            values passed on to the next block; with recomputation only these are kept
+inside            the same of a block that does not end its layer and has no ``output``, for placements that divide
+                  the layer there
 transient         values that are live at the worst moment of the backward pass, beside those that are kept
 unsliced          further such values if logits are made in one piece instead of in slices
 """
@@ -39,7 +41,8 @@ class Block:
     ``table``: values of the table that makes logits, tied or not.
 
     ``frozen`` blocks are not trained: they have no backward pass and no states. ``norms``: channels of each batch
-    normalisation, whose statistics replicas may share.
+    normalisation, whose statistics replicas may share. ``layer``: blocks of one layer stay together where there are
+    enough layers, and are recomputed together. ``home``: the IPU, where the network says so.
     """
 
     name: str
@@ -54,6 +57,7 @@ class Block:
     looked_up: float = 0.0
     kept: float = 0.0
     output: float = 0.0
+    inside: float = 0.0
     transient: float = 0.0
     unsliced: float = 0.0
     norms: tuple[int, ...] = ()
@@ -61,6 +65,14 @@ class Block:
     tied: bool = False
     table: int = 0
     frozen: bool = False
+    layer: str = ""
+    home: int | None = None
+
+    @property
+    def group(self) -> str:
+        """The name of the layer, or of the block itself."""
+        parts = (BlockKind.ATTENTION, BlockKind.FEED_FORWARD)
+        return self.layer or (self.name.rsplit("/", 1)[0] if self.kind in parts else self.name)
 
     @property
     def matrix(self) -> float:
@@ -83,6 +95,11 @@ class Network:
     input_values: int
     input_dtype: str
     label_bytes: int = 4
+
+    @property
+    def homes(self) -> set[int]:
+        """The IPUs of the blocks, where the network says so."""
+        return {block.home for block in self.blocks if block.home is not None}
 
     @property
     def parameters(self) -> int:
@@ -113,6 +130,10 @@ class Network:
     def activations(self) -> float:
         """Values of a sample that training keeps without recomputation."""
         return sum(block.kept + block.output for block in self.blocks if not block.frozen)
+
+    def without_homes(self) -> Network:
+        """The same network, whose blocks may be anywhere."""
+        return replace(self, blocks=tuple(replace(block, home=None) for block in self.blocks))
 
     def renamed(self, name: str) -> Network:
         return replace(self, name=name)

@@ -48,8 +48,12 @@ class _Sum:
         function: int = _RELU,
         norm: bool = True,
         bias: bool = False,
+        shortcut: bool = False,
     ) -> None:
-        """A convolution with a result of ``side`` x ``side`` pixels."""
+        """A convolution with a result of ``side`` x ``side`` pixels; that of a ``shortcut`` is only added to another.
+
+        What is kept is the operand of the normalisation, and what follows from its result.
+        """
         made, weights = side * side * outputs, convolution((kernel, kernel), inputs // groups, outputs, bias=bias)
         flops = 2.0 * side * side * weights.weights
         here = inputs // groups
@@ -57,7 +61,7 @@ class _Sum:
         self.flops += flops
         self.idle += flops * (_CHANNELS / here - 1) if groups > 1 and here < _CHANNELS else 0.0
         self.vector += made * ((_NORM if norm else 0) + function)
-        self.kept += made * (2 if norm else 1)
+        self.kept += made * (2 if norm and not shortcut else 1)
         self.output = made
         self.largest = max(self.largest, 2 * made)
         if norm:
@@ -130,7 +134,7 @@ def resnet8(*, classes: int = 10) -> Network:
         side //= stride
         layer.convolution(side, inputs, outputs, 3)
         if stride > 1:
-            layer.convolution(side, inputs, outputs, 1, function=0)
+            layer.convolution(side, inputs, outputs, 1, function=0, shortcut=True)
         layer.convolution(side, outputs, outputs, 3, function=2)
         blocks.append(layer.block())
     return _images("resnet8", [*blocks, _classifier(64, classes, side)], 32)
@@ -155,7 +159,7 @@ def _bottlenecks(
                 side = ceil(side / 2)
             layer.convolution(side, width, width, 3, groups=groups)
             if not index:
-                layer.convolution(side, inputs, outputs, 1, function=0)
+                layer.convolution(side, inputs, outputs, 1, function=0, shortcut=True)
             layer.convolution(side, width, outputs, 1, function=2)
             blocks.append(layer.block())
             inputs = outputs

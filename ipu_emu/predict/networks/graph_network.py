@@ -1,7 +1,7 @@
 """Graph network: the blocks of any forward graph, read off its ops.
 
-a block       from an op that multiplies by weights up to the next one
-a layer       each block: blocks may be divided between IPUs anywhere
+a block       the ops between two cuts, one of which multiplies by weights (``graph_cuts.py``)
+a layer       the blocks between two clean cuts
 kept          what the gradients of the ops read: results of functions such as Relu, operands of the others
 logits        products of weights whose softmax is taken, in one piece: it is not kept for the gradient
 a tied head   a product of a table that is looked up in too: both blocks are on one IPU
@@ -10,19 +10,17 @@ not counted   ops on weights alone, which are computed once, and views
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Op, Role
 from ipu_emu.ops import TABLE
 from ipu_emu.predict.networks.block import Block, BlockKind, Network
+from ipu_emu.predict.networks.graph_cuts import CONVOLUTIONS, LOOK_UPS, PRODUCTS, GraphCuts
 from ipu_emu.program.memory_plan import node_in
 
-__all__ = ["graph_network"]
+__all__ = ["graph_network", "op_blocks"]
 
-_CONVOLUTIONS = frozenset(("Conv", "ConvTranspose", "MultiConv"))
-_PRODUCTS = frozenset(("MatMul", "Gemm", "MatMulT", "RNN", "GRU", "LSTM"))
-_LOOK_UPS = frozenset(("Gather", "GatherElements", "GatherND"))
 _SOFTMAXES = frozenset(
     ("Softmax", "LogSoftmax", "SoftmaxCrossEntropyLoss", "SoftmaxCrossEntropy", "SparseSoftmaxCrossEntropy")
 )
@@ -55,14 +53,13 @@ class _Part:
     """The ops of a block so far."""
 
     name: str
+    number: int
     parameters: int = 0
     statistics: int = 0
     operations: dict[str, float] = field(default_factory=dict)
     kept: set[str] = field(default_factory=set)
-    output: str = ""
     transient: int = 0
     norms: list[int] = field(default_factory=list)
-    has_product: bool = False
     multiplied: str = ""
     products: set[str] = field(default_factory=set)
     logits: set[str] = field(default_factory=set)
@@ -72,12 +69,13 @@ class _Part:
         self.operations[kind] = self.operations.get(kind, 0.0) + amount
 
 
-def graph_network(graph: Graph, name: str, batch: int) -> Network:
-    """The network of a forward pass for ``batch`` samples; EmulatorError for a graph without ops on its inputs."""
-    walk = _Walk(graph, batch)
-    for op in graph.ops:
-        walk.visit(op)
-    blocks = tuple(walk.block(part) for part in walk.parts)
+def graph_network(graph: Graph, name: str, batch: int, homes: tuple[int, ...] = ()) -> Network:
+    """The network of a forward pass for ``batch`` samples; EmulatorError for a graph without ops on its inputs.
+
+    ``homes``: the IPU of each op, if the graph says so.
+    """
+    walk = _Walk.through(graph, batch, homes)
+    blocks = walk.blocks()
     if not blocks:
         raise EmulatorError(f"{name} computes nothing from its inputs; there is nothing to predict")
     inputs = graph.with_role(Role.INPUT)
@@ -88,52 +86,82 @@ def graph_network(graph: Graph, name: str, batch: int) -> Network:
     return Network(name, family, "samples", blocks, values, _DTYPES.get(dtype, "float"), label_bytes=0)
 
 
+def op_blocks(graph: Graph) -> dict[str, str]:
+    """The name of the block of each op, by its first output, of ops that compute something from the inputs."""
+    walk = _Walk.through(graph, 1)
+    names = {number: part.name for number, part in walk.parts.items()}
+    found = {}
+    for place, op in enumerate(graph.ops):
+        outputs = [id for id in op.outputs if id and id not in walk.fixed]
+        if outputs:
+            found[outputs[0]] = names[walk.cuts.block(place)]
+    return found
+
+
 class _Walk:
     """The ops of a graph in order, as parts of blocks."""
 
-    def __init__(self, graph: Graph, batch: int) -> None:
+    def __init__(self, graph: Graph, batch: int, homes: tuple[int, ...]) -> None:
         self.graph, self.batch = graph, batch
-        self.parts: list[_Part] = []
+        self.cuts = GraphCuts(graph, homes)
+        self.fixed, self.weights = self.cuts.fixed, self.cuts.weights
+        self.heads = {self.cuts.block(place) for place in self.cuts.tied}
+        self.parts: dict[int, _Part] = {}
         self.counted: set[str] = set()
-        self.fixed = {tensor.id for role in (Role.WEIGHT, Role.CONSTANT) for tensor in graph.with_role(role)}
-        self.weights = {tensor.id: tensor.id for tensor in graph.with_role(Role.WEIGHT)}
         self.views: dict[str, str] = {}
         self.looked_up: dict[str, _Part] = {}
 
-    def visit(self, op: Op) -> None:
-        """Count one op."""
+    @classmethod
+    def through(cls, graph: Graph, batch: int, homes: tuple[int, ...] = ()) -> _Walk:
+        """The walk after all ops."""
+        walk = cls(graph, batch, homes)
+        for place, op in enumerate(graph.ops):
+            if not all(id in walk.fixed for id in op.outputs if id):
+                walk.visit(op, walk.cuts.block(place))
+        return walk
+
+    def visit(self, op: Op, block: int) -> None:
+        """Count an op of the block of this number."""
         inputs = [id for id in op.inputs if id]
-        if inputs and all(id in self.fixed for id in inputs):
-            self.fixed.update(op.outputs)
-            source = next((self.weights[id] for id in inputs if id in self.weights), None)
-            if source is not None:
-                self.weights.update(dict.fromkeys(op.outputs, source))
-            return
         view_of = TABLE[op].view_of
         if view_of is not None:
             self.views[op.outputs[0]] = self._source(op.inputs[view_of])
             return
         read = [id for id in inputs if id in self.weights]
-        is_product = op.type in _CONVOLUTIONS | _PRODUCTS and bool(read)
-        if not self.parts or (is_product and self.parts[-1].has_product):
-            self.parts.append(_Part(op.outputs[0]))
-        part = self.parts[-1]
-        part.has_product |= is_product
+        is_product = op.type in CONVOLUTIONS | PRODUCTS and bool(read)
+        part = self.parts.setdefault(block, _Part(op.outputs[0], block))
         self._note_tables(part, op, read, is_product=is_product)
         self._count_operations(part, op, bool(read))
         self._count_parameters(part, op, read)
         self._count_values(part, op, inputs)
 
-    def block(self, part: _Part) -> Block:
+    def blocks(self) -> tuple[Block, ...]:
+        """The finished blocks, each with its layer."""
+        found, layer = [], ""
+        for part in self.parts.values():
+            made = self._block(part)
+            own = made.kind is not BlockKind.LAYER
+            layer = "" if own else layer or part.name
+            home = self.cuts.homes[self.cuts.starts[part.number]] if self.cuts.homes else None
+            found.append(replace(made, layer=layer, home=home))
+            layer = "" if self._ends_layer(part) else layer
+        return tuple(found)
+
+    def _ends_layer(self, part: _Part) -> bool:
+        after = part.number + 1
+        return after >= len(self.cuts.starts) or self.cuts.is_clean[after]
+
+    def _block(self, part: _Part) -> Block:
         """The finished block, for one sample."""
-        output = self._values(part.output)
+        passed, ends = self.cuts.passed(part.number) / self.batch, self._ends_layer(part)
+        output = passed * ends
         kept = sum(self._values(id) for id in part.kept)
 
         def each(kind: str) -> float:
             return part.operations.get(kind, 0.0) / self.batch
 
-        tied = part.table in self.looked_up
-        embeds = any(self.looked_up.get(other.table) is part for other in self.parts)
+        tied = part.table in self.looked_up and part.number in self.heads
+        embeds = any(self.looked_up.get(other.table) is part for other in self.parts.values())
         return Block(
             part.name,
             BlockKind.HEAD if tied else BlockKind.EMBEDDING if embeds else BlockKind.LAYER,
@@ -147,6 +175,7 @@ class _Walk:
             looked_up=each("looked_up"),
             kept=max(kept - output, 0.0),
             output=output,
+            inside=passed * (not ends),
             transient=part.transient / self.batch,
             norms=tuple(part.norms),
             tied=tied,
@@ -156,7 +185,7 @@ class _Walk:
     def _note_tables(self, part: _Part, op: Op, read: list[str], *, is_product: bool) -> None:
         """Note tables in which ``op`` looks up, and logits that ``op`` makes or of which it takes the softmax."""
         computed = {self._source(id) for id in op.inputs if id and id not in self.fixed}
-        if op.type in _LOOK_UPS:
+        if op.type in LOOK_UPS:
             for id in read:
                 self.looked_up.setdefault(self.weights[id], part)
         elif is_product:
@@ -176,14 +205,14 @@ class _Walk:
 
     def _count_operations(self, part: _Part, op: Op, has_weight: bool) -> None:
         flops = float(TABLE[op].cost(node_in(self.graph, op)).flops)
-        if op.type in _CONVOLUTIONS:
+        if op.type in CONVOLUTIONS:
             part.add("convolution", flops)
             channels = self.graph.tensor(op.inputs[1]).shape[1]
             if int(op.attributes.get("group", 1)) > 1 and channels < _CHANNELS:
                 part.add("idle", flops * (_CHANNELS / channels - 1))
-        elif op.type in _PRODUCTS:
+        elif op.type in PRODUCTS:
             part.add("product" if has_weight else "attention", flops)
-        elif op.type in _LOOK_UPS and has_weight:
+        elif op.type in LOOK_UPS and has_weight:
             part.add("looked_up", float(self.graph.tensor(op.outputs[0]).nelms))
         else:
             elements = self.graph.tensor(op.outputs[0]).nelms
@@ -205,13 +234,12 @@ class _Walk:
                 part.parameters += tensor.nelms
 
     def _count_values(self, part: _Part, op: Op, inputs: list[str]) -> None:
-        part.output = op.outputs[0]
         needed = []
         if op.type in _READS_RESULT:
             needed = [op.outputs[0]]
         elif op.type not in _READS_NOTHING:
             needed = [self._source(id) for id in inputs if id not in self.fixed]
         computed = (id for id in needed if self.graph.tensor(id).role is Role.COMPUTED)
-        others = (*(other.kept for other in self.parts[:-1]), part.logits)
+        others = (*(other.kept for other in self.parts.values() if other is not part), part.logits)
         part.kept.update(id for id in computed if not any(id in kept for kept in others))
         part.transient = max(part.transient, 2 * self.graph.tensor(op.outputs[0]).nelms)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 from ipu_emu.cli.commands.compile_model import CompileRequest
 from ipu_emu.graph.external_data import contiguous
 from ipu_emu.hardware import System
+from ipu_emu.models import Model, named
 from ipu_emu.models.gpt2 import gpt2
 from ipu_emu.predict.memory import IpuMemory
 from ipu_emu.program.memory_liveness import ipu_memories
@@ -92,18 +94,22 @@ FILES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def tied(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
-    """A file whose table is looked up in and makes logits, and the id of its loss; its weights take no space."""
-    folder = tmp_path_factory.mktemp("files")
-    model = gpt2(batch=1, layers=1, width=1024, heads=16, length=512, vocabulary=50000, dtype=np.float16, seed=None)
-    data, zeros, path = model.graph.data, folder / "zeros", folder / "tied.onnx"
+def saved(folder: Path, model: Model) -> str:
+    """The path of the file of ``model``; its weights take no space."""
+    data, zeros, path = model.graph.data, folder / "zeros", folder / "model.onnx"
     zeros.touch()
     os.truncate(zeros, sum(value.nbytes for value in data.values()))
     proto = onnx.load_model_from_string(model.serialised(contiguous(data, tuple(data), str(zeros))))
     proto.graph.output.add(name=model.output)
     path.write_bytes(proto.SerializeToString())
-    return str(path), model.loss
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def tied(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """A file whose table is looked up in and makes logits, and the id of its loss."""
+    model = gpt2(batch=1, layers=1, width=1024, heads=16, length=512, vocabulary=50000, dtype=np.float16, seed=None)
+    return saved(tmp_path_factory.mktemp("files"), model), model.loss
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -111,3 +117,40 @@ def test_the_plan_of_a_file_lies_within_its_prediction(name: str, tied: tuple[st
     path, loss = tied
     ((planned,), (said,)) = both(CompileRequest(path, loss=loss, **FILES[name]))
     assert said.low <= planned <= said.high
+
+
+#: Several IPUs, without a placement: model, IPUs, schedule, recomputation, micro-batch, optimiser.
+PLACED = [
+    ("gpt2", 2, "grouped", "Standard", 1, "adam"),
+    ("gpt2", 4, "popart", "", 1, "adam"),
+    ("vit-b16", 4, "", "Standard", 8, "adam"),
+    ("vit-b16", 2, "popart", "", 8, "adam"),
+    ("resnet50", 4, "popart", "", 4, "momentum"),
+    ("resnet50", 2, "grouped", "Standard", 4, "momentum"),
+    ("bert-base", 4, "grouped", "Standard", 4, "lamb"),
+    ("bert-base", 2, "", "", 4, "lamb"),
+]
+
+
+@pytest.mark.parametrize("is_file", [False, True])
+@pytest.mark.parametrize(("name", "ipus", "schedule", "recompute", "batch", "optimiser"), PLACED)
+def test_a_plan_has_the_placement_of_its_prediction(
+    name: str, ipus: int, schedule: str, recompute: str, batch: int, optimiser: str, is_file: bool, tmp_path: Path
+) -> None:
+    model, loss = name, ""
+    if is_file:
+        built = named(name, batch=batch)
+        model, loss = saved(tmp_path, built), built.loss
+    asked = CompileRequest(
+        model,
+        loss=loss,
+        batch=batch,
+        ipus=ipus,
+        replicas=4,
+        schedule=schedule,
+        recompute=recompute,
+        optimiser=optimiser,
+        accumulation=2 * (ipus + 1) if name in ("gpt2", "bert-base") else 2 * ipus,  # a tied head is a stage
+    )
+    for planned, said in zip(*both(asked), strict=True):
+        assert said.low <= planned <= said.high, f"IPU {said.ipu}"

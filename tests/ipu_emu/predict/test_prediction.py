@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from gcl import LINK_BANDWIDTH, LinkClass
+from ipu_emu.cli.commands.compile_model import CompileRequest
 from ipu_emu.errors import EmulatorError
 from ipu_emu.hardware import System
 from ipu_emu.hardware.rates import NOMINAL, Rates
@@ -120,10 +121,20 @@ def test_compute_is_that_of_the_busiest_ipu() -> None:
 
 def test_schedules_take_their_slots() -> None:
     """Interleaved stages wait for each other in every slot; without a pipeline IPUs take turns."""
-    steps = {kind: predict(replace(BERT, schedule=kind), None).step for kind in ("grouped", "popart", "interleaved")}
+    vit = job("vit-b16", replicas=4, ipus=4, batch=8, accumulation=192)
+    steps = {kind: predict(replace(vit, schedule=kind), None).step for kind in ("grouped", "popart", "interleaved")}
     assert steps["popart"] == pytest.approx(steps["grouped"], rel=1e-3)
     assert steps["interleaved"] > steps["grouped"]
-    assert predict(replace(BERT, schedule="sequential"), None).step > 3 * steps["grouped"]
+    assert predict(replace(vit, schedule="sequential"), None).step > 3 * steps["grouped"]
+
+
+def test_a_tied_head_refuses_the_interleaved_schedule_in_the_words_of_the_compiler() -> None:
+    with pytest.raises(EmulatorError, match="does not currently support multiple") as refused:
+        predict(replace(BERT, schedule="interleaved"), None)
+    small = CompileRequest("gpt2", ipus=2, schedule="interleaved", accumulation=4, length=16)
+    with pytest.raises(EmulatorError) as compiled:
+        small.compiled_until("form-stages")
+    assert str(compiled.value) == str(refused.value)
 
 
 @pytest.mark.parametrize("name", RAN)

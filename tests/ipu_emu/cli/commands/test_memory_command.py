@@ -30,10 +30,13 @@ def test_parts_add_up(model: str) -> None:
     assert facts["sram_bytes_per_ipu"] == GC200.sram
 
 
-def test_a_prediction_says_that_it_places_layers_otherwise() -> None:
-    asked, other = "memory transformer --ipus 2", "with balanced layers instead of the compiler's cuts: fits"
-    assert other in printed(asked)
-    assert other not in printed(f"{asked} --placement balanced")
+@pytest.mark.parametrize("command", ["memory", "clock"])
+def test_a_prediction_says_that_it_places_layers_otherwise(command: str) -> None:
+    asked, other = f"{command} transformer --ipus 2", "with balanced layers instead of those of this program"
+    assert f", {other}: " in printed(f"{asked} --placement auto")
+    assert other not in printed(asked)
+    said = [json.loads(printed(f"{asked} --format json{more}")) for more in ("", " --placement auto")]
+    assert [each["predicted_otherwise"] for each in said] == ["", other]
 
 
 def test_streaming_memory_is_shown_apart(model: str) -> None:

@@ -1,0 +1,142 @@
+"""Graph cuts: where the ops of a forward graph are divided into blocks, and what crosses each cut.
+
+    Gather  Add | LayerNorm  MatMul(w) | MatMul(w) | ... | MatMul(w)  Add | LayerNorm  MatMul(w)  Gelu | ...
+    block 0       block 1                block 2           block n          block n + 1
+
+Every block but that of the first look-ups has one product by weights; between two products the cut is where the
+fewest values cross it, and of several such places at the last. A cut is clean if little but a single tensor crosses
+it: blocks between two clean cuts make a layer. All that follows from logits of a tied table is in their block, also
+where other ops come between.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+from ipu_emu.graph import Graph, Role
+from ipu_emu.ops import TABLE
+
+__all__ = ["CONVOLUTIONS", "LOOK_UPS", "PRODUCTS", "GraphCuts"]
+
+CONVOLUTIONS = frozenset(("Conv", "ConvTranspose", "MultiConv"))
+PRODUCTS = frozenset(("MatMul", "Gemm", "MatMulT", "RNN", "GRU", "LSTM"))
+LOOK_UPS = frozenset(("Gather", "GatherElements", "GatherND"))
+#: What may cross a clean cut, of what the largest tensor has.
+_CLEAN = 1.1
+
+
+@dataclass(frozen=True)
+class GraphCuts:
+    """The cuts of ``graph``; places are numbers of ops, and a cut is before the op of its number.
+
+    ``homes``: the IPU of each op where that is known; then all cuts between IPUs are made, and end layers.
+    """
+
+    graph: Graph
+    homes: tuple[int, ...] = ()
+
+    @cached_property
+    def weights(self) -> dict[str, str]:
+        """The weight that each tensor shows which depends on weights alone, such as a transposed one."""
+        found = {tensor.id: tensor.id for tensor in self.graph.with_role(Role.WEIGHT)}
+        for op in self.graph.ops:
+            source = next((found[id] for id in op.inputs if id in found), None)
+            if source is not None and all(id in self.fixed for id in op.inputs if id):
+                found.update(dict.fromkeys(op.outputs, source))
+        return found
+
+    @cached_property
+    def fixed(self) -> set[str]:
+        """Tensors that depend on no input."""
+        found = {tensor.id for role in (Role.WEIGHT, Role.CONSTANT) for tensor in self.graph.with_role(role)}
+        for op in self.graph.ops:
+            inputs = [id for id in op.inputs if id]
+            if inputs and all(id in found for id in inputs):
+                found.update(op.outputs)
+        return found
+
+    @cached_property
+    def starts(self) -> list[int]:
+        """The first place of each block."""
+        products = self._products
+        before = [place for place in self._look_ups if products and place < products[0]]
+        sizes = [sum(each) for each in self._crossing]
+        ranges = pairwise([*before[-1:], *products])
+        chosen = (min(range(end, start, -1), key=sizes.__getitem__) for start, end in ranges)
+        return sorted({0, *chosen, *self._moves})
+
+    @cached_property
+    def is_clean(self) -> list[bool]:
+        """Whether little but one tensor crosses the cut at the start of each block."""
+        crossing = ((start, self._crossing[start]) for start in self.starts)
+        return [start in self._moves or sum(each) <= _CLEAN * max(each, default=0) for start, each in crossing]
+
+    @cached_property
+    def tied(self) -> dict[int, int]:
+        """Places of what follows from products of tables that are looked up in too, each with that of its product.
+
+        Empty if further products by weights follow: such a table is not that of the logits.
+        """
+        tables = {self.weights.get(id) for place in self._look_ups for id in self.graph.ops[place].inputs} - {None}
+        found, made = dict[int, int](), dict[str, int]()
+        for place, op in enumerate(self.graph.ops):
+            is_product = place in self._products
+            if is_product and any(self.weights.get(id) in tables for id in op.inputs):
+                found[place] = place
+            elif any(id in made for id in op.inputs):
+                if is_product:
+                    return {}
+                found[place] = next(made[id] for id in op.inputs if id in made)
+            made |= dict.fromkeys(op.outputs, found[place]) if place in found else {}
+        return found
+
+    def block(self, place: int) -> int:
+        """The number of the block of the op at ``place``."""
+        return bisect_right(self.starts, self.tied.get(place, place)) - 1
+
+    def passed(self, block: int) -> int:
+        """Values that cross the end of a block; of the last one 0."""
+        return sum(self._crossing[self.starts[block + 1]]) if block + 1 < len(self.starts) else 0
+
+    @cached_property
+    def _moves(self) -> set[int]:
+        """Places of ops that are on another IPU than the op before."""
+        return {place for place, (before, home) in enumerate(pairwise(self.homes), 1) if before != home}
+
+    @cached_property
+    def _products(self) -> list[int]:
+        return self._readers(CONVOLUTIONS | PRODUCTS)
+
+    @cached_property
+    def _look_ups(self) -> list[int]:
+        return self._readers(LOOK_UPS)
+
+    def _readers(self, types: frozenset[str]) -> list[int]:
+        """Places of ops of ``types`` that read a weight, and something else."""
+        found = []
+        for place, op in enumerate(self.graph.ops):
+            inputs = [id for id in op.inputs if id]
+            if op.type in types and any(id in self.weights for id in inputs):
+                found += [place] * (not all(id in self.fixed for id in inputs))
+        return found
+
+    @cached_property
+    def _crossing(self) -> list[list[int]]:
+        """The sizes of the tensors that cross a cut at each place, without tied logits; views are sources."""
+        roots: dict[str, str] = {}
+        ends: dict[str, int] = {}
+        for place, op in enumerate(self.graph.ops):
+            view = TABLE[op].view_of
+            source = None if view is None else roots.get(op.inputs[view])
+            roots |= {id: source or id for id in op.outputs if id and id not in self.fixed}
+            ends |= {roots[id]: place for id in op.inputs if id in roots}
+        found, live = [], dict[str, int]()
+        for place, op in enumerate(self.graph.ops):
+            live = {id: size for id, size in live.items() if ends[id] >= place}
+            found.append(list(live.values()))
+            if place not in self.tied:
+                live |= {id: self.graph.tensor(id).nelms for id in op.outputs if id in ends}
+        return found
