@@ -105,9 +105,9 @@ def clock(
     if form == "json":
         room = {"fits": compiled.need.fits, "bytes": compiled.need.nbytes, "limit_bytes": compiled.need.limit}
         facts = _facts(made, asked.samples, where.generation.clock) | {"memory": room}
-        said = None if predicted is None else prediction_facts(predicted)
+        quoted = None if predicted is None else prediction_facts(predicted)
         otherwise = compiled.otherwise if predicted is not None else ""
-        print_json(facts | {"predicted": said, "predicted_otherwise": otherwise})
+        print_json(facts | {"predicted": quoted, "predicted_otherwise": otherwise})
         return
     said = _said(predicted, compiled.otherwise) if predicted else ""
     _print(asked.title, made, asked.samples, where.generation.clock, said)
