@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from typing import Any
 
@@ -12,10 +13,12 @@ from ipu_emu import popart
 from ipu_emu.errors import EmulatorError
 from ipu_emu.hardware import System
 from ipu_emu.program.clock import CostCategory, ModelledMachine, Pricing, timeline
+from ipu_emu.program.clock.timeline_trace import timeline_trace
 from ipu_emu.program.instructions import Counter, HostLoad, HostStore, Repeat
 from ipu_emu.program.overlapped_loops import OverlappedLoop
 from tests.ipu_emu.helpers.pipelined_models import PIPELINE, Tower
 from tests.ipu_emu.helpers.sessions import device, options
+from tests.ipu_emu.helpers.trace_events import checked_events
 
 IO, TILES = popart.TileSet.IO, popart.TileSet.Compute
 JUST_IN_TIME = popart.ExchangeStrategy.JustInTime
@@ -205,6 +208,22 @@ def test_spans_of_the_host_lie_beside_those_of_compute() -> None:
     for number, load in enumerate(loads[1:]):
         beside = work[f"micro-batch {number}"]
         assert beside.start <= load.start <= beside.start + beside.seconds
+
+
+@pytest.mark.parametrize("strategy", [INNER, LOOPS])
+def test_the_trace_has_a_row_for_io_tiles_and_ops_inside_of_micro_batches(strategy: Any) -> None:
+    executable = Model(strategy).session(3, A=2).executable
+    made = timeline(executable, ModelledMachine(System.pod(4), io_tiles=32))
+    events = checked_events(json.dumps(timeline_trace("step", made.seconds, made.spans)))
+    rows = {each["args"]["name"]: each["tid"] for each in events if each["name"] == "thread_name"}
+    spans = [each for each in events if each["ph"] == "X"]
+    beside = {each["name"].split()[0] for each in spans if each["tid"] == rows["IPU 0, I/O tiles (modelled)"]}
+    assert beside == {"HostLoad", "HostStore"}
+    for number in range(6):
+        about = {"micro-batch": number}
+        ops = [each["name"] for each in spans if each["args"] == about and each["name"].startswith("Compute ")]
+        assert len(ops) >= 3
+        assert any("MatMul" in name for name in ops)
 
 
 def test_fewer_tiles_compute_more_slowly() -> None:

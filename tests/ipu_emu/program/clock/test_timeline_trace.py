@@ -124,3 +124,13 @@ def test_too_many_instructions_are_left_out_of_later_stages(monkeypatch: pytest.
     trace = timeline_trace.timeline_trace("step", 4.0, spans)
     assert [one["name"] for one in trace["traceEvents"] if one["ph"] == "X"] == ["work", "a", "b", "work"]
     assert trace["otherData"]["spans_without_their_instructions"] == 1
+
+
+def test_what_a_sharded_stage_does_on_another_ipu_is_in_the_row_of_that_one() -> None:
+    parts = [Span(0, 0.0, 1.0, "here", CostCategory.COMPUTE), Span(1, 1.0, 1.0, "there", CostCategory.COMPUTE)]
+    stage = Span(0, 0.0, 2.0, "stage", CostCategory.COMPUTE, {"stage": 0, "micro-batch": 4}, parts)
+    found = checked_events(_json(TimelineSegment(2.0, spans=[stage])))
+    spans = {each["name"]: (each["tid"], each["args"]) for each in found if each["ph"] == "X"}
+    assert spans == {name: (row, stage.about) for name, row in (("stage", 0), ("here", 0), ("there", 2))}
+    working = [(each["ts"], each["args"]["IPUs"]) for each in found if each["ph"] == "C"]
+    assert working == [(0, 1), (1e6, 2), (2e6, 0)]
