@@ -10,13 +10,13 @@ import numpy as np
 from ipu_emu.trace.bandwidth import Bandwidth, Limit, bandwidths
 from ipu_emu.trace.collective_calls import CollectiveCalls
 from ipu_emu.trace.findings import RunAnalysis
-from ipu_emu.trace.flows import flows
 from ipu_emu.trace.program_profiles import modelled_ops, read_profiles
 from ipu_emu.trace.run import Process
 from ipu_emu.trace.self_time import self_times
 from ipu_emu.trace.separate_programs import notes_on
 from ipu_emu.trace.stragglers import Punctuality, punctuality
 from ipu_emu.trace.time_use import TimeUse
+from ipu_emu.trace.timelines.flows import flows
 
 __all__ = ["op_table", "report_data"]
 

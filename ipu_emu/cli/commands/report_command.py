@@ -42,8 +42,8 @@ def report(format: str, text: bool, html: Path | None, perfetto: Path | None, fo
     from ipu_emu.trace import read_run
     from ipu_emu.trace.comparison import compare
     from ipu_emu.trace.findings import analyse
-    from ipu_emu.trace.perfetto import trace_events
     from ipu_emu.trace.report_data import report_data
+    from ipu_emu.trace.timelines.perfetto import trace_events
 
     if text and format == "json":
         raise ArgumentError("--text and --format json were given; leave out one of them")

@@ -10,7 +10,7 @@ import torch.distributed as dist  # noqa: E402
 
 import gcl.torch  # noqa: E402
 from ipu_emu.trace import read_run  # noqa: E402
-from ipu_emu.trace.flows import flows  # noqa: E402
+from ipu_emu.trace.timelines.flows import flows  # noqa: E402
 from tests.gcl.helpers.torch_ranks import run_ranks  # noqa: E402
 
 pytestmark = pytest.mark.torch

@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed; scripts/t
 import torch.distributed as dist  # noqa: E402
 
 from ipu_emu.trace import read_run  # noqa: E402
-from ipu_emu.trace.flows import flows  # noqa: E402
+from ipu_emu.trace.timelines.flows import flows  # noqa: E402
 from popdist_py.trace import Kind  # noqa: E402
 from tests.gcl.helpers.torch_ranks import run_ranks  # noqa: E402
 from tests.gcl.torch.test_collectives import moves, same  # noqa: E402

@@ -10,7 +10,7 @@ import pytest
 
 from ipu_emu import popart, trace
 from ipu_emu.trace import read_run
-from ipu_emu.trace.perfetto import trace_events
+from ipu_emu.trace.timelines.perfetto import trace_events
 from tests.ipu_emu.helpers.pipelined_models import Tower, threads
 from tests.ipu_emu.helpers.trace_events import checked_events
 

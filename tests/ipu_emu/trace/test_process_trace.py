@@ -15,7 +15,7 @@ import pytest
 
 from ipu_emu.errors import ArgumentError
 from ipu_emu.trace import read_process, read_run
-from ipu_emu.trace.perfetto import trace_events
+from ipu_emu.trace.timelines.perfetto import trace_events
 from popdist_py.trace import Category, Kind, Recorder, start, stop
 from popdist_py.trace.records import (
     CHUNK_BYTES,

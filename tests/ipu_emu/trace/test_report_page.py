@@ -20,9 +20,9 @@ from ipu_emu.program.clock.modelled_step import ModelledStep
 from ipu_emu.program.clock.program_profile import program_profile
 from ipu_emu.trace import read_run
 from ipu_emu.trace.findings import analyse
-from ipu_emu.trace.lanes import packed_lanes
 from ipu_emu.trace.report_data import report_data
 from ipu_emu.trace.time_use import IMPORTS, OTHER
+from ipu_emu.trace.timelines.lanes import packed_lanes
 from popdist_py.trace import PROFILE_SUFFIX, Category, Kind, Recorder
 from popdist_py.trace.records import CATEGORIES, key_of
 

@@ -12,7 +12,7 @@ from typing import Any
 from ipu_emu.cli.output.run_report.charts.colours import CATEGORIES
 from ipu_emu.cli.output.run_report.charts.page_charts import page_charts
 from ipu_emu.trace.findings import RunAnalysis
-from ipu_emu.trace.lanes import packed_lanes
+from ipu_emu.trace.timelines.lanes import packed_lanes
 
 __all__ = ["report_html"]
 

@@ -14,9 +14,9 @@ from zlib import compress
 import numpy as np
 from numpy.typing import NDArray
 
-from ipu_emu.trace.flows import flows
 from ipu_emu.trace.run import Process, Run
 from ipu_emu.trace.self_time import depths
+from ipu_emu.trace.timelines.flows import flows
 
 __all__ = ["MOST_FLOWS", "MOST_SPANS", "packed_lanes"]
 
