@@ -16,7 +16,10 @@ SHARED_MEMORY = ("UCX_POSIX_DIR",)
 #: stays there if hydra is killed before it is listed; where it is empty, each MPI_Init asks the kernel instead.
 TOPOLOGY_FILE = "HWLOC_XMLFILE"
 
-#: Sets it on other hosts.
+#: What hydra runs to reach other hosts; the user's own choice stays.
+_LAUNCHER = "HYDRA_LAUNCHER_EXEC"
+
+#: Sets TOPOLOGY_FILE on other hosts.
 _SSH = Path(__file__).with_name("hydra_ssh.sh")
 
 #: With more CPUs than this, asking the kernel takes long if all instances do so at once.
@@ -31,10 +34,12 @@ def command(request: StartRequest) -> StartCommand:
     hosts = _on_hosts(request) if request.cluster.hosts else _HERE
     topology = {} if TOPOLOGY_FILE in request.environ or request.cpus > _MANY_CPUS else {TOPOLOGY_FILE: ""}
     ssh = str(_SSH) if topology and os.access(_SSH, os.X_OK) else request.ssh
+    if _LAUNCHER in request.environ and not request.ssh:
+        ssh = ""
     count = ("-n", str(request.num_instances))
     return StartCommand(
         argv=(request.installation.launcher, *hosts, *request.extra, *count, *request.local, *request.supervisor),
-        environment=topology | ({"HYDRA_LAUNCHER_EXEC": ssh} if ssh and request.cluster.hosts else {}),
+        environment=topology | ({_LAUNCHER: ssh} if ssh and request.cluster.hosts else {}),
         rank_variable="PMI_RANK",
         unset=tuple(topology),
         shared_variables=tuple(name for name in SHARED_MEMORY if name not in request.environ),

@@ -136,6 +136,11 @@ def test_the_mpich_command_for_several_hosts(topology):
     assert command.environment == ({"HYDRA_LAUNCHER_EXEC": "/my/ssh"} if topology else own)
 
 
+def test_what_a_user_has_hydra_run_to_reach_other_hosts_stays():
+    command = planned("--host a,b --num-instances 4 x", HYDRA_LAUNCHER_EXEC="/my/ssh").command
+    assert command.environment == {"HWLOC_XMLFILE": ""}
+
+
 def test_the_open_mpi_command_for_several_hosts():
     command = planned("--host a,b --num-instances 4 x", installation=OPENMPI, POPRUN_PY_SSH="/my/ssh").command
     assert shlex.join(command.argv) == (
