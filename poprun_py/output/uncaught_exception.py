@@ -19,8 +19,9 @@ _ERROR = rb"(?:\n[ \t].*)*\n(?P<text>[A-Za-z_][\w.]*(?::.*)?)(?:\n|$)"
 #: Paths of code that is not the user's own.
 _LIBRARY_CODE = rb"/(?:site|dist)-packages/|/lib(?:64)?/python3|^<frozen "
 
-#: Characters that are shown of an exception, and lines (of an MPI, say) that may follow it.
-_LONGEST, _NEAR_THE_END = 200, 12
+#: Characters that are shown of an exception, how many of them are its last, which often say what to do, and lines (of
+#: an MPI, say) that may follow it.
+_LONGEST, _LAST, _NEAR_THE_END = 200, 80, 12
 
 
 @dataclass(frozen=True)
@@ -54,4 +55,4 @@ def _place(frame: re.Match[bytes]) -> str:
 
 def _text(data: bytes) -> str:
     text = data.decode(errors="replace")
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - _LAST - 3]}...{text[-_LAST:]}"
