@@ -1,5 +1,6 @@
 """Executors: weights between host and device, optimiser states, files, buffers, inputs, functions in forward."""
 
+import os
 import pickle
 
 import pytest
@@ -107,6 +108,22 @@ def test_a_damaged_file_is_refused_before_its_pickle_is_read(tmp_path):
         file.truncate(12 << 30)  # its zeros take no room on the disk, but would in memory
     with at_most(1 << 30), pytest.raises(poptorch.Error, match="it is damaged, or no file"):
         poptorch.load(str(path))
+
+
+def test_a_file_that_others_may_have_written_is_not_loaded(tmp_path):
+    model = poptorch.inferenceModel(nn.Linear(2, 2))
+    model(torch.ones(1, 2))
+    path = tmp_path / "model.poptorch"
+    model.save(str(path))
+    path.chmod(0o666)
+    with pytest.raises(poptorch.Error, match=r"other users may write to .*model\.poptorch \(mode 666\)"):
+        poptorch.load(str(path))
+    path.chmod(0o600)
+    poptorch.load(str(path))
+    if os.geteuid() == 0:  # who else may not give files away
+        os.chown(path, 65534, -1)
+        with pytest.raises(poptorch.Error, match=r"model\.poptorch belongs to user 65534, not to this user"):
+            poptorch.load(str(path))
 
 
 class Count(nn.Module):
