@@ -55,7 +55,7 @@ def supervise(*, holder: int, manager: int, witness: Witness) -> int:
     """Run one instance until it has ended and the launcher has sent Leave; return the exit code.
 
     ``holder`` is the pid of our parent, ``manager`` that of its parent: the MPI's process manager, unless it is dead.
-    ``witness`` is a child in the group of our parent.
+    ``witness`` leads to a process in the group of our parent.
     """
     signals = SignalPipe((signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
     processes.adopt_orphans()
@@ -73,7 +73,6 @@ def supervise(*, holder: int, manager: int, witness: Witness) -> int:
     channel.send(messages.Hello(rank, os.uname().nodename, os.getpid()))
     supervisor = Supervisor(channel, signals, process_manager, holder, witness)
     supervisor.run()
-    witness.end()
     record = supervisor.record
     if not supervisor.dismissed:
         if os.getppid() == holder:
@@ -292,12 +291,8 @@ class Supervisor:
             self._stop(signal.SIGTERM, _GRACE, MPI, settle=_SETTLE)
         dead, left = processes.reap()
         for pid, status in dead:
-            self._witness.collected(pid)
             if pid == self._program.pid:
                 self._on_exit(status)
-        if left and self._program.status is not None:
-            self._witness.end()
-            _, left = processes.reap()
         self._childless = not left
 
     def _examine_holder(self) -> None:
@@ -317,6 +312,7 @@ class Supervisor:
         at = time.monotonic()
         self._program.status = status
         self._hangs.stop()
+        self._witness.end()
         if self._cause == OWN and status > 0 and self._manager.is_ending:
             self._cause = UNMANAGED
         self._streams.drain()
@@ -341,6 +337,8 @@ class Supervisor:
     def _check_gone(self) -> None:
         """Send Gone once no process is left; without a launcher, end instead of waiting for Leave."""
         if self._program.status is None or not self._childless or self._streams.has_open_outputs:
+            return
+        if self._witness.is_asked:
             return
         if self._launcher_lives and not self._reported:
             self._reported = True

@@ -3,8 +3,8 @@
     mpirun's process manager
     +-- holder           the process that the process manager knows and may kill; ends when the supervisor ends
         +-- supervisor   in a session of its own, so that it outlives the holder long enough to clean up
-            +-- witness  in the group of the holder: tells whether the process manager has killed that
-            +-- program  killed by the kernel when the supervisor dies
+        |   +-- program  killed by the kernel when the supervisor dies
+        +-- witness      in the group of the holder: tells whether the process manager has killed that
 
 Python runs it without site (-S), so it sets the path of the packages itself.
 """
@@ -12,6 +12,7 @@ Python runs it without site (-S), so it sets the path of the packages itself.
 from __future__ import annotations
 
 import os
+import socket
 import sys
 
 #: The same as in wire/variables.py, which cannot be imported before its value is known.
@@ -21,11 +22,13 @@ PATH_VARIABLE = "POPRUN_PY_PATH"
 def main() -> int:
     """Fork the supervisor, and wait for it as the process that the process manager knows; return the exit code."""
     sys.path += os.environ.pop(PATH_VARIABLE, "").split(os.pathsep)
+    from poprun_py.host.witness import Witness
     from poprun_py.linux import processes
 
     processes.close_listening_sockets()  # MPICH's process manager passes its own on
     processes.adopt_orphans()
     manager, holder = os.getppid(), os.getpid()
+    near, far = socket.socketpair()
     try:
         supervisor = os.fork()
     except OSError as error:
@@ -35,25 +38,27 @@ def main() -> int:
         os.write(2, text.encode())
         return os.EX_OSERR
     if supervisor:
-        return _hold(supervisor, manager)
-    from poprun_py.host.witness import Witness
-
-    witness = Witness()  # before this process leaves the group
+        near.close()
+        return _hold(supervisor, manager, far)
+    far.close()
     os.setsid()
     from poprun_py.host.supervisor import supervise
 
-    return supervise(holder=holder, manager=manager, witness=witness)
+    return supervise(holder=holder, manager=manager, witness=Witness(near))
 
 
-def _hold(supervisor: int, manager: int) -> int:
-    """Forward signals, wait, and clean up after a supervisor that was killed."""
+def _hold(supervisor: int, manager: int, witness: socket.socket) -> int:
+    """Forward signals, wait, and clean up after a supervisor that was killed; ``witness`` is to be given to it."""
     import signal
 
+    from poprun_py.host.witness import start_witness
     from poprun_py.linux import processes
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: processes.kill(supervisor, signal.SIGTERM))
     signal.signal(signal.SIGUSR1, lambda *_: os._exit(0))  # the supervisor goes on alone
+    start_witness(witness)  # what the witness survives, this process does by now
+    witness.close()
     processes.die_with_parent(signal.SIGTERM, manager)
     _, status = os.waitpid(supervisor, 0)
     code = os.waitstatus_to_exitcode(status)

@@ -65,6 +65,16 @@ def test_the_parameters_of_the_module_are_trained_unless_others_are_listed(
     assert {id for id, value in found.items() if value.tolist() != before[id]} == changed
 
 
+@pytest.mark.parametrize(
+    "mask", [np.tril(np.ones((1, 1, WIDTH, WIDTH))), np.where(np.eye(WIDTH), 0, -1e4)], ids=["by shape", "by values"]
+)
+def test_what_looks_like_a_mask_is_reported(mask: Any) -> None:
+    nodes = [helper.make_node("MatMul", ["x", "onnx::m_7"], ["s"]), helper.make_node("Mul", ["s", "w"], ["y"])]
+    said = r"what looks like buffers \(by name, shape or values\) is trained: onnx::m_7\n"
+    with pytest.warns(UserWarning, match=said):
+        session(model(nodes, {"onnx::m_7": mask, "w": [1, 2, 3]}, ""))
+
+
 TWO = [
     helper.make_node("Gemm", ["x", "a.weight", "b.bias"], ["h"]),
     helper.make_node("Gemm", ["h", "b.weight", "b.bias"], ["y"]),

@@ -94,6 +94,15 @@ def test_one_warning_where_somebody_else_has_made_the_folder_of_the_locks(kind: 
     assert Claims.all_in(str(tmp_path)) == []
 
 
+def test_a_link_at_a_lock_is_not_followed(tmp_path: Path) -> None:
+    Claims.on(System.pod(16), str(tmp_path))
+    (lock,) = (tmp_path / f"ipu-emu-{os.getuid()}").iterdir()
+    lock.rename(tmp_path / "elsewhere")
+    lock.symlink_to(tmp_path / "elsewhere")
+    with pytest.warns(UserWarning, match=f"as {lock.parent} cannot be used: Too many levels of symbolic links"):
+        Claims.on(System.pod(16), str(tmp_path))
+
+
 def test_one_warning_where_the_folder_of_the_locks_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "claims").symlink_to(tmp_path / "nowhere")
     with pytest.warns(UserWarning, match="do not see which IPUs others use, as .* cannot be used: No such") as warned:

@@ -38,6 +38,15 @@ def recorder(tmp_path):
     made.close()
 
 
+def test_what_lies_at_the_name_of_a_trace_is_not_written_to(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "urandom", bytes)
+    (tmp_path / "thesis").write_text("text")
+    (tmp_path / f"{os.getpid()}.{'00' * 8}.trace").symlink_to("thesis")
+    with pytest.raises(FileExistsError):
+        Recorder(str(tmp_path), limit=1 << 20, about={})
+    assert (tmp_path / "thesis").read_text() == "text"
+
+
 def run(*words, folder):
     """Exit code of Python with these words, traced into ``folder``."""
     environment = os.environ | {"IPU_EMU_TRACE": str(folder)}

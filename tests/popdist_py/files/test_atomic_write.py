@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,33 @@ def test_a_failure_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.Mon
         replace_file(tmp_path / "out", MIB, sync=True)
     assert os.listdir(tmp_path) == ["out"]
     assert (tmp_path / "out").read_bytes() == b"old"
+
+
+def test_nobody_can_foresee_the_temporary_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names: list[str] = []
+    replace = os.replace
+    monkeypatch.setattr(os, "replace", lambda old, new: (names.append(old), replace(old, new)))
+    for _ in range(8):
+        replace_file(tmp_path / "out", b"text")
+    assert len(set(names)) == 8
+    assert all(re.search(r"[0-9a-f]{16}", os.path.basename(name)) for name in names)
+
+
+@pytest.mark.parametrize("kind", ["link", "file"])
+def test_what_lies_at_the_temporary_name_is_not_written_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr(os, "urandom", bytes)
+    (tmp_path / "thesis").write_text("text")
+    planted = tmp_path / f".out.{'00' * 8}.tmp"
+    if kind == "link":
+        planted.symlink_to("thesis")
+    else:
+        os.link(tmp_path / "thesis", planted)
+    with pytest.raises(FileExistsError):
+        replace_file(tmp_path / "out", b"mine")
+    assert (tmp_path / "thesis").read_text() == "text"
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("name", ["x" * 255, "é" * 127], ids=["ascii", "utf-8"])

@@ -80,9 +80,9 @@ def role_of(pid: int, parents: dict[int, int], launcher: int) -> str:
         return "launcher"
     parent = parents.get(pid, 0)
     if _is_ours(parent):
-        if not _is_ours(parents.get(parent, 0)):
-            return "supervisor"
-        return "witness" if _is_ours(pid) and is_witness(pid) else "program"
+        if _is_ours(parents.get(parent, 0)):
+            return "program"
+        return "witness" if is_witness(pid) else "supervisor"
     if _is_ours(pid):
         return "holder"
     if parent == launcher:

@@ -24,8 +24,8 @@ def tagged_processes(tag: str) -> dict[int, int]:
 
 
 def is_witness(pid: int) -> bool:
-    """Is this process, which runs supervisor_main.py and is a supervisor's child, the one that leads no group?"""
+    """Is this process, which runs supervisor_main.py, the one that has nothing open but a socket?"""
     try:
-        return os.getpgid(pid) != pid
-    except ProcessLookupError:
+        return len(os.listdir(f"/proc/{pid}/fd")) == 1
+    except OSError:
         return False

@@ -111,6 +111,20 @@ def test_links_are_never_listed_followed_or_removed(temporary, tmp_path):
     assert segment.is_symlink()
 
 
+def test_a_link_in_place_of_a_record_is_not_followed(temporary, tmp_path):
+    (tmp_path / "segment").touch()
+    record = Path(f"{abandoned(temporary, tmp_path / 'segment').folder}.files")
+    record.rename(tmp_path / "elsewhere")
+    record.symlink_to(tmp_path / "elsewhere")
+    remove_abandoned(str(temporary))
+    assert (tmp_path / "segment").exists()
+    folder = new_folder(str(temporary))
+    Path(f"{folder}.files").symlink_to(tmp_path / "new")
+    with pytest.raises(OSError, match="Too many levels of symbolic links"):
+        JobRecord(folder)
+    assert not (tmp_path / "new").exists()
+
+
 @pytest.mark.skipif(os.getuid() != 0, reason="giving a file away needs root")
 @pytest.mark.parametrize("what", ["segment", "record", "base"])
 def test_what_is_somebody_elses_is_not_trusted(temporary, tmp_path, what):

@@ -1,22 +1,28 @@
-"""A parent, and its child with a witness in the parent's group; the child prints what the witness says in the end."""
+"""A parent with its child and a witness in its group; the child prints what the witness says in the end."""
 
 import os
 import signal
+import socket
 import sys
 import time
 
 sys.path.insert(0, sys.argv[1])
 
-from poprun_py.host.witness import Witness
+from poprun_py.host.witness import Witness, start_witness
 
 os.setpgid(0, 0)
 holder = os.getpid()
+near, far = socket.socketpair()
 if os.fork():
+    near.close()
     signal.signal(signal.SIGTERM, lambda *_: None)
+    start_witness(far)
+    far.close()
     while True:
         time.sleep(60)
-witness = Witness()
+far.close()
 os.setsid()
+witness = Witness(near)
 witness.ask()
 assert witness.has_answered()
 print(holder, flush=True)
@@ -24,4 +30,3 @@ while os.getppid() == holder:
     time.sleep(0.001)
 witness.ask()
 print(witness.has_answered(), flush=True)
-witness.end()
