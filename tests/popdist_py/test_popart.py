@@ -2,13 +2,16 @@
 
 import sys
 from collections.abc import Callable
+from inspect import signature
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
+from ipu_emu import popart
 from popdist_py import LayoutError
 from popdist_py.popart import configureSessionOptions, getDevice
+from tests.helpers.mpi_jobs import ROOT
 
 Become = Callable[..., None]
 
@@ -72,6 +75,14 @@ def test_a_device_has_the_ipus_of_the_local_replicas(become: Become, acquired: l
     getDevice(4, "always")
     getDevice(connectionType="always")
     assert acquired == [(8, "on demand"), (8, "on demand"), (8, "always"), (8, "always")]
+
+
+def test_the_guide_has_the_arguments_of_a_device_and_the_default_of_the_reduction() -> None:
+    guide = (ROOT / "docs/guides/popart.md").read_text()
+    width = next(iter(signature(getDevice).parameters.values()))
+    assert f"`popdist_py.popart.getDevice({width.name}={width.default})`" in guide
+    default = popart.SessionOptions().accumulationAndReplicationReductionType
+    assert f"`{default.name}` is the default, as in PopART" in guide
 
 
 def test_a_device_of_another_width_than_the_launcher_was_given(become: Become, acquired: list[Any]) -> None:

@@ -71,6 +71,8 @@ def test_in_process_under_the_debugger(launch):
     code, out, _ = in_process(launch, sys.executable, "-m", "pdb", ADDITION, stdin=b"b 3\nc\np x\nq\n")
     assert code == 0
     assert b"(Pdb) 42" in out
+    said = " ".join(launch("--help").finish()[1].decode().split())
+    assert "as a debugger needs it: --backend inprocess python -m pdb train.py" in said
 
 
 def test_in_process_the_debugger_may_also_hold_the_launcher(tmp_path):

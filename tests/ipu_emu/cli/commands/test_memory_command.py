@@ -7,6 +7,7 @@ import re
 from html import unescape
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
@@ -15,7 +16,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from gcl.drawing.units import memory
+from ipu_emu.cli.commands import memory_flags
 from ipu_emu.cli.output import printing
+from ipu_emu.compiler.memory.memory_remedies import Change, Remedies
 from ipu_emu.hardware import GC200
 from ipu_emu.models import named
 from tests.ipu_emu.helpers.commands import ipu_emu, printed
@@ -126,6 +129,29 @@ def test_a_remedy_is_the_flags_with_which_the_model_fits() -> None:
     again = printed(f"memory mlp --inference {flags}")
     assert "does not fit" not in again
     assert need.split(" of ")[0] in again
+
+
+@pytest.mark.parametrize(
+    ("words", "tried"),
+    [
+        ("--batch 600000 --dtype float", {"--batch", "--dtype", "--ipus"}),
+        ("--batch 600001 --dtype float", {"--dtype", "--ipus"}),
+        ("--batch 600000 --dtype float16", {"--batch", "--ipus"}),
+    ],
+    ids=["all", "odd micro-batch", "FLOAT16"],
+)
+def test_flags_that_change_nothing_are_not_tried(
+    words: str, tried: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: set[str] = set()
+
+    def found(_: object, changes: list[Change[Any]], *__: object, **___: object) -> Remedies:
+        seen.update(change.advice.split()[0] for change in changes)
+        return Remedies()
+
+    monkeypatch.setattr(memory_flags, "find_remedies", found)
+    printed(f"memory mlp --inference {words}")
+    assert seen == tried
 
 
 def test_micro_batches_of_a_file_are_its_own(tmp_path: Path) -> None:

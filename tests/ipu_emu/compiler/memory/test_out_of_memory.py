@@ -10,14 +10,15 @@ import numpy as np
 import pytest
 
 from ipu_emu import models, popart
+from ipu_emu.compiler.memory.memory_remedies import Change, Remedies
 from ipu_emu.compiler.memory.out_of_memory import memory_need, memory_of, too_large_for_an_ipu
 from ipu_emu.program.footprint import footprints
 from tests.ipu_emu.helpers.pipelined_models import PIPELINE, Tower
 from tests.ipu_emu.helpers.sessions import options
 
 
-def session(tiles: int, kind: str = "model", width: int = 64, layers: int = 4, **values: Any) -> Any:
-    model = models.gpt2(batch=4, layers=layers, width=width, heads=2, length=32, context=32, vocabulary=16)
+def session(tiles: int, kind: str = "model", width: int = 64, layers: int = 4, batch: int = 4, **values: Any) -> Any:
+    model = models.gpt2(batch=batch, layers=layers, width=width, heads=2, length=32, context=32, vocabulary=16)
     manager = popart.DeviceManager()
     ipus, halves = values.pop("ipus", 1), values.pop("halves", False)
     opts = options(**values)
@@ -134,6 +135,26 @@ def test_what_is_of_no_use_is_not_offered() -> None:
     assert "No known remedy suffices" in text
     assert "accumulatorTensorLocation" not in text
     assert "replicatedTensorSharding" not in text
+
+
+@pytest.mark.parametrize(
+    ("values", "without"),
+    [({}, ""), ({"batch": 1}, "a model for micro-batches of 1/2"), ({"halves": True}, "convertFloatsToHalfs")],
+    ids=["both", "micro-batch of 1", "FLOAT16"],
+)
+def test_what_a_model_has_already_is_not_tried(
+    values: dict[str, Any], without: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[str] = []
+
+    def found(_: object, changes: list[Change[Any]], *__: object, **___: object) -> Remedies:
+        tried.extend(change.advice for change in changes)
+        return Remedies()
+
+    monkeypatch.setattr("ipu_emu.popart.session.compilation.find_remedies", found)
+    refused(1, **values)
+    for advice in ("a model for micro-batches of 1/2", "convertFloatsToHalfs"):
+        assert any(advice in one for one in tried) is (advice != without)
 
 
 def test_a_tensor_that_can_never_fit_is_named() -> None:

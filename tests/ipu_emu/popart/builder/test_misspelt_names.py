@@ -21,13 +21,13 @@ def on(op: Callable[[popart.Builder, list[str]], object]) -> Callable[[], object
     return run
 
 
-def imported(type: str, domain: str) -> Callable[[], object]:
+def imported(type: str, domain: str, **attributes: object) -> Callable[[], object]:
     """A session of a model file that holds one node."""
 
     def run() -> object:
         x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2])
         y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [2])
-        graph = helper.make_graph([helper.make_node(type, ["x"], ["y"], domain=domain)], "g", [x], [y])
+        graph = helper.make_graph([helper.make_node(type, ["x"], ["y"], domain=domain, **attributes)], "g", [x], [y])
         opsets = [helper.make_opsetid("", 11), helper.make_opsetid("ai.graphcore", 1)]
         proto: onnx.ModelProto = helper.make_model(graph, opset_imports=opsets)
         device = popart.DeviceManager().createIpuModelDevice({"numIPUs": 1})
@@ -45,6 +45,7 @@ def imported(type: str, domain: str) -> Callable[[], object]:
         (on(lambda builder, x: builder.aiOnnx.softmax(x[:1], axes=1)), "axis"),
         (imported("Reluu", ""), "Relu"),
         (imported("Gellu", "ai.graphcore"), "Gelu"),
+        (imported("L1", "ai.graphcore", reduction="Meen", **{"lambda": 0.1}), "Mean"),
         (lambda: popart.TensorInfo("FLAOT16", [2]), "FLOAT16"),
         (lambda: popart.ReductionType.Summ, "Sum"),  # type: ignore[attr-defined]
         (lambda: popart.ExecutionPhaseSchedule.interleaving, "Interleaving"),  # type: ignore[attr-defined]

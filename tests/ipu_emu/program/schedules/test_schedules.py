@@ -268,6 +268,7 @@ WRONG = [
     (("interleaved", 2, 2), {"mapping": [0, 0]}, "The pipelining schedule 'Interleaved' does not currently support "
                                                  "multiple pipeline stages on the same device for training graphs"),
     (("gpipe", 2, 4), {}, "there is no schedule 'gpipe'; use grouped, interleaved, sequential, popart"),
+    (("groupd", 2, 4), {}, "there is no schedule 'groupd'; .*; did you mean 'grouped'[?]"),
     (("grouped", 0, 4), {}, "0 stages are not possible"),
     (("grouped", 2, 8), {"iterations": 2}, "Batch serialization is only supported with the `Sequential` schedule."),
     (("sequential", 2, 8), {"io_tiles": True}, "I/O tiles need the grouped schedule"),
