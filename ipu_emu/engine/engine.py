@@ -49,6 +49,7 @@ from ipu_emu.program.instructions import (
     walk,
 )
 from ipu_emu.program.overlapped_loops import OverlappedLoop
+from ipu_emu.program.weight_copies import CopiesRecord
 
 __all__ = ["PARTS", "Engine"]
 
@@ -67,6 +68,8 @@ class Engine:
     ) -> None:
         self.executable = executable
         self.replicas = replicas
+        #: What records copies of weights to the host, if this process records a trace; set by who made the engine.
+        self.record: CopiesRecord | None = None
         self.wall = Wall()
         self._blas = ThreadpoolController().select(user_api="blas").lib_controllers
         sizes = executable.plan.sizes

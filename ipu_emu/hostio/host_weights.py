@@ -18,7 +18,9 @@ from ipu_emu.engine import Engine
 from ipu_emu.errors import SessionError
 from ipu_emu.graph import Graph, Tensor
 from ipu_emu.hostio.feeds.array_feed import check_output_array, is_converted
+from ipu_emu.hostio.weights_out import WeightsOut
 from ipu_emu.program.replica_variables import replica_variables
+from popdist_py.trace import Category
 
 __all__ = ["HostWeights"]
 
@@ -91,19 +93,24 @@ class HostWeights:
         If values of groups or of all replicas are read, instances exchange theirs, so all of them must call this.
         """
         self._of_all_replicas.clear()
-        for id in self.values:
-            tensor = self._graph.tensors[id]
-            if tensor.group is None and not self._wants_all(id):
-                self.values[id] = np.array(self._of_first[id]) if id in self._of_first else engine.read(id)
-                continue
-            local = np.stack([engine.read(id, replica) for replica in range(engine.replicas.local)])
-            everything = engine.replicas.all_gather(local)
-            if tensor.shards is not None:
-                self.values[id] = tensor.shards.join(everything)
-                continue
-            self.values[id] = everything[engine.replicas.representatives(tensor.group)].reshape(self.values[id].shape)
-            if self._wants_all(id):
-                self._of_all_replicas[id] = everything
+        with WeightsOut(engine, "weights to the host", Category.WEIGHTS) as out:
+            for id in self.values:
+                self._fetch(id, engine, out)
+
+    def _fetch(self, id: str, engine: Engine, out: WeightsOut) -> None:
+        tensor = self._graph.tensors[id]
+        if tensor.group is None and not self._wants_all(id):
+            self.values[id] = np.array(self._of_first[id]) if id in self._of_first else out.read(id)
+            return
+        everything = engine.replicas.all_gather(
+            np.stack([out.read(id, replica) for replica in range(engine.replicas.local)])
+        )
+        if tensor.shards is not None:
+            self.values[id] = tensor.shards.join(everything)
+            return
+        self.values[id] = everything[engine.replicas.representatives(tensor.group)].reshape(self.values[id].shape)
+        if self._wants_all(id):
+            self._of_all_replicas[id] = everything
 
     def take(self, id: str, value: _Array) -> None:
         """Set a value from a checkpoint: whole, or the shards of all replicas."""

@@ -126,6 +126,6 @@ def _replicas(found: RunAnalysis) -> int:
 
 def _work(found: RunAnalysis) -> float:
     """FLOPs of a replica in a step of the largest program; 0 if there is no profile."""
-    programs = read_profiles(found.run.folder).whole
+    programs = read_profiles(found.run.folder, found.run.profiles).whole
     flops = (sum(each["flops"] * each["times_per_step"] for each in one["instructions"]) for one in programs)
     return float(max(flops, default=0.0))

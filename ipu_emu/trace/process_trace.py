@@ -15,7 +15,7 @@ from ipu_emu.errors import ArgumentError
 from ipu_emu.trace.sequence_spans import RECORDS, SequenceSpans
 from popdist_py.environment import NAMES, RESTART_COUNT
 from popdist_py.files.bounded_read import open_regular
-from popdist_py.trace import NETWORK
+from popdist_py.trace import NETWORK, PROFILE
 from popdist_py.trace.records import (
     BEGIN,
     CHUNK,
@@ -124,6 +124,7 @@ def _resolved(
     process: dict[str, Any] = {}
     facts: dict[str, Any] = {}
     offsets: list[Any] = []
+    profiles: list[Any] = []
     for each in definitions:
         match each:
             case {"name": int(number), "definition": {"name": str(), "category": str(), "args": dict()} as meaning}:
@@ -136,10 +137,14 @@ def _resolved(
                 process |= about
             case {"clock_offsets": list(found)}:  # measured several times
                 offsets += found
+            case {"profile": where}:  # of each program
+                profiles.append(where)
             case _:
                 facts |= each
     if offsets:
         facts.setdefault("clock_offsets", offsets)
+    if profiles:
+        facts["profiles"] = profiles
     _check_facts(path, process, facts)
     sequences: dict[int, SequenceSpans] = {}
     parts = [_records(thread, words, names, sequences) for thread, words in blocks]
@@ -165,11 +170,16 @@ def _check_facts(path: str, process: Mapping[str, Any], facts: Mapping[str, Any]
         "environment": all(isinstance(each, str) and each.isdecimal() and len(each) < 10 for each in numbers),
         "clock_offsets": isinstance(offsets, list)
         and all(isinstance(each, dict) and all(map(_is_time, map(each.get, _OFFSET))) for each in offsets),
+        PROFILE: all(isinstance(each, dict) and _is_profile(**each) for each in facts.get("profiles", [])),
         NETWORK: network is None or (isinstance(network, dict) and _is_network(**network)),
     }
     for what, good in right.items():
         if not good:
             raise ArgumentError(f"{path}: is damaged: its {what} is not of the right form; record it anew")
+
+
+def _is_profile(path: object = None, sha256: object = None, **_: object) -> bool:
+    return isinstance(path, str) and os.path.isabs(path) and isinstance(sha256, str)
 
 
 def _is_network(interface: object = None, gigabytes_per_second: object = None, **_: object) -> bool:

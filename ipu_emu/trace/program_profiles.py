@@ -1,4 +1,4 @@
-"""Program profiles: what the programs of a run need on IPUs, read from the files beside its traces."""
+"""Program profiles: what the programs of a run need on IPUs, read from files beside its traces and executables."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,11 @@ from ipu_emu.errors import ArgumentError
 from popdist_py.files.bounded_read import read_file
 from popdist_py.trace.records import PROFILE_SUFFIX, VERSION
 
-__all__ = ["Profiles", "modelled_ops", "read_profiles"]
+__all__ = ["CHECKPOINTING", "Profiles", "modelled_ops", "read_profiles"]
 
 _LONGEST = 1 << 28
+#: The phase of programs that copy weights to the host.
+CHECKPOINTING = "checkpointing"
 #: Below it are all numbers of a profile.
 _LARGEST = 1e30
 
@@ -43,7 +46,7 @@ def _are_amounts(value: object) -> bool:
 #: What a report reads of a profile: a condition, an object's fields, [all elements], or (the elements of a list).
 _LAYOUT: Mapping[str, Any] = {
     "name": _is_text,
-    "pid": _is_count,
+    "phase": _is_text,
     "modelled_seconds": _is_amount,
     "modelled_cycles": _is_amount,
     "modelled_seconds_by_category": _are_amounts,
@@ -89,6 +92,24 @@ _LAYOUT: Mapping[str, Any] = {
         {"tensor": _is_text, "ipu": _is_index, "kind": _is_text, "micro_batches": _is_count, "bytes": _is_amount}
     ],
 }
+#: The same of a program that copies weights to the host.
+_COPIES: Mapping[str, Any] = {
+    "name": _is_text,
+    "modelled_seconds": _is_amount,
+    "bytes": _is_amount,
+    "copies": [
+        {
+            "tensor": _is_text,
+            "role": _is_text,
+            "replica": _is_count,
+            "ipu": _is_count,
+            "memory": _is_text,
+            "bytes": _is_amount,
+            "modelled_seconds": _is_amount,
+            "modelled_sync_seconds": _is_amount,
+        }
+    ],
+}
 _PIPELINE: Mapping[str, Any] = {
     "seconds": _is_amount,
     "efficiency": _is_amount,
@@ -98,29 +119,41 @@ _PIPELINE: Mapping[str, Any] = {
 
 @dataclass(frozen=True)
 class Profiles:
-    """The profiles of a folder, and a sentence for each file that is none."""
+    """The profiles of programs, those of copies of weights, and a sentence for each file that is none."""
 
     whole: Sequence[Mapping[str, Any]]
+    copies: Sequence[Mapping[str, Any]]
     damaged: Sequence[str]
 
 
-def read_profiles(folder: str | os.PathLike[str]) -> Profiles:
-    """All profiles of a folder."""
-    whole, damaged = [], []
-    for path in sorted(Path(folder).glob(f"*{PROFILE_SUFFIX}")):
+def read_profiles(folder: str | os.PathLike[str], beside: Mapping[str, str] | None = None) -> Profiles:
+    """All profiles of a folder, and those ``beside`` executables, of which the checksums must be these."""
+    found: dict[str, Mapping[str, Any]] = {}
+    damaged = []
+    own: dict[str, str | None] = {str(path): None for path in sorted(Path(folder).glob(f"*{PROFILE_SUFFIX}"))}
+    for path, checksum in (own | dict(beside or {})).items():
+        if checksum in found:  # it was copied into the folder
+            continue
         try:
-            whole.append(_read(path))
+            read, profile = _read(Path(path), checksum)
+            found.setdefault(read, profile)
         except ArgumentError as error:
             damaged.append(f"{error}; the report is without it")
-    return Profiles(whole, damaged)
+    copies = [each for each in found.values() if each["phase"] == CHECKPOINTING]
+    return Profiles([each for each in found.values() if each["phase"] != CHECKPOINTING], copies, damaged)
 
 
-def _read(path: Path) -> Mapping[str, Any]:
+def _read(path: Path, checksum: str | None) -> tuple[str, Mapping[str, Any]]:
+    """The checksum of a profile, and what it says; raise ArgumentError if it is not the one with ``checksum``."""
     try:
-        data: dict[str, Any] = json.loads(read_file(path, _LONGEST))
+        content = read_file(path, _LONGEST)
+        data: dict[str, Any] = json.loads(content)
     except (OSError, ValueError, RecursionError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         raise ArgumentError(f"{path}: cannot be read as the profile of a program: {why}") from error
+    read = sha256(content).hexdigest()
+    if checksum not in (None, read):
+        raise ArgumentError(f"{path}: was written anew by another run, as it belongs to the executable beside it")
     if not isinstance(data, dict):
         raise ArgumentError(f"{path}: is damaged: it is no profile of a program")
     version = data.get("version")
@@ -130,12 +163,14 @@ def _read(path: Path) -> Mapping[str, Any]:
             f"than {VERSION}; record it anew"
         )
     layout = {**_LAYOUT, "pipeline": _PIPELINE} if data.get("pipeline") is not None else _LAYOUT
+    if data.get("phase") == CHECKPOINTING:
+        layout = _COPIES
     for key, form in layout.items():
         if key not in data:
             raise ArgumentError(f"{path}: is damaged: as the profile of a program it has no {key}")
         if not _has_form(data[key], form):
             raise ArgumentError(f"{path}: is damaged: its {key} is not of the right form")
-    return data
+    return read, {**data, "file": str(path)}
 
 
 def _has_form(value: object, form: Any) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ipu_emu.trace.bandwidth import Bandwidth, Limit, bandwidths
+from ipu_emu.trace.checkpointing import checkpointing
 from ipu_emu.trace.collective_calls import CollectiveCalls
 from ipu_emu.trace.findings import RunAnalysis
 from ipu_emu.trace.program_profiles import modelled_ops, read_profiles
@@ -26,7 +27,7 @@ _MODELLED = ("modelled_seconds", "modelled_cycles", "flops", "bytes")
 
 def report_data(found: RunAnalysis) -> dict[str, Any]:
     """The report of a run: summary, findings, instances, collectives, stragglers, stages, ops, programs, ..."""
-    run, profiles = found.run, read_profiles(found.run.folder)
+    run, profiles = found.run, read_profiles(found.run.folder, found.run.profiles)
     rates = bandwidths(run, found.collectives)
     return {
         "folder": run.folder,
@@ -45,6 +46,7 @@ def report_data(found: RunAnalysis) -> dict[str, Any]:
         "stages": _stages(found),
         "ops": op_table(run.instances, modelled_ops(profiles.whole)),
         "programs": list(profiles.whole),
+        "checkpointing": checkpointing(run, profiles.copies),
         "processes": [_process(process) for process in run.processes],
     }
 
@@ -136,7 +138,7 @@ def op_table(
 
     ``modelled`` are what the program's profile says of each; None stands for what is not known.
     """
-    known = modelled or {}
+    known, together = modelled or {}, _timed_together(processes)
     found: dict[tuple[str, str, str], list[Any]] = {}
     for process in processes:
         for thread in process.trace.threads:
@@ -149,11 +151,27 @@ def op_table(
             "category": category,
             "calls": calls,
             "seconds": seconds,
+            "timed_together": (name, output) in together,
             **{key: known.get((name, output), {}).get(key) for key in _MODELLED},
         }
         for (name, output, category), (calls, seconds) in found.items()
     ]
     return sorted(rows, key=lambda row: -row["seconds"])
+
+
+def _timed_together(processes: Sequence[Process]) -> set[tuple[str, str]]:
+    """Name and output of the instructions that share a time stamp with others."""
+    found = set()
+    for names in (process.trace.names for process in processes):
+        for name in names.values():
+            spans, groups = name.args.get("spans"), name.args.get("groups")
+            if not isinstance(spans, list) or not isinstance(groups, list):
+                continue
+            shared = [len(group) > 1 for group in groups if isinstance(group, list) for _ in group]
+            numbers = [number for number, together in zip(spans, shared, strict=False) if together]
+            of = [names[number] for number in numbers if type(number) is int and number in names]
+            found |= {(each.name, str(each.args.get("output", ""))) for each in of}
+    return found
 
 
 def _add(found: dict[tuple[str, str, str], list[Any]], process: Process, spans: np.ndarray) -> None:

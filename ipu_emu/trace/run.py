@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from operator import and_
@@ -83,6 +83,12 @@ class Run:
         folder = Path(self.folder)
         reads = [stat.S_IMODE(path.stat().st_mode) for path in (folder, *folder.glob(f"*{SUFFIX}"))]
         return 0o600 | reduce(and_, reads, 0o666)
+
+    @property
+    def profiles(self) -> Mapping[str, str]:
+        """The files of profiles beside executables, and their checksums when they were written."""
+        named = (each for process in self.processes for each in process.trace.facts.get("profiles", ()))
+        return {each["path"]: each["sha256"] for each in named}
 
     @cached_property
     def seconds(self) -> float:

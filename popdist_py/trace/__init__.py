@@ -1,7 +1,8 @@
 """Trace: what a process does and when, recorded in a file of its own while it runs.
 
     DIR/1699.a3f0c2.trace             one file per process: its records, and what their names mean
-    DIR/1699.a3f0c2.0.profile.json    one per program that the process compiled: what it needs, all of it modelled
+    DIR/1699.a3f0c2.0.profile.json    one per program that the process compiled: what it needs, all of it modelled;
+                                      beside the executable instead, if that is a file
 
 Nothing is recorded unless ``IPU_EMU_TRACE`` names a folder (``poprun-py --trace DIR`` sets it), or ``start`` is
 called.
@@ -11,12 +12,13 @@ from popdist_py.trace.memory_rate import MEMORY_RATE, record_memory_rate
 from popdist_py.trace.network_rate import NETWORK, record_network
 from popdist_py.trace.process_recorder import boot, counter, flow, instant, recorder, span, start, stop
 from popdist_py.trace.recorder import Recorder, Sequence, Span
-from popdist_py.trace.records import CATEGORIES, PROFILE_SUFFIX, SUFFIX, Category, Kind, dropped_records
+from popdist_py.trace.records import CATEGORIES, PROFILE, PROFILE_SUFFIX, SUFFIX, Category, Kind, dropped_records
 
 __all__ = [
     "CATEGORIES",
     "MEMORY_RATE",
     "NETWORK",
+    "PROFILE",
     "PROFILE_SUFFIX",
     "SUFFIX",
     "Category",

@@ -34,6 +34,7 @@ __all__ = [
     "KEY",
     "LONGEST_SEQUENCE",
     "MAGIC",
+    "PROFILE",
     "PROFILE_SUFFIX",
     "RECORD_WORDS",
     "SUFFIX",
@@ -49,10 +50,12 @@ __all__ = [
 ]
 
 SUFFIX = ".trace"
-#: Of files beside the trace of a process: profiles of programs that it compiled, as JSON.
+#: Of files beside an executable, or beside the trace of a process: profiles of its programs, as JSON.
 PROFILE_SUFFIX = ".profile.json"
+#: The fact in a trace: path and SHA-256 of a profile that is beside an executable.
+PROFILE = "profile"
 MAGIC = b"IPUTRACE"
-VERSION = 2
+VERSION = 3
 
 #: Magic, version, bytes of a chunk; records that were dropped.
 HEADER = Struct("<8sIIq")

@@ -32,7 +32,15 @@ from popdist_py.files.atomic_write import replace_file
 from popdist_py.files.trusted_files import UntrustedError, folder_fault, read_trusted
 from popdist_py.messages.user_warning import warn_user
 
-__all__ = ["cache_key", "compiled_once", "load_executable", "save_executable", "with_variables", "without_variables"]
+__all__ = [
+    "cache_key",
+    "cached_file",
+    "compiled_once",
+    "load_executable",
+    "save_executable",
+    "with_variables",
+    "without_variables",
+]
 
 #: Seconds to wait for another process that compiles the same model; then this one does it too.
 PATIENCE = 300.0
@@ -118,6 +126,11 @@ def load_executable(path: str | os.PathLike[str], key: str | None = None) -> Exe
         ) from None
 
 
+def cached_file(folder: str | os.PathLike[str], key: str) -> Path:
+    """The file of the executable of ``key``, if it could be saved."""
+    return Path(folder) / f"{key[:40]}.ipuexe"
+
+
 def compiled_once(
     folder: str | os.PathLike[str], graph: Graph, key: str, make: Callable[[], Executable]
 ) -> Executable:
@@ -126,7 +139,7 @@ def compiled_once(
     ``graph`` has the values of the variables. An unusable file is replaced, with a warning. If the folder is not
     writable, or other users may write to it, the executable is neither loaded nor saved, with a warning.
     """
-    path = Path(folder) / f"{key[:40]}.ipuexe"
+    path = cached_file(folder, key)
     try:
         os.makedirs(folder, mode=0o700, exist_ok=True)
         fault = folder_fault(folder)

@@ -31,6 +31,7 @@ from ipu_emu.hostio.checkpoint.checkpoint_folder import CheckpointError, Folder
 from ipu_emu.hostio.checkpoint.manifest import MOST_BYTES, PROGRAM, RANDOM, Manifest
 from ipu_emu.hostio.checkpoint.safetensors_file import read
 from ipu_emu.hostio.checkpoint.session_state import Trainable, groups_of, joined, mismatches, shares, stateful
+from ipu_emu.hostio.weights_out import WeightsOut
 from popdist_py import trace
 from popdist_py.messages.user_warning import warn_user
 
@@ -83,12 +84,13 @@ class Checkpoints:
         self._on_first(lambda: self._folder.begin(step))
         engine = session.engine
         entries = shares(engine, self._instance, self._instances)
-        for entry in entries:
-            value = engine.view(entry.id, entry.replica)
-            copy = self._copies.get(entry.key)
-            if copy is None or (copy.shape, copy.dtype) != (value.shape, value.dtype):
-                copy = self._copies[entry.key] = np.empty(value.shape, value.dtype)
-            np.copyto(copy, value)
+        with WeightsOut(engine, "save a checkpoint", trace.Category.CHECKPOINT) as out:
+            for entry in entries:
+                value = engine.view(entry.id, entry.replica)
+                copy = self._copies.get(entry.key)
+                if copy is None or (copy.shape, copy.dtype) != (value.shape, value.dtype):
+                    copy = self._copies[entry.key] = np.empty(value.shape, value.dtype)
+                out.copy(entry.id, entry.replica, copy)
         content = {PROGRAM: state, RANDOM: [engine.seed, engine.steps]}
         arrays = {entry.key: self._copies[entry.key] for entry in entries}
         self._writer.begin(Manifest(step, content, {}, groups_of(engine), engine.replicas.total), arrays)

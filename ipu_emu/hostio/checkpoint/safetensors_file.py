@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
+from popdist_py import trace
 from popdist_py.files.bounded_read import open_regular
 
 __all__ = ["checksum", "read", "write"]
@@ -57,13 +58,16 @@ def write(path: Path, arrays: Mapping[str, _Array], *, pause: Callable[[], None]
     """
     digest = sha256()
     with path.open("xb", buffering=0) as file:  # neither follows a symbolic link nor opens what is there
-        for part in (_header(arrays), *(_bytes(array) for array in arrays.values())):
-            for start in range(0, len(part), _PIECE_BYTES):
-                piece = part[start : start + _PIECE_BYTES]
-                digest.update(piece)
-                _write_all(file.fileno(), piece)
-                pause()
-        os.fsync(file.fileno())
+        parts = {"(header)": _header(arrays), **{name: _bytes(array) for name, array in arrays.items()}}
+        for name, part in parts.items():
+            with trace.span("write a section", trace.Category.CHECKPOINT, section=name, bytes=len(part)):
+                for start in range(0, len(part), _PIECE_BYTES):
+                    piece = part[start : start + _PIECE_BYTES]
+                    digest.update(piece)
+                    _write_all(file.fileno(), piece)
+                    pause()
+        with trace.span("flush to the disk", trace.Category.CHECKPOINT):
+            os.fsync(file.fileno())
     return digest.hexdigest()
 
 

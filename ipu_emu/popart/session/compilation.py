@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from ipu_emu.compiler.cache.executable_cache import cache_key, compiled_once
+from ipu_emu.compiler.cache.executable_cache import cache_key, cached_file, compiled_once
 from ipu_emu.compiler.delayed_reports import DelayedReports
 from ipu_emu.compiler.gradients.gradient import Gradient
 from ipu_emu.compiler.memory.memory_remedies import MemoryNeed, Remedies, find_remedies
@@ -174,6 +175,11 @@ class Compilation:
         if folder is None:
             return self.lowered()
         return compiled_once(folder, self.graph, self.key(), self.lowered)
+
+    def cached_file(self) -> Path | None:
+        """The file of the executable in the cache; None without a cache."""
+        folder = cache_folder(self.options)
+        return None if folder is None else cached_file(folder, self.key())
 
     def lowered(self, *, forward_only: bool = False) -> Executable:
         """Compile the graph of a step, or its forward pass only."""

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -41,7 +42,7 @@ from ipu_emu.popart.types.enums import DeviceConnectionType, DeviceType
 from ipu_emu.popart.types.tensor_info import TensorInfo
 from ipu_emu.program.clock import TimelineSegment
 from ipu_emu.program.clock.modelled_step import ModelledStep
-from ipu_emu.program.clock.program_profile import record_profile
+from ipu_emu.program.clock.program_record import ProgramRecord
 from ipu_emu.program.executable import Executable, ProgramReport
 from popdist_py import trace
 
@@ -98,6 +99,8 @@ class Session:
         self._random = RandomState(graph, self._options)
         self._executable: Executable | None = None
         self._given: Executable | None = None
+        self._file: Path | None = None
+        self._record: ProgramRecord | None = None
         self._engine: Engine | None = None
         self._weights_loaded = False
         self._runs = 0
@@ -132,10 +135,13 @@ class Session:
         except OSError as error:
             raise EmulatorError(f"Cannot make the folder of '{file}': {error.strerror}; choose another") from error
         save_executable(self.executable, file, self._compilation.key(), values)
+        self._file = Path(file)
+        self._write_profile()
 
     def loadExecutable(self, path: str) -> None:
         """Load the executable from a file instead of compiling, and the values of variables if the file has them."""
-        loaded = load_executable(self._file_in(path), self._compilation.key())
+        self._file = Path(self._file_in(path))
+        loaded = load_executable(self._file, self._compilation.key())
         self._weights.values |= {id: value for id, value in loaded.graph.data.items() if id in self._weights.values}
         self._executable = self._given = with_variables(loaded, self._compilation.graph.data | self._weights.values)
 
@@ -166,11 +172,22 @@ class Session:
             )
         with trace.span("load the engine", trace.Category.INITIALISATION):
             self._engine = self._engine_of(self.executable, self._replicas())
-        if self._options.globalReplicaOffset == 0 or not self._options.enableDistributedReplicatedGraphs:
-            record_profile(self._modelled(), self.name)
+        self._write_profile()
         if self._weights_loaded:
             self._weights.load(self._engine)
         self._weights_loaded = self._weights_loaded or not self._training
+
+    def _write_profile(self) -> None:
+        """Write the profile of the program, if this process records a trace; when it gets a file, beside that."""
+        if self._record is not None:
+            self._record.write()
+            return
+        self._record = ProgramRecord.of(self._modelled(), self.name, executable=self._saved, offset=self._offset)
+        if self._engine is not None:
+            self._engine.record = self._record
+
+    def _saved(self) -> Path | None:
+        return self._file or self._compilation.cached_file()
 
     def _engine_of(self, executable: Executable, replicas: Replicas) -> Engine:
         return Engine(
@@ -181,10 +198,13 @@ class Session:
         )
 
     def _replicas(self) -> Replicas:
-        options = self._options
-        offset = options.globalReplicaOffset if options.enableDistributedReplicatedGraphs else 0
-        total = options.getGlobalReplicationFactor()
-        return Replicas(local=self.replicationFactor, offset=offset, total=total)
+        total = self._options.getGlobalReplicationFactor()
+        return Replicas(local=self.replicationFactor, offset=self._offset, total=total)
+
+    @property
+    def _offset(self) -> int:
+        """The first local replica."""
+        return self._options.globalReplicaOffset if self._options.enableDistributedReplicatedGraphs else 0
 
     @property
     def _loaded(self) -> Engine:

@@ -6,10 +6,11 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 from ipu_emu.compiler.annotations import EXECUTION_PHASE, IPU_NUMBER, PIPELINE_STAGE
-from ipu_emu.compiler.cache.executable_cache import cache_key, compiled_once
+from ipu_emu.compiler.cache.executable_cache import cache_key, cached_file, compiled_once
 from ipu_emu.compiler.gradients.activation_checkpointing import Recomputation
 from ipu_emu.compiler.gradients.gradient import GradientReduction
 from ipu_emu.compiler.optimisers.automatic_loss_scaling import LossScaler
@@ -134,11 +135,12 @@ _EFFECTLESS = frozenset(
 
 @dataclass(frozen=True)
 class Compiled:
-    """``step`` is the compiler's state with the complete graph of a step."""
+    """``step`` is the compiler's state with the complete graph of a step; ``file`` is that of the cache."""
 
     step: CompileState
     executable: Executable
     ipus: int
+    file: Path | None = None
 
 
 def output_mode(options: Options, *, training: bool) -> OutputMode:
@@ -172,7 +174,7 @@ def _compiled(trace: Trace, options: Options, rule: UpdateRule | None) -> Compil
     if not folder:
         return Compiled(step, lower(), ipus)
     key = cache_key(step.graph, replace(step.options, training=None), step.gradients)
-    return Compiled(step, compiled_once(folder, step.graph, key, lower), ipus)
+    return Compiled(step, compiled_once(folder, step.graph, key, lower), ipus, cached_file(folder, key))
 
 
 # Placement

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ipu_emu.hardware import Device, DeviceKind
 from ipu_emu.poptorch.executor.device_program import DeviceProgram
 from ipu_emu.program.clock.modelled_step import ModelledStep
-from ipu_emu.program.clock.program_profile import record_profile
+from ipu_emu.program.clock.program_record import ProgramRecord
 
 __all__ = ["cycles_of", "profile"]
 
@@ -18,9 +18,10 @@ def cycles_of(program: DeviceProgram) -> int:
 
 
 def profile(program: DeviceProgram, name: str) -> None:
-    """Write the profile of a program beside the trace of this process, if it records one; only the first process."""
-    if program.options.Distributed.processId == 0:
-        record_profile(_modelled(program), name)
+    """Write the profile of a program, if this process records a trace: beside its file, or else beside the trace."""
+    o = program.options
+    offset = o.Distributed.processId * int(o.replication_factor)
+    program.record = ProgramRecord.of(_modelled(program), name, executable=lambda: program.file, offset=offset)
 
 
 def _modelled(program: DeviceProgram) -> ModelledStep:

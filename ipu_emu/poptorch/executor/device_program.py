@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -23,6 +24,7 @@ from ipu_emu.poptorch.executor.compiling import Compiled
 from ipu_emu.poptorch.executor.outputs import anchor_array
 from ipu_emu.poptorch.options.options import Options
 from ipu_emu.poptorch.tracing.trace import Trace
+from ipu_emu.program.clock.program_record import ProgramRecord
 from popdist_py.trace import Category, span
 
 __all__ = ["DeviceProgram", "TrainedState"]
@@ -35,6 +37,7 @@ class DeviceProgram:
         self.trace, self.compiled, self.options, self.rule = trace, compiled, options, rule
         self.weights = HostWeights(compiled.step.graph, compiled.step.gradients)
         self.engine: Engine | None = None
+        self.file, self.record = compiled.file, cast(ProgramRecord | None, None)
         self.seconds: list[tuple[float, float, float]] = []
         self._random: tuple[int, int] = (int(options.random_seed or 0), 0)
 
@@ -48,11 +51,18 @@ class DeviceProgram:
         watch = bool(o.Precision.floating_point_exceptions)
         with span("load the engine", Category.INITIALISATION):
             self.engine = Engine(self.compiled.executable, replicas, watch=watch)
+        self.engine.record = self.record
         self.engine.seed, self.engine.steps = self._random
         with span("weights to the device", Category.WEIGHTS):
             self.weights.load(self.engine, fresh=True)
         if self.rule is not None:
             self.set_scalars(self.rule)
+
+    def saved(self, filename: str) -> None:
+        """The program is in this file now, and its profile beside it."""
+        self.file = Path(filename)
+        if self.record is not None:
+            self.record.write()
 
     def unload(self) -> None:
         """Read everything back, and free the device."""

@@ -402,10 +402,8 @@ class PoplarExecutor(Questions):
         program = self._compiled_program()
         states = {name: torch.from_numpy(np.array(value)) for name, value in program.states().items()}
         assert program.rule is not None
-        params = {}
-        for id_, value in program.scalars(program.rule).items():
-            params[id_] = torch.tensor(value, dtype=torch.float32)
-        return states, params
+        scalars = program.scalars(program.rule)
+        return states, {id_: torch.tensor(value, dtype=torch.float32) for id_, value in scalars.items()}
 
     # Files
 
@@ -425,6 +423,7 @@ class PoplarExecutor(Questions):
             "optimizer": optimizer,
         }
         write_program(filename, content)
+        self._program.saved(filename)
 
     def compileAndExport(self, filename: str, *args: Any, export_model: bool = True, **kwargs: Any) -> None:
         """Compile, and write the executable."""
@@ -433,8 +432,8 @@ class PoplarExecutor(Questions):
 
     def loadExecutable(self, filename: str) -> None:
         """Take the compiled program from a file instead of compiling."""
-        content = read_program(filename)
-        self.restore(content)
+        self.restore(read_program(filename))
+        self._compiled_program().saved(filename)
 
     def restore(self, content: Mapping[str, Any]) -> None:
         """Take the compiled program from the content of a file."""

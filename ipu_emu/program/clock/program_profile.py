@@ -1,6 +1,6 @@
 """Program profile: what a compiled program needs on IPUs, as plain data with units in the keys; all of it modelled.
 
-step           modelled seconds and cycles, the machine
+step           training or inference, modelled seconds and cycles, the machine
 instructions   of each: how often it runs in a step, seconds of one call, those for exchange and sync, FLOPs, bytes
 memory         of each IPU: bytes by use and by op, tensors that are always live, lifetimes of the others, live bytes
 stashes        tensors that a pipeline keeps for several micro-batches; FIFOs are those from another IPU
@@ -8,8 +8,6 @@ stashes        tensors that a pipeline keeps for several micro-batches; FIFOs ar
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,6 +20,7 @@ from ipu_emu.program.executable import Executable
 from ipu_emu.program.instructions import (
     IpuCopy,
     Pipeline,
+    WeightUpdate,
     counted_leaves,
     leaves,
     listing,
@@ -32,29 +31,12 @@ from ipu_emu.program.leaf_label import LeafLabel
 from ipu_emu.program.memory_layout import aligned
 from ipu_emu.program.memory_liveness import IpuMemory, ipu_memories
 from ipu_emu.program.memory_plan import Lifetime, ipu_of, is_off_chip, is_shared, node_in
-from popdist_py import trace
-from popdist_py.files.atomic_write import replace_file
 from popdist_py.trace.records import VERSION
 
-__all__ = ["program_profile", "record_profile"]
+__all__ = ["program_profile"]
 
 #: Characters of the name of a task that are kept.
 _LONGEST_NAME = 120
-
-
-def record_profile(step: ModelledStep, name: str) -> None:
-    """Write the profile beside the trace of this process; nothing if it records none."""
-    recorder = trace.recorder()
-    if recorder is None:
-        return
-    with trace.span("profile of the program", trace.Category.COMPILATION):
-        stem = recorder.path.removesuffix(trace.SUFFIX)
-        path = f"{stem}.{recorder.serial('profile')}{trace.PROFILE_SUFFIX}"
-        data = json.dumps({"pid": os.getpid(), **program_profile(step, name)}).encode()
-        try:
-            replace_file(path, data, mode=0o600)
-        except OSError as error:
-            trace.instant("the profile of the program cannot be written", why=error.strerror)
 
 
 def program_profile(step: ModelledStep, name: str) -> dict[str, Any]:
@@ -64,6 +46,7 @@ def program_profile(step: ModelledStep, name: str) -> dict[str, Any]:
     return {
         "version": VERSION,
         "name": name,
+        "phase": "training" if of_type(leaves(executable.program), WeightUpdate) else "inference",
         "modelled_seconds": step.timeline.seconds,
         "modelled_cycles": step.cycles(),
         "modelled_seconds_by_category": {key: value for key, value in step.seconds().items() if key != "total"},

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
-from ipu_emu.compiler.cache.executable_cache import cache_key, compiled_once
+from ipu_emu.compiler.cache.executable_cache import cache_key, cached_file, compiled_once
 from ipu_emu.compiler.gradients.activation_checkpointing import Recomputation
 from ipu_emu.compiler.gradients.gradient import GradientReduction
 from ipu_emu.compiler.memory.tensor_locations import LocationRule, StorageChoice, TensorLocations
@@ -28,10 +29,11 @@ _REDUCTIONS = {"RUNNING_MEAN": GradientReduction.MEAN_RUNNING}
 
 @dataclass(frozen=True)
 class Compiled:
-    """``rows`` has the number of rows of an anchor in a run of the executable."""
+    """``rows`` has the number of rows of an anchor in a run of the executable; ``file`` is that of the cache."""
 
     executable: Executable
     rows: dict[str, int] = field(default_factory=dict)
+    file: Path | None = None
 
 
 def runs_of(imported: ImportedSection) -> int:
@@ -74,7 +76,7 @@ def compile_state(imported: ImportedSection, share: DeviceShare, *, synthetic: b
 def compile_section(imported: ImportedSection, share: DeviceShare, *, synthetic: bool = False) -> Compiled:
     """Compile a section; raise EmulatorError where it cannot be."""
     state = compile_state(imported, share, synthetic=synthetic)
-    folder = cache_folder()
+    folder, file = cache_folder(), None
 
     def compile() -> Executable:
         return run_passes(state).executable
@@ -83,12 +85,12 @@ def compile_section(imported: ImportedSection, share: DeviceShare, *, synthetic:
         made = compile()
     else:
         key = cache_key(state.graph, replace(state.options, training=None), state.gradients)
-        made = compiled_once(folder, state.graph, key, compile)
+        made, file = compiled_once(folder, state.graph, key, compile), cached_file(folder, key)
     step, rows = made.step, {}
     for anchor in state.options.anchors:
         all_of_them = anchor.returns is Return.ALL
         rows[anchor.tensor] = (step.batches * step.accumulation if all_of_them else 1) * step.replicas
-    return Compiled(made, rows)
+    return Compiled(made, rows, file)
 
 
 def _anchors(imported: ImportedSection) -> list[Anchor]:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipu_emu.engine import Engine
+from ipu_emu.hostio.weights_out import WeightsOut
 from ipu_emu.tensorflow.importer.held_order import Axes
 from ipu_emu.tensorflow.importer.values import on_device
 
@@ -39,12 +40,16 @@ def write_variable(engine: Engine, name: str, value: NDArray[Any], axes: Axes | 
         np.copyto(engine.view(tensor.id, replica), shard, casting="unsafe")
 
 
-def read_variable(engine: Engine, name: str, axes: Axes | None = None) -> NDArray[Any]:
+def read_variable(engine: Engine, name: str, out: WeightsOut, axes: Axes | None = None) -> NDArray[Any]:
     """The value on the first local replica; all instances must read a variable that is divided."""
     tensor = engine.executable.graph.tensors[id_of(name)]
     if tensor.shards is None:
-        value = engine.view(tensor.id)
-    else:
-        local = np.stack([engine.read(tensor.id, replica) for replica in range(engine.replicas.local)])
-        value = tensor.shards.join(engine.replicas.all_gather(local))
+        with out.copying(tensor.id):
+            return _ordered(engine.view(tensor.id), axes)
+    local = np.stack([out.read(tensor.id, replica) for replica in range(engine.replicas.local)])
+    return _ordered(tensor.shards.join(engine.replicas.all_gather(local)), axes)
+
+
+def _ordered(value: NDArray[Any], axes: Axes | None) -> NDArray[Any]:
+    """A copy in the order of axes that the program knows."""
     return np.array(value if axes is None else value.transpose(np.argsort(axes)), order="C")

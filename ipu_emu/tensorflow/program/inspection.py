@@ -10,7 +10,7 @@ from ipu_emu.compiler.memory.memory_remedies import Remedies
 from ipu_emu.compiler.memory.out_of_memory import check_memory
 from ipu_emu.hardware import Device, DeviceKind, System
 from ipu_emu.program.clock.modelled_step import ModelledStep
-from ipu_emu.program.clock.program_profile import record_profile
+from ipu_emu.program.clock.program_record import ProgramRecord
 from ipu_emu.program.executable import Executable
 from ipu_emu.tensorflow.system import DeviceShare
 
@@ -50,10 +50,10 @@ def cycles_of(executable: Executable, share: DeviceShare) -> int:
     return _modelled(executable, share).cycles()
 
 
-def profile(executable: Executable, share: DeviceShare, name: str) -> None:
-    """Write the profile of a program beside the trace of this process, if it records one; only the first instance."""
-    if share.offset == 0:
-        record_profile(_modelled(executable, share), name)
+def profile(executable: Executable, share: DeviceShare, name: str, file: Path | None) -> ProgramRecord | None:
+    """Write the profile of a program, if this process records a trace: beside its file, or else beside the trace."""
+    step = _modelled(executable, share)
+    return ProgramRecord.of(step, name, executable=lambda: file, offset=share.offset)
 
 
 def _modelled(executable: Executable, share: DeviceShare) -> ModelledStep:

@@ -24,6 +24,7 @@ from ipu_emu.compiler.traced_training import TRACE_FOLDER, to_bytes
 from ipu_emu.engine import Engine, Replicas
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Phase
+from ipu_emu.hostio.weights_out import WeightsOut
 from ipu_emu.tensorflow.importer.values import on_device
 from ipu_emu.tensorflow.pipelining.argument_checks import check_program
 from ipu_emu.tensorflow.program.compiling import (
@@ -156,7 +157,7 @@ class Program:
             engine = Engine(
                 compiled.executable, replicas, folder=options.get("streamingMemory.folder"), watch=_watches(share)
             )
-        profile(compiled.executable, share, f"program_{number}")
+        engine.record = profile(compiled.executable, share, f"program_{number}", compiled.file)
         return Loaded(imported, compiled, engine)
 
     def listings(self) -> list[str]:
@@ -252,12 +253,13 @@ class Program:
                 if name in variables:
                     write_variable(engine, name, variables[name], imported.axes.get(id_of(name)))
         one.measured.run(engine, lambda: self._steps(one, values))
-        with span("weights to the host", Category.WEIGHTS):
+        phase = "weights to the host"
+        with span(phase, Category.WEIGHTS), WeightsOut(engine, phase, Category.WEIGHTS) as out:
             for number, carried in enumerate(imported.section.carried):
                 name = f"carried/{number}"
-                values[carried.end.name] = read_variable(engine, name, imported.axes.get(id_of(name)))
+                values[carried.end.name] = read_variable(engine, name, out, imported.axes.get(id_of(name)))
             return {
-                name: read_variable(engine, name, imported.axes.get(id_of(name)))
+                name: read_variable(engine, name, out, imported.axes.get(id_of(name)))
                 for name in imported.assigned
                 if not name.startswith("carried/") and id_of(name) in tensors
             }

@@ -1,5 +1,7 @@
 """Traces of PopTorch programs: steps, phases, and a profile of each model."""
 
+from pathlib import Path
+
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed; scripts/test --with-torch adds it")
@@ -9,6 +11,7 @@ from ipu_emu import trace  # noqa: E402
 from ipu_emu.trace import read_run  # noqa: E402
 from ipu_emu.trace.findings import analyse  # noqa: E402
 from ipu_emu.trace.program_profiles import read_profiles  # noqa: E402
+from popdist_py.trace import PROFILE_SUFFIX  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -39,3 +42,22 @@ def test_a_report_has_the_steps_and_both_programs(tmp_path):
     profiles = read_profiles(tmp_path).whole
     assert sorted(each["name"] for each in profiles) == ["inference", "training"]
     assert all(each["instructions"] and each["memory"] for each in profiles)
+
+
+def test_profiles_are_beside_cached_and_saved_programs(tmp_path):
+    cache, saved, x = tmp_path / "cache", tmp_path / "model.poptorch", torch.ones(2, 4)
+    trace.start(tmp_path / "run")
+    try:
+        inference = poptorch.inferenceModel(Model(), poptorch.Options().enableExecutableCaching(str(cache)))
+        inference(x)
+        exported = poptorch.inferenceModel(Model())
+        exported.compileAndExport(str(saved), x)
+    finally:
+        trace.stop()
+    (executable,) = cache.glob("*.ipuexe")
+    files = [f"{path}{PROFILE_SUFFIX}" for path in (executable, saved)]
+    assert all(Path(file).is_file() for file in files)
+    assert not list((tmp_path / "run").glob(f"*{PROFILE_SUFFIX}"))
+    run = read_run(tmp_path / "run")
+    assert sorted(run.profiles) == sorted(files)
+    assert [each["phase"] for each in read_profiles(run.folder, run.profiles).whole] == ["inference"]

@@ -83,7 +83,7 @@ def test_the_report_names_what_a_rate_is_compared_with(tmp_path: Path) -> None:
     first, second = sorted(data["collectives"], key=lambda one: str(one["name"]))
     assert (first["limit"], first["limit_interface"], first["share_of_limit"]) == ("network interface", "eth0", 0.32)
     assert (second["limit"], second["share_of_limit"]) == ("unknown", None)
-    console = Console(width=80, record=True, file=io.StringIO())
+    console = Console(width=80, record=True, markup=False, file=io.StringIO())
     console.print(report_text(data))
     said = " ".join(console.export_text().split())
     assert "bandwidth: up to 32% of the network interface eth0, 12.50 GB/s" in said

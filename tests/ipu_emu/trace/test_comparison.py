@@ -10,7 +10,7 @@ from ipu_emu import trace
 from ipu_emu.cli.commands.compile_model import CompileRequest
 from ipu_emu.hardware import Device, DeviceKind, System
 from ipu_emu.program.clock.modelled_step import ModelledStep
-from ipu_emu.program.clock.program_profile import record_profile
+from ipu_emu.program.clock.program_record import ProgramRecord
 from ipu_emu.trace import read_run
 from ipu_emu.trace.comparison import Comparison, compare
 from ipu_emu.trace.findings import analyse
@@ -90,7 +90,7 @@ def test_the_work_of_a_replica_is_that_of_the_largest_program(known: tuple[bool,
 def record(batch: int) -> None:
     """Compile a network for micro-batches of this size, and record what its program needs."""
     executable = CompileRequest("mlp", batch=batch).compiled(System.pod(16)).executable
-    record_profile(ModelledStep(executable, Device(DeviceKind.IPU, 0, 4, 1472, "ipu2"), 1, 1), "training")
+    ProgramRecord.of(ModelledStep(executable, Device(DeviceKind.IPU, 0, 4, 1472, "ipu2"), 1, 1), "training")
 
 
 def test_runs_without_steps() -> None:

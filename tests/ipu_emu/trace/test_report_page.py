@@ -78,7 +78,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         recorder.close()
     executable = CompileRequest("mlp", ipus=2, accumulation=4, schedule="popart").compiled(System.pod(16)).executable
     step = ModelledStep(executable, Device(DeviceKind.IPU, 0, 4, 1472, "ipu2"), 2, 2)
-    (path / f"100.0{PROFILE_SUFFIX}").write_text(json.dumps({"pid": 100, **program_profile(step, "training")}))
+    (path / f"100.0{PROFILE_SUFFIX}").write_text(json.dumps(program_profile(step, "training")))
     return path
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pty
 import stat
@@ -10,13 +11,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from ipu_emu.cli.output.run_report.report_page import report_html
+from ipu_emu.cli.output.run_report.report_text import report_text
 from ipu_emu.trace import read_run
 from ipu_emu.trace.findings import analyse
 from ipu_emu.trace.report_data import report_data
 from popdist_py.trace import Category, Kind, Recorder
-from popdist_py.trace.records import key_of
+from popdist_py.trace.records import RECORD_WORDS, key_of
 from tests.ipu_emu.helpers.commands import ipu_emu, printed
 
 
@@ -141,3 +144,25 @@ def test_several_programs_in_one_folder_are_noted(
     said = printed(f"report {tmp_path}")
     assert (f"the traces of {programs} programs or jobs" in said) is (programs > 1), said
     assert ("Note: " in printed(f"report {tmp_path} {tmp_path}")) is (programs > 1)
+
+
+def test_instructions_that_are_timed_together_are_marked_and_the_table_says_what_that_means(tmp_path: Path) -> None:
+    recorder = Recorder(str(tmp_path), limit=64 << 20, about={"host": "h"})
+    names = [recorder.name(op, Category.COMPUTE, instruction="Compute", output=op) for op in ("Add", "Mul", "Conv")]
+    for damaged in ({"spans": [[]], "groups": [3]}, {"spans": [[], 1], "groups": [[1, 1]]}):
+        recorder.name("sequence", Category.USER, **damaged)
+    recorder.record(key_of(Kind.SPAN, recorder.name("step", Category.COMPUTE)), 1000, 9000)
+    words, places = recorder.sequence(names, groups=[[3, 1], [1]]).rounds()
+    start = next(places)
+    words[start], words[start + RECORD_WORDS], words[start + RECORD_WORDS + 1] = 1000, 5000, 9000
+    recorder.close()
+    data = report_data(analyse(read_run(tmp_path)))
+    assert {row["name"]: (row["timed_together"], row["seconds"]) for row in data["ops"]} == {
+        "Add": (True, 3e-6),
+        "Mul": (True, 1e-6),
+        "Conv": (False, 4e-6),
+    }
+    console = Console(width=80, record=True, markup=False, file=io.StringIO())
+    console.print(report_text(data))
+    said = " ".join(console.export_text().split())
+    assert "are timed together, and share that time as they did at first" in said

@@ -63,6 +63,17 @@ function programs(data) {
     el("h3", {}, "Program"), el("pre", {}, program.listing)]);
 }
 
+function checkpoints(data) {
+  const { copies, sections } = data.checkpointing, mean = row => row.seconds / row.calls;
+  return [
+    ...(copies.length ? [el("h2", {}, "Weights to the host"), table(copies, [["tensor", row => row.tensor], ["phase", row => row.phase],
+      ["replica", row => row.replica], ["IPU", row => row.ipu], ["memory", row => row.memory], ["bytes", row => row.bytes, bytes],
+      ["copies", row => row.calls], ["a copy", mean, seconds], ["modelled", row => known(row.modelled_seconds), optional(seconds)]], "copies")] : []),
+    ...(sections.length ? [el("h2", {}, "Sections of checkpoints"), table(sections, [["section", row => row.section], ["bytes", row => row.bytes, bytes],
+      ["writes", row => row.calls], ["a write", mean, seconds]], "sections")] : []),
+  ];
+}
+
 function modelledPipeline(program, number) {
   const { seconds: length, efficiency } = program.pipeline;
   return [el("h3", {}, `A step of ${program.name || "the program"} on the IPUs of a replica, modelled`),

@@ -52,7 +52,9 @@ function stragglers(data) {
 
 function ops(data) {
   const total = data.ops.reduce((sum, row) => sum + row.seconds, 0) || 1;
-  return [table(data.ops, [["op", row => row.name], ["output", row => row.output], ["category", row => row.category], ["calls", row => row.calls],
+  const together = data.ops.some(row => row.timed_together);
+  return [together ? el("p", {}, "Short instructions that follow each other are timed together, and share that time as they did in the first micro-batches.") : null,
+    table(data.ops, [["op", row => row.name], ["output", row => row.output], ["category", row => row.category], ["calls", row => row.calls],
     ["time", row => row.seconds, seconds], ["share", row => row.seconds / total, percent], ["a call", row => row.seconds / row.calls, seconds],
     ["modelled on an IPU", row => known(row.modelled_seconds), optional(seconds)], ["cycles", row => known(row.modelled_cycles), optional(String)],
     ["FLOPs", row => known(row.flops), optional(value => value.toLocaleString("en"))], ["bytes", row => known(row.bytes), optional(bytes)]], "ops")];
@@ -94,7 +96,7 @@ async function main() {
   const fill = (id, children) => document.getElementById(id).replaceChildren(...children.filter(child => child));
   Object.assign(charts, JSON.parse(document.getElementById("charts").textContent));
   fill("summary", summary(data)); fill("times", times(data)); fill("collective", collectives(data));
-  fill("op", ops(data)); fill("memory", memories(data)); fill("program", programs(data)); fill("pipeline", pipeline(data)); fill("settings", settings(data));
+  fill("op", ops(data)); fill("memory", memories(data)); fill("program", [...programs(data), ...checkpoints(data)]); fill("pipeline", pipeline(data)); fill("settings", settings(data));
   const canvas = document.getElementById("timeline");
   const timeline = new Timeline(canvas, await lanesOf(spans), spans.names, found => document.getElementById("selection").replaceChildren(...selection(found).filter(Boolean)), spans.flows);
   fill("legend", [legend(timeline.categories)]);

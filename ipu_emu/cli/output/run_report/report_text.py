@@ -18,7 +18,13 @@ _ROWS = 12
 
 def report_text(data: Mapping[str, Any]) -> RenderableType:
     """The report of one run."""
-    tables = (*_times(data), *_collectives(data["collectives"]), *_ops(data["ops"]), *_programs(data["programs"]))
+    tables = (
+        *_times(data),
+        *_collectives(data["collectives"]),
+        *_ops(data["ops"]),
+        *_programs(data["programs"]),
+        *_checkpointing(data["checkpointing"]),
+    )
     return Group(*_head(data), *tables)
 
 
@@ -118,8 +124,10 @@ def _ops(rows: Sequence[Mapping[str, Any]]) -> Iterator[RenderableType]:
             f"{row['seconds'] / total:.1%}" if total else "",
             *(beside if modelled else (row["category"],)),
         )
-    if len(rows) > _ROWS:
-        table.caption = f"{len(rows) - _ROWS} more with --format json"
+    notes = [f"{len(rows) - _ROWS} more with --format json"] if len(rows) > _ROWS else []
+    if any(row["timed_together"] for row in shown):
+        notes.append("short ones that follow each other are timed together, and share that time as they did at first")
+    table.caption = "\n".join(notes)
     yield table
 
 
@@ -138,3 +146,28 @@ def _programs(programs: Sequence[Mapping[str, Any]]) -> Iterator[RenderableType]
             table.add_row(use, *(memory(one["bytes_by_use"][use]) for one in memories))
         table.add_row("total", *(memory(one["bytes"]) for one in memories))
         yield table
+
+
+def _checkpointing(data: Mapping[str, Any]) -> Iterator[RenderableType]:
+    """What was copied from the IPUs to the host, by tensor, and what was written to files."""
+    copies, sections = data["copies"], data["sections"]
+    if copies:
+        head = ["tensor", "IPU", "size", "copies", "a copy [us]", "modelled [us]"]
+        table = Table(*head, title=f"weights to the host: {memory(data['bytes_copied'])}, all instances")
+        for row in copies[:_ROWS]:
+            numbers = f"{row['seconds'] / row['calls'] * 1e6:,.1f}", _microseconds(row["modelled_seconds"])
+            table.add_row(row["tensor"], str(row["ipu"]), memory(row["bytes"]), f"{row['calls']:,}", *numbers)
+        yield _with_rest(table, copies)
+    if sections:
+        title = f"sections of checkpoints: {memory(data['bytes_written'])} written, all instances"
+        table = Table("section", "size", "writes", "a write [us]", title=title)
+        for row in sections[:_ROWS]:
+            mean = f"{row['seconds'] / row['calls'] * 1e6:,.1f}"
+            table.add_row(row["section"], memory(row["bytes"]), f"{row['calls']:,}", mean)
+        yield _with_rest(table, sections)
+
+
+def _with_rest(table: Table, rows: Sequence[object]) -> Table:
+    if len(rows) > _ROWS:
+        table.caption = f"{len(rows) - _ROWS} more with --format json"
+    return table

@@ -12,7 +12,8 @@ import pytest
 from ipu_emu.cli.commands.compile_model import CompileRequest
 from ipu_emu.hardware import Device, DeviceKind, System
 from ipu_emu.program.clock.modelled_step import ModelledStep
-from ipu_emu.program.clock.program_profile import program_profile, record_profile
+from ipu_emu.program.clock.program_profile import program_profile
+from ipu_emu.program.clock.program_record import ProgramRecord
 from ipu_emu.trace.program_profiles import modelled_ops, read_profiles
 from popdist_py.trace import PROFILE_SUFFIX, start, stop
 
@@ -95,16 +96,16 @@ def step_instructions(step: ModelledStep) -> list[dict[str, Any]]:
 
 def test_profiles_are_written_beside_the_trace_and_only_with_one(tmp_path: Path) -> None:
     step = ModelledStep(KINDS["plain"].compiled(POD).executable, DEVICE, 1, 1)
-    record_profile(step, "training")
+    assert ProgramRecord.of(step, "training") is None
     start(tmp_path / "run")
     try:
-        record_profile(step, "training")
-        record_profile(step, "validation")
+        ProgramRecord.of(step, "training")
+        ProgramRecord.of(step, "validation")
     finally:
         stop()
     first, second = read_profiles(tmp_path / "run").whole
     assert (first["name"], second["name"]) == ("training", "validation")
-    assert {key: first[key] for key in first if key != "pid"} == json.loads(
+    assert {key: first[key] for key in first if key != "file"} == json.loads(
         json.dumps(program_profile(step, "training"))
     )
     ops = modelled_ops([first, second])
@@ -116,12 +117,7 @@ def test_profiles_are_written_beside_the_trace_and_only_with_one(tmp_path: Path)
 def test_a_damaged_profile_is_left_out_with_one_sentence(tmp_path: Path, content: str) -> None:
     (tmp_path / f"1.0{PROFILE_SUFFIX}").write_text(content)
     (tmp_path / f"2.0{PROFILE_SUFFIX}").write_text(
-        json.dumps(
-            {
-                "pid": 1,
-                **program_profile(ModelledStep(KINDS["plain"].compiled(POD).executable, DEVICE, 1, 1), "whole"),
-            }
-        )
+        json.dumps(program_profile(ModelledStep(KINDS["plain"].compiled(POD).executable, DEVICE, 1, 1), "whole"))
     )
     found = read_profiles(tmp_path)
     assert [each["name"] for each in found.whole] == ["whole"]
@@ -133,9 +129,7 @@ def test_a_damaged_profile_is_left_out_with_one_sentence(tmp_path: Path, content
 def test_a_profile_of_another_version_is_not_called_damaged(tmp_path: Path) -> None:
     step = ModelledStep(KINDS["plain"].compiled(POD).executable, DEVICE, 1, 1)
     profile = program_profile(step, "whole")
-    (tmp_path / f"1.0{PROFILE_SUFFIX}").write_text(
-        json.dumps({"pid": 1, **profile, "version": profile["version"] - 1})
-    )
+    (tmp_path / f"1.0{PROFILE_SUFFIX}").write_text(json.dumps({**profile, "version": profile["version"] - 1}))
     (said,) = read_profiles(tmp_path).damaged
     assert "was recorded in another version" in said
     assert "damaged" not in said
@@ -160,7 +154,7 @@ DAMAGES: dict[str, Any] = {
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_profile_with_one_damaged_value_is_left_out(tmp_path: Path, damage: str) -> None:
     step = ModelledStep(KINDS["plain"].compiled(POD).executable, DEVICE, 1, 1)
-    profile = json.loads(json.dumps({"pid": 1, **program_profile(step, "whole")}))
+    profile = json.loads(json.dumps(program_profile(step, "whole")))
     *way, last, value = DAMAGES[damage]
     place = profile
     for part in way:

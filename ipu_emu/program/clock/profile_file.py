@@ -1,0 +1,72 @@
+"""ProfileFile: where the profiles of a program are written: beside its executable, or else beside the trace.
+
+The trace says which profiles beside executables are of its run, and their checksums: a later run may replace them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from popdist_py import trace
+from popdist_py.files.atomic_write import replace_file
+from popdist_py.files.bounded_read import read_file
+
+__all__ = ["ProfileFile"]
+
+
+class ProfileFile:
+    """The file of a program's profile of one ``phase``; it moves when the executable gets a file."""
+
+    def __init__(self, phase: str = "") -> None:
+        self._suffix = f"{phase and '.' + phase.replace(' ', '-')}{trace.PROFILE_SUFFIX}"
+        self._written: Path | None = None
+
+    def is_beside(self, executable: Path | None) -> bool:
+        """Whether the profile is where it belongs, if this is the file of the executable."""
+        wanted = self._beside(executable)
+        return self._written is not None and self._written.is_file() and wanted in (None, self._written)
+
+    def write(self, profile: Mapping[str, Any], executable: Path | None) -> None:
+        """Write the profile, instead of where it was beside the trace; nothing if this process records none."""
+        recorder = trace.recorder()
+        if recorder is None:
+            return
+        data = json.dumps(profile).encode()
+        wanted, own = self._beside(executable), Path(recorder.path.removesuffix(trace.SUFFIX))
+        fault = None if wanted is None else _fault(wanted, data)
+        path = wanted
+        if path is None or fault:
+            path = Path(f"{own}.{recorder.serial('profile')}{self._suffix}")
+            fault = _fault(path, data)
+        if fault:
+            trace.instant("the profile of the program cannot be written", why=fault)
+            return
+        if path == wanted:
+            recorder.define({trace.PROFILE: {"path": str(path), "sha256": sha256(data).hexdigest()}})
+            if self._written is not None and self._written.parent == own.parent:
+                with suppress(OSError):
+                    self._written.unlink()
+        self._written = path
+
+    def _beside(self, executable: Path | None) -> Path | None:
+        if executable is None or not executable.is_file():
+            return None
+        return Path(f"{os.path.abspath(executable)}{self._suffix}")
+
+
+def _fault(path: Path, data: bytes) -> str:
+    """Write a file, unless it has these bytes; why that failed, or ""."""
+    with suppress(OSError):
+        if read_file(path, len(data)) == data:
+            return ""
+    try:
+        replace_file(path, data, mode=0o600, follow=False)
+    except OSError as error:
+        return str(error.strerror)
+    return ""

@@ -1,0 +1,27 @@
+"""Weight copies: a tensor that an engine copies to the host, and what is told of each where a trace is recorded."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from popdist_py.trace import Category, Span
+
+__all__ = ["CopiesRecord", "Copy"]
+
+
+class Copy(NamedTuple):
+    """A tensor of a local replica that is copied to the host."""
+
+    tensor: str
+    replica: int
+    nbytes: int
+
+
+class CopiesRecord(Protocol):
+    """Protocol of what records copies; several make up one phase, ``what``."""
+
+    def copying(self, what: str, category: Category, copy: Copy) -> Span:
+        """A span around a copy."""
+
+    def copied(self, what: str) -> None:
+        """All copies of a phase were made."""

@@ -1,0 +1,141 @@
+"""Profiles of sessions that are traced: beside the executable that is cached, saved or loaded, and of checkpoints."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from ipu_emu import models, popart, trace
+from ipu_emu.cli.output.run_report.report_text import report_text
+from ipu_emu.hostio.checkpoint import Checkpoints
+from ipu_emu.trace import read_run
+from ipu_emu.trace.findings import analyse
+from ipu_emu.trace.report_data import report_data
+from popdist_py.trace import PROFILE_SUFFIX
+from tests.ipu_emu.helpers.sessions import device, options
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    trace.start(tmp_path / "run")
+    yield tmp_path / "run"
+    trace.stop()
+
+
+def session(*, prepared: bool = True, **values: Any) -> Any:
+    model = models.mlp((6, 5, 3), batch=4)
+    opts = options(**values)
+    flow = popart.DataFlow(1, [model.loss])
+    optimizer = popart.SGD({"defaultLearningRate": (0.1, False), "defaultMomentum": (0.9, False)})
+    made = popart.TrainingSession(model.proto, flow, model.loss, optimizer, device(opts), userOptions=opts)
+    if prepared:
+        made.prepareDevice()
+        made.weightsFromHost()
+    return made, model
+
+
+def run(made: Any, model: models.Model) -> None:
+    data = {model.data: np.ones((4, 6), np.float32), model.labels: np.array([0, 1, 2, 1], np.int32)}
+    made.run(popart.PyStepIO(data, made.initAnchorArrays()))
+
+
+def profiles(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.glob(f"*{PROFILE_SUFFIX}"))
+
+
+def text(folder: Path) -> str:
+    console = Console(width=200, record=True, markup=False, file=io.StringIO())
+    console.print(report_text(report(folder)))
+    return console.export_text()
+
+
+def report(folder: Path) -> dict[str, Any]:
+    return report_data(analyse(read_run(folder)))
+
+
+def test_a_cached_executable_has_its_profile_beside_it(folder: Path, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    for _ in range(2):
+        session(enableEngineCaching=True, cachePath=str(cache))[0].close()
+        (executable,) = cache.glob("*.ipuexe")
+        assert profiles(cache) == [executable.name + PROFILE_SUFFIX]
+        assert not profiles(folder)
+    (program,) = report(folder)["programs"]
+    assert (program["name"], program["phase"]) == ("training", "training")
+    assert program["file"] == str(cache / profiles(cache)[0])
+
+
+def test_a_saved_executable_takes_the_profile_along(folder: Path, tmp_path: Path) -> None:
+    made, _ = session()
+    assert len(profiles(folder)) == 1
+    (tmp_path / "saved").mkdir()
+    made.saveExecutable(str(tmp_path / "saved"))
+    assert profiles(folder) == []
+    assert profiles(tmp_path / "saved") == ["executable.popef" + PROFILE_SUFFIX]
+    made.close()
+    (tmp_path / "saved" / profiles(tmp_path / "saved")[0]).unlink()
+    loaded, _ = session(prepared=False)
+    loaded.loadExecutable(str(tmp_path / "saved"))
+    loaded.prepareDevice()
+    assert profiles(tmp_path / "saved") == ["executable.popef" + PROFILE_SUFFIX]
+    loaded.close()
+    assert len(report(folder)["programs"]) == 1
+
+
+def test_an_executable_without_a_trace_has_no_profile(tmp_path: Path) -> None:
+    made, _ = session(enableEngineCaching=True, cachePath=str(tmp_path))
+    made.saveExecutable(str(tmp_path / "saved"))
+    made.close()
+    assert not profiles(tmp_path)
+
+
+def test_a_checkpoint_has_a_profile_and_a_section_of_the_report(folder: Path, tmp_path: Path) -> None:
+    made, model = session()
+    engine, saved = made.engine, 3
+    with Checkpoints(tmp_path / "checkpoints", keep=1) as checkpoints:
+        for step in range(saved):
+            run(made, model)
+            checkpoints.save(made, step + 1)
+    made.close()
+    found = report(folder)["checkpointing"]
+    rows = {row["tensor"]: row for row in found["copies"]}
+    tensors = {t.id: t for t in engine.executable.graph.tensors.values() if t.id in rows}
+    assert {tensor.role.value for tensor in tensors.values()} >= {"weight", "state"}
+    for id, row in rows.items():
+        assert (row["phase"], row["calls"], row["ipu"]) == ("save a checkpoint", saved, 0)
+        assert row["bytes"] == engine.view(id).nbytes
+        assert 0 < row["seconds"] < 1
+        assert row["modelled_seconds"] > 0
+    assert found["bytes_copied"] == saved * sum(engine.view(id).nbytes for id in rows)
+    sections = {row["section"]: row for row in found["sections"]}
+    assert sections.keys() == rows.keys() | {"(header)"}
+    assert all(row["calls"] == saved for row in sections.values())
+    (file,) = (tmp_path / "checkpoints").rglob("*.safetensors")
+    assert sum(row["bytes"] for row in sections.values()) == file.stat().st_size
+    assert found["bytes_written"] == saved * file.stat().st_size
+    (program,) = found["programs"]
+    assert (program["phase"], program["bytes"]) == ("checkpointing", found["bytes_copied"] / saved)
+    assert [each["phase"] for each in report(folder)["programs"]] == ["training"]
+    said = text(folder)
+    for part in ("weights to the host: ", ", all instances", "a copy [us]", "sections of checkpoints: ", "(header)"):
+        assert part in said
+
+
+def test_weights_that_are_read_back_are_what_the_engine_copied(folder: Path) -> None:
+    made, model = session()
+    run(made, model)
+    for _ in range(2):
+        made.weightsToHost()
+    copied = {id: made.engine.view(id).nbytes for id in made._weights.values}
+    made.close()
+    found = report(folder)["checkpointing"]
+    assert {row["tensor"]: row["bytes"] for row in found["copies"]} == copied
+    assert {(row["phase"], row["calls"]) for row in found["copies"]} == {("weights to the host", 2)}
+    assert not found["sections"]
+    assert [each["name"] for each in found["programs"]] == ["training: weights to the host"]
