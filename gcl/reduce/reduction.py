@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,7 +31,7 @@ from gcl.kernels.copies import STREAMED_BYTES, copy_bytes, stream_bytes
 from gcl.kernels.element_loops import ElementLoop, loop, loops_of
 from gcl.kernels.jit import bare, bare_part
 
-__all__ = ["BLOCK", "new_scratch", "recipe", "reduce_range", "subtrees"]
+__all__ = ["BLOCK", "Subtree", "new_scratch", "recipe", "reduce_range", "subtrees"]
 
 BLOCK = 2048  # elements at most: 8 KiB of float32, of which three fit the smallest L1 cache
 _LEAST_BLOCK = 256
@@ -62,22 +62,40 @@ class Recipe(IntEnum):
     COUNT = 5  # number of contributions
     BLOCK = 6  # elements of a block
     STEPS = 7  # number of steps
-    FIRST = 8  # the first step; each is (ElementLoop, node, accumulator)
+    FIRST = 8  # the first step
 
 
-def subtrees(start: int, stop: int) -> list[tuple[int, int]]:
-    """Cut ``[start, stop)`` into its largest aligned blocks, [(first index, size), ...].
+class _LoopWord(IntEnum):
+    """Index of each word of a step of a recipe."""
+
+    WHAT = 0  # an ElementLoop
+    NODE = 1  # the first contribution that it takes
+    LEVEL = 2  # of the accumulator
+
+
+_LOOP = len(_LoopWord)
+
+
+class Subtree(NamedTuple):
+    """A part of the tree of a reduction: the index of its first leaf, and how many it has."""
+
+    first: int
+    leaves: int
+
+
+def subtrees(start: int, stop: int) -> list[Subtree]:
+    """Cut ``[start, stop)`` into its largest aligned subtrees.
 
     ``subtrees(3, 8)`` is ``[(3, 1), (4, 4)]``: the parts of the tree that one process can combine by itself.
     """
-    blocks = []
+    found = []
     while start < stop:
         size = start & -start or 1 << (stop - start).bit_length()
         while start + size > stop:
             size //= 2
-        blocks.append((start, size))
+        found.append(Subtree(start, size))
         start += size
-    return blocks
+    return found
 
 
 def new_scratch() -> np.ndarray:
@@ -104,7 +122,7 @@ def recipe(
 def _steps(operator: Operator, sizes: tuple[int, ...]) -> list[tuple[int, int, int]]:
     """The loops that combine one block of all contributions into the first accumulator."""
     steps: list[tuple[int, int, int]] = []
-    stack: list[tuple[int, int]] = []  # of subtrees: (first leaf, number of leaves)
+    stack: list[Subtree] = []
     node = position = 0
     while node < len(sizes):
         width = _width(sizes[node:], position) if operator in _ADDING else 1
@@ -112,11 +130,11 @@ def _steps(operator: Operator, sizes: tuple[int, ...]) -> list[tuple[int, int, i
         steps.append((ElementLoop.SUM + width.bit_length() - 1, node, len(stack)))
         if operator is Operator.SQUARE_ADD and leaves == 1:
             steps.append((ElementLoop.SQUARE, node, len(stack)))
-        stack.append((position, leaves))
+        stack.append(Subtree(position, leaves))
         node, position = node + width, position + leaves
         while len(stack) > 1 and (node == len(sizes) or _siblings(*stack[-2:])):
             stack.pop()
-            stack[-1] = stack[-1][0], 2 * stack[-1][1]
+            stack[-1] = Subtree(stack[-1].first, 2 * stack[-1].leaves)
             steps.append((_COMBINING.get(operator, ElementLoop.ADD), node, len(stack) - 1))
     return [*steps, (ElementLoop.DIVIDE, node, 0)] if operator is Operator.MEAN else steps
 
@@ -127,8 +145,8 @@ def _width(sizes: tuple[int, ...], position: int) -> int:
     return next(fits, 1)
 
 
-def _siblings(left: tuple[int, int], right: tuple[int, int]) -> bool:
-    return left[1] == right[1] and left[0] % (2 * left[1]) == 0
+def _siblings(left: Subtree, right: Subtree) -> bool:
+    return left.leaves == right.leaves and left.first % (2 * left.leaves) == 0
 
 
 @bare_part
@@ -147,9 +165,9 @@ def _in_one_pass(recipe: Any, nodes: Any, destinations: Any, copies: int, start:
     blocks: cache lines of eight tensors at the same offset in a page evict each other from the L1 cache before they
     are written.
     """
-    what, count = recipe[Recipe.FIRST], recipe[Recipe.COUNT]
+    what, count = recipe[Recipe.FIRST + _LoopWord.WHAT], recipe[Recipe.COUNT]
     at, offset = nodes.ctypes.data, start * recipe[Recipe.ITEMSIZE]
-    divides = recipe[Recipe.STEPS] == 2 and recipe[Recipe.FIRST + 3] == ElementLoop.DIVIDE
+    divides = recipe[Recipe.STEPS] == 2 and recipe[Recipe.FIRST + _LOOP + _LoopWord.WHAT] == ElementLoop.DIVIDE
     if (recipe[Recipe.STEPS] > 1 and not divides) or recipe[Recipe.LOOPS] != recipe[Recipe.OUT_LOOPS]:
         return False
     if (count == 2 or count == 4) and _in_place(nodes, count, destinations, copies):
@@ -182,9 +200,10 @@ def reduce_range(
     streams = copies == 1 and recipe[Recipe.COUNT] * (stop - start) * recipe[Recipe.ITEMSIZE] >= STREAMED_BYTES
     for low in range(start, stop, block):
         n = min(block, stop - low)
-        for step in range(Recipe.FIRST, Recipe.FIRST + 3 * recipe[Recipe.STEPS], 3):
-            what, row = recipe[step], sums + recipe[step + 2] * _ROW
-            at = nodes.ctypes.data + 8 * recipe[step + 1] if what < ElementLoop.ONTO else row + _ROW
+        for number in range(recipe[Recipe.STEPS]):
+            step = Recipe.FIRST + _LOOP * number
+            what, row = recipe[step + _LoopWord.WHAT], sums + recipe[step + _LoopWord.LEVEL] * _ROW
+            at = nodes.ctypes.data + 8 * recipe[step + _LoopWord.NODE] if what < ElementLoop.ONTO else row + _ROW
             loop(recipe[Recipe.LOOPS], what, at, low * recipe[Recipe.ITEMSIZE], n, recipe[Recipe.DIVISOR], row)
         first = sums + _ROW if streams else destinations[0] + low * item
         loop(recipe[Recipe.OUT_LOOPS], ElementLoop.ROUND, sums, 0, n, 1, first)

@@ -14,20 +14,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from gcl.core.world import World
 from gcl.kernels.dtypes import sum_dtype
-from gcl.reduce.reduction import subtrees
+from gcl.reduce.reduction import Subtree, subtrees
 
 __all__ = ["Endpoints", "GroupView", "Stripe", "stripe_bounds"]
 
-#: The part of a tensor that a rank sends: (position, number) among the ranks that send to other hosts.
-Stripe = tuple[int, int]
-
 _LINE = 64  # bytes; stripes begin on one
+
+
+class Stripe(NamedTuple):
+    """The part of a tensor that a rank sends: its position among the ``number`` ranks that send to other hosts."""
+
+    position: int
+    number: int
 
 
 @dataclass(frozen=True)
@@ -69,20 +73,20 @@ class GroupView:
         self.owners = owners
         #: party -> indices of its replicas
         self.indices = {party: [i for i, p in enumerate(owners) if p == party] for party in sorted(set(owners))}
-        #: party -> its subtrees, (first index, leaves)
-        self.blocks = {party: _blocks(indices) for party, indices in self.indices.items()}
+        #: party -> its subtrees
+        self.subtrees = {party: _subtrees(indices) for party, indices in self.indices.items()}
         #: rows of this party's replicas, in the order of their indices
         self.rows = [endpoints.rows[replica] for replica in members if endpoints.owners[replica] == endpoints.me]
         self.others = [party for party in self.indices if party != endpoints.me]
         self._row_of = dict(zip(self.indices.get(endpoints.me, []), self.rows, strict=True))
 
-    def rows_of(self, block: tuple[int, int]) -> list[int]:
+    def rows_of(self, subtree: Subtree) -> list[int]:
         """Rows of the leaves of a subtree of this party."""
-        return [self._row_of[index] for index in range(block[0], block[0] + block[1])]
+        return [self._row_of[index] for index in range(subtree.first, subtree.first + subtree.leaves)]
 
     def wire_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
         """The dtype of messages: that of sums if any party sends a partial sum, so that none is rounded."""
-        single = all(leaves == 1 for blocks in self.blocks.values() for _, leaves in blocks)
+        single = all(subtree.leaves == 1 for found in self.subtrees.values() for subtree in found)
         return dtype if single else sum_dtype(dtype)
 
 
@@ -95,8 +99,8 @@ def stripe_bounds(width: int, itemsize: int, stripe: Stripe) -> tuple[int, int]:
     return low, high
 
 
-def _blocks(indices: list[int]) -> list[tuple[int, int]]:
-    """The largest aligned blocks of the ascending ``indices``."""
+def _subtrees(indices: list[int]) -> list[Subtree]:
+    """The largest aligned subtrees of the ascending ``indices``."""
     gaps = [0, *(i + 1 for i, (a, b) in enumerate(pairwise(indices)) if b != a + 1), len(indices)]
     runs = [(indices[low], indices[high - 1] + 1) for low, high in pairwise(gaps)]
-    return [block for start, stop in runs for block in subtrees(start, stop)]
+    return [subtree for start, stop in runs for subtree in subtrees(start, stop)]

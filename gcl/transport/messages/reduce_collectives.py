@@ -15,14 +15,14 @@ Several chunks are in flight at a time; drawn here with one chunk ahead (``_AHEA
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from gcl.core.operators import Operator
 from gcl.core.request import Request
 from gcl.reduce.buffer_pool import BufferPool
-from gcl.reduce.reduction import recipe
+from gcl.reduce.reduction import Subtree, recipe
 from gcl.reduce.steps import Step, clear, combine, copy
 from gcl.transport.messages.endpoints import GroupView, Stripe, stripe_bounds
 from gcl.transport.messages.message_channel import MessageChannel
@@ -39,6 +39,14 @@ Ranges = dict[int, list[tuple[int, int]]]
 #: Bytes that a party receives in a chunk, at the most and at the least.
 _CHUNK_BYTES, _LEAST_BYTES = 1 << 22, 1 << 18
 _AHEAD = 2  # chunks on their way to their owners, while an earlier one is reduced
+
+
+class _Node(NamedTuple):
+    """The combined values of a subtree, by the index of its first leaf."""
+
+    first: int
+    values: np.ndarray
+    leaves: int
 
 
 @dataclass(frozen=True)
@@ -130,21 +138,20 @@ class Reduction:
         wire, pending = view.wire_dtype(request.dtype), list[Message]()
         for party in view.others:
             for start, stop in ranges[party]:
-                for block in view.blocks[view.me]:
-                    node = self._subtree(channel, request, view, rows, block, (start, stop), wire, memory)
+                for subtree in view.subtrees[view.me]:
+                    node = self._subtree(channel, request, view, rows, subtree, (start, stop), wire, memory)
                     pending.append(channel.send(party, node))
-        nodes: list[list[tuple[int, np.ndarray, int]]] = [[] for _ in ranges[view.me]]
+        nodes: list[list[_Node]] = [[] for _ in ranges[view.me]]
         for party in view.others:
             for found, (start, stop) in zip(nodes, ranges[view.me], strict=True):
-                for first, leaves in view.blocks[party]:
+                for subtree in view.subtrees[party]:
                     node = memory.take(stop - start, wire)
                     pending.append(channel.receive(party, node))
-                    found.append((first, node, leaves))
+                    found.append(_Node(subtree.first, node, subtree.leaves))
         for found, (start, stop) in zip(nodes, ranges[view.me], strict=True):
-            for block in view.blocks[view.me]:
-                found += self._own(channel, request, view, rows, block, (start, stop), wire, memory)
-        ordered = [[(node, leaves) for _, node, leaves in sorted(found, key=lambda node: node[0])] for found in nodes]
-        return _ChunkInFlight(ranges, ordered, pending)
+            for subtree in view.subtrees[view.me]:
+                found += self._own(channel, request, view, rows, subtree, (start, stop), wire, memory)
+        return _ChunkInFlight(ranges, [_in_tree_order(found) for found in nodes], pending)
 
     def _own(
         self,
@@ -152,21 +159,20 @@ class Reduction:
         request: Request,
         view: GroupView,
         rows: Rows,
-        block: tuple[int, int],
+        subtree: Subtree,
         bounds: tuple[int, int],
         wire: np.dtype[Any],
         memory: BufferPool | Transfers,
-    ) -> list[tuple[int, np.ndarray, int]]:
+    ) -> list[_Node]:
         """The nodes of an own subtree: its leaves, unless they must be widened."""
         if wire != request.dtype:
-            return [(block[0], self._subtree(channel, request, view, rows, block, bounds, wire, memory), block[1])]
-        return self._leaves(view, rows, block, bounds)
+            node = self._subtree(channel, request, view, rows, subtree, bounds, wire, memory)
+            return [_Node(subtree.first, node, subtree.leaves)]
+        return self._leaves(view, rows, subtree, bounds)
 
-    def _leaves(
-        self, view: GroupView, rows: Rows, block: tuple[int, int], bounds: tuple[int, int]
-    ) -> list[tuple[int, np.ndarray, int]]:
+    def _leaves(self, view: GroupView, rows: Rows, subtree: Subtree, bounds: tuple[int, int]) -> list[_Node]:
         """The leaves of an own subtree as nodes."""
-        return [(block[0] + i, rows[row][slice(*bounds)], 1) for i, row in enumerate(view.rows_of(block))]
+        return [_Node(subtree.first + i, rows[row][slice(*bounds)], 1) for i, row in enumerate(view.rows_of(subtree))]
 
     def _subtree(
         self,
@@ -174,13 +180,13 @@ class Reduction:
         request: Request,
         view: GroupView,
         rows: Rows,
-        block: tuple[int, int],
+        subtree: Subtree,
         bounds: tuple[int, int],
         wire: np.dtype[Any],
         memory: BufferPool | Transfers,
     ) -> np.ndarray:
-        """Elements ``bounds`` of the replicas of ``block`` combined, in the dtype of messages."""
-        leaves = [rows[row][bounds[0] : bounds[1]] for row in view.rows_of(block)]
+        """Elements ``bounds`` of the replicas of ``subtree`` combined, in the dtype of messages."""
+        leaves = [rows[row][bounds[0] : bounds[1]] for row in view.rows_of(subtree)]
         if len(leaves) == 1 and wire == request.dtype:
             return leaves[0]
         combined = memory.take(bounds[1] - bounds[0], wire)
@@ -213,21 +219,24 @@ class Reduction:
     ) -> None:
         """Add to ``transfers`` an all-reduce in which everyone sends its subtrees to all, and combines all."""
         low, high = bounds = stripe_bounds(request.count, request.dtype.itemsize, stripe)
-        wire, own = view.wire_dtype(request.dtype), list[tuple[int, np.ndarray, int]]()
-        for block in view.blocks[view.me]:
-            leaves = [rows[row][low:high] for row in view.rows_of(block)]
+        wire, own = view.wire_dtype(request.dtype), list[_Node]()
+        for subtree in view.subtrees[view.me]:
+            leaves = [rows[row][low:high] for row in view.rows_of(subtree)]
             node = leaves[0]
             if len(leaves) > 1 or wire != request.dtype:
                 node = transfers.take(high - low, wire)
                 transfers.first(_combination([(x, 1) for x in leaves], _partial(request, leaves), 1, [node]))
             transfers.sends.extend((party, node) for party in view.others)
-            own += [(block[0], node, block[1])] if wire != request.dtype else self._leaves(view, rows, block, bounds)
+            if wire != request.dtype:
+                own.append(_Node(subtree.first, node, subtree.leaves))
+            else:
+                own += self._leaves(view, rows, subtree, bounds)
         for party in view.others:
-            for first, leaves_there in view.blocks[party]:
+            for subtree in view.subtrees[party]:
                 node = transfers.take(high - low, wire)
                 transfers.receive(party, node)
-                own.append((first, node, leaves_there))
-        nodes = [(node, leaves_under) for _, node, leaves_under in sorted(own, key=lambda node: node[0])]
+                own.append(_Node(subtree.first, node, subtree.leaves))
+        nodes = _in_tree_order(own)
         targets = [results[row][low:high] for row in view.rows]
         transfers.then(_combination(nodes, request.operator, view.size, targets))
 
@@ -261,6 +270,11 @@ class Reduction:
     ) -> None:
         """Combine (values, leaves under them) in tree order into each of ``targets``, which may be nodes."""
         self._channel.then(_combination(nodes, operator, divisor, targets))
+
+
+def _in_tree_order(nodes: list[_Node]) -> list[tuple[np.ndarray, int]]:
+    """The values of ``nodes``, and how many leaves are under them."""
+    return [(node.values, node.leaves) for node in sorted(nodes, key=lambda node: node.first)]
 
 
 def _combination(

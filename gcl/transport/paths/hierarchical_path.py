@@ -73,7 +73,9 @@ class HierarchicalPath:
         self.memory, self._across, self.everyone = memory, across, everyone
         self._stripe, self._inside, self.replicas = stripe, inside, replicas
         # every rank must learn of a mismatch: if some ranks send nothing, all ranks compare calls
-        all_send = across is not None and stripe[1] * across.channel.messages.ranks == everyone.channel.messages.ranks
+        all_send = (
+            across is not None and stripe.number * across.channel.messages.ranks == everyone.channel.messages.ranks
+        )
         self._agreement = across if across is not None and all_send else everyone
         self._state = PathState(self._leave_paths, memory.prepared if inside else None)
         self.prepared = self._state.prepared
@@ -200,7 +202,7 @@ class PreparedHostCall:
     ) -> None:
         self._memory, self._across, self._request = memory, across, request
         small = request.count * request.dtype.itemsize * replicas <= _ONE_SENDER_BYTES
-        self._sends, self._stripe = stripe[0] == _FIRST or not small, (0, 1) if small else stripe
+        self._sends, self._stripe = stripe.position == _FIRST or not small, Stripe(0, 1) if small else stripe
         self._meeting = memory.meeting(request, x, out)
         self._widths = request.count, out.size // len(out)
         self._stage = _Stage.ENTERING

@@ -27,7 +27,7 @@ from gcl.transport.paths.path_state import PathState
 
 __all__ = ["MessagePath"]
 
-_WHOLE: Stripe = (0, 1)
+_WHOLE = Stripe(0, 1)
 _Work = Callable[[Request, GroupView, Rows, Rows, Stripe], None]
 _AddTransfers = Callable[[Transfers, Request, GroupView, Rows, Rows, Stripe], None]
 #: An all-reduce takes one exchange if the bytes for all other parties total no more than this, else two. With one

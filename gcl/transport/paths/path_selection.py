@@ -18,7 +18,7 @@ from gcl.core.data_path import DataPath
 from gcl.core.groups import Group
 from gcl.core.world import World
 from gcl.transport.memory import shared_memory
-from gcl.transport.messages.endpoints import Endpoints
+from gcl.transport.messages.endpoints import Endpoints, Stripe
 from gcl.transport.messages.point_to_point import PointToPoint
 from gcl.transport.paths.hierarchical_path import HierarchicalPath
 from gcl.transport.paths.memory_path import MemoryPath
@@ -111,7 +111,7 @@ def _hierarchical(
     endpoints = replace(host_endpoints, contacts=tuple(map(placement.world.describe, members)))
     across = MessagePath(messages, endpoints, group, timeout) if exchanges else None
     everyone = _between_all(placement, group, timeout)
-    replicas, stripe = list(host_endpoints.rows), (memory_world.rank, stripes)
+    replicas, stripe = list(host_endpoints.rows), Stripe(memory_world.rank, stripes)
     return HierarchicalPath(memory, across, everyone, stripe, replicas, inside=inside)
 
 
