@@ -23,6 +23,7 @@ from gcl.connect import TRANSPORT_VARIABLE, connect
 from gcl.core.operators import Operator
 from gcl.core.request import Collective
 from gcl.cost.program_cost import price
+from gcl.drawing.terminal_help import FittedContext
 from gcl.drawing.units import parse_bytes
 from gcl.errors import ArgumentError, GclError
 from gcl.kernels.dtypes import DTYPES
@@ -279,6 +280,8 @@ def _sizes(min_bytes: str, max_bytes: str, factor: float, local: int) -> Iterato
         yield int(size)
         size = max(size * factor, size + 1)
 
+
+main.context_class = FittedContext
 
 if __name__ == "__main__":
     main(prog_name="python -m gcl.bench")

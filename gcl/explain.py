@@ -16,6 +16,7 @@ from gcl.core.groups import Group
 from gcl.core.request import Collective
 from gcl.cost.program_cost import Cost, Price, price
 from gcl.cost.tile_work import TileWork
+from gcl.drawing.terminal_help import FittedContext
 from gcl.drawing.terminal_text import fitted, terminal_width
 from gcl.drawing.units import TimeUnit, counted, parse_bytes
 from gcl.errors import ArgumentError
@@ -277,6 +278,8 @@ def _group(text: str, replicas: int) -> Group:
         return makers[name](replicas, int(size))
     raise ArgumentError(f"--group {text} is not valid; write all, consecutive:K or orthogonal:K")
 
+
+main.context_class = FittedContext
 
 if __name__ == "__main__":
     main(prog_name="python -m gcl.explain")

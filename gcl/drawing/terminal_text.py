@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 import textwrap
@@ -10,7 +11,9 @@ __all__ = ["NARROW", "fitted", "terminal_width"]
 
 #: Columns of a terminal that does not say how many it has.
 NARROW = 80
-_LEAST = 20
+#: Characters of a line at least, and of a column that is continued below itself.
+_LEAST, _LEAST_OF_COLUMN = 16, 24
+_GAP = re.compile(r"  +")
 
 
 def terminal_width() -> int | None:
@@ -19,9 +22,10 @@ def terminal_width() -> int | None:
 
 
 def fitted(text: str, width: int | None) -> str:
-    """Break lines that are longer than ``width`` between words; what follows is indented two more than its line.
+    """Break lines that are longer than ``width`` between words; what follows stands below the last column.
 
-    A word that is too long stays whole. With None nothing is changed.
+    A column begins after two blanks. Where there is none, or too little room, what follows is indented two more than
+    its line. A word that is too long stays whole. With None nothing is changed.
     """
     if width is None:
         return text
@@ -32,14 +36,17 @@ def _fitted(line: str, width: int) -> str:
     if len(line) <= width:
         return line
     words = line.lstrip()
-    indent = line[: len(line) - len(words)]
+    indent = len(line) - len(words)
+    gaps = [gap.end() for gap in _GAP.finditer(line, indent)]
+    room = max(_LEAST_OF_COLUMN, *map(len, line[gaps[-1] :].split())) if gaps else 0
+    hanging = gaps[-1] if gaps and gaps[-1] + room <= width else indent + 2
     pieces = textwrap.wrap(
-        words,
-        width - len(indent),
-        subsequent_indent="  ",
+        line[indent:],
+        width,
+        initial_indent=" " * indent,
+        subsequent_indent=" " * hanging,
         break_long_words=False,
         break_on_hyphens=False,
         replace_whitespace=False,
-        drop_whitespace=True,
     )
-    return "\n".join(indent + piece for piece in pieces)
+    return "\n".join(pieces)

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from gcl.drawing.terminal_help import FittedContext
 from ipu_emu.cli.commands.calibrate_command import calibrate
 from ipu_emu.cli.commands.clock_command import clock
 from ipu_emu.cli.commands.compile_command import compile
@@ -108,3 +109,5 @@ def main() -> None:
 
 for _command in (calibrate, clock, compile, estimate, hostio, info, memory, models, predict, report, scale, schedule):
     main.add_command(_command)
+for _command in (main, *main.commands.values()):
+    _command.context_class = FittedContext

@@ -20,6 +20,9 @@ WORDS = "three short words and-one-that-is-long"
         (f"    {WORDS}", 26, "    three short words\n      and-one-that-is-long"),
         (f"short\n\n{WORDS}\n", 21, "short\n\nthree short words\n  and-one-that-is-long\n"),
         ("a  b   aligned", 20, "a  b   aligned"),
+        ("  a  b   some words in the last column", 33, "  a  b   some words in the last\n         column"),
+        ("a far column         and the rest of it", 36, "a far column         and the rest of\n  it"),
+        (f"a  {'x' * 30} y", 30, f"a\n  {'x' * 30}\n  y"),
     ],
 )
 def test_long_lines_are_broken_between_words(text: str, width: int | None, expected: str) -> None:

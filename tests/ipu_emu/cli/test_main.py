@@ -9,6 +9,7 @@ from importlib.metadata import version
 import pytest
 from click.testing import CliRunner
 
+from gcl.drawing import terminal_help
 from ipu_emu.cli import main
 from tests.helpers.mpi_jobs import PROGRAMS
 from tests.ipu_emu.helpers.commands import ipu_emu, printed
@@ -19,6 +20,15 @@ def test_help(command: str) -> None:
     said = printed(f"{command} --help")
     assert "ipu-emu" in said
     assert max(map(len, said.splitlines())) <= 118
+
+
+@pytest.mark.parametrize("command", ["", *main.commands])
+def test_help_is_as_wide_as_the_terminal_at_most(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = printed(f"{command} --help", COLUMNS="80").split()
+    monkeypatch.setattr(terminal_help, "terminal_width", lambda: 80)
+    said = printed(f"{command} --help", COLUMNS="80")
+    assert max(map(len, said.splitlines())) <= 80
+    assert said.split() == words
 
 
 @pytest.mark.parametrize("command", ["clock", "compile", "hostio", "memory", "schedule"])
