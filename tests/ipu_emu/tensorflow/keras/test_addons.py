@@ -62,6 +62,36 @@ def test_group_normalization_by_its_formula(tf2: Any, strategy: Any, addons: Any
     np.testing.assert_allclose(both.std((1, 2)), 1, atol=1e-3)
 
 
+@pytest.mark.parametrize("name", ["groups", "strided groups", "instances"])
+def test_group_normalization_trains_as_64_bits_do(tf2: Any, strategy: Any, addons: Any, name: str) -> None:
+    keras, random, start = tf2.keras, np.random.default_rng(0), list[Any]()
+    x, y = random.normal(2, 3, (32, 6, 6, 4)).astype(np.float32), random.integers(0, 5, 32)
+
+    def own() -> Any:
+        if name == "instances":
+            return addons.layers.InstanceNormalization(epsilon=1e-3)
+        return addons.layers.GroupNormalization(2, strided_channel_grouping=name == "strided groups", epsilon=1e-3)
+
+    def trained(layer: Any) -> list[Any]:
+        head = [keras.layers.Flatten(), keras.layers.Dense(5, "softmax")]
+        model = keras.Sequential([keras.Input((6, 6, 4)), keras.layers.Conv2D(8, 3), layer, *head])
+        start.append(model.get_weights())
+        model.set_weights(start[0])
+        model.compile(keras.optimizers.SGD(0.1, 0.9), "sparse_categorical_crossentropy")
+        losses = model.fit(x, y, 8, epochs=2, shuffle=False, verbose=0).history["loss"]
+        return [*model.get_weights(), losses]
+
+    with strategy.scope():
+        found = trained(own())
+    keras.backend.set_floatx("float64")
+    try:
+        assert_close(found, trained(own()))
+        if name != "strided groups":
+            assert_close(found, trained(keras.layers.GroupNormalization(8 if name == "instances" else 2)))
+    finally:
+        keras.backend.set_floatx("float32")
+
+
 @pytest.mark.parametrize("name", ["SGD", "Nesterov", "Adam", "AMSGrad"])
 def test_optimizers_are_those_of_keras(tf2: Any, both: Any, addons: Any, name: str) -> None:
     keras, own = tf2.keras.optimizers, addons.optimizers
