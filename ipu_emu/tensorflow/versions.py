@@ -16,6 +16,9 @@ _OF_KERAS_3 = frozenset(
     {"distribution", "dtype_policies", "device", "KerasTensor", "ops", "quantizers", "random", "remat", "tree"}
 )
 _LEGACY_KERAS = "TF_USE_LEGACY_KERAS"
+#: The first version that does not log every error of a session's run, with the traceback of the emulator's function.
+_QUIET = (2, 21)
+_LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 _HOW = "pip install tensorflow-cpu==2.21.0 && pip install --no-deps tf_keras==2.21.0"
 
 
@@ -43,6 +46,8 @@ def check_versions() -> None:
             f"tensorflow.python.ipu works with TensorFlow {oldest} to {newest}, found {found}; run: {_HOW}",
             name="tensorflow",
         )
+    if numbers < _QUIET:
+        os.environ.setdefault(_LOG_LEVEL, "1")  # no messages that inform
     _choose_keras()
 
 
