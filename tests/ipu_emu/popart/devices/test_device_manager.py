@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from typing import Any
 
 import numpy as np
@@ -80,3 +81,10 @@ def test_what_the_module_says_of_itself() -> None:
     assert popart.versionNumber() == (3, 4, 0)
     assert popart.getTensorInfo(np.zeros((2, 3), np.float16)) == popart.TensorInfo("FLOAT16", [2, 3])
     popart.getLogger().setLevel("WARN")
+
+
+@pytest.mark.parametrize(("acquire", "number"), [("acquireAvailableDevice", 32), ("acquireDeviceById", 99)])
+def test_who_gets_no_device_is_told_where_ipus_and_their_users_are_listed(acquire: str, number: int) -> None:
+    with pytest.raises(popart.popart_exception) as caught:
+        getattr(popart.DeviceManager(), acquire)(number)
+    assert "Here `ipu-emu info` lists the IPUs and their users" in "".join(traceback.format_exception(caught.value))
