@@ -58,7 +58,7 @@ BREAKS = {
         "Step data are prepared without knowing what runs the step",
     ),
     "a face in commands": (
-        "ipu_emu/cli/commands/compile_model.py",
+        "ipu_emu/cli/arguments/compile_model.py",
         "import ipu_emu.popart.options.session_options",
         "The commands compile by the compiler's options, and need no face",
     ),

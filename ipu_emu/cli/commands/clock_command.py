@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gcl.drawing.units import TimeUnit, memory
-from ipu_emu.cli.commands.job_options import calibration_option, profile_named, release_option
-from ipu_emu.cli.commands.model_options import (
+from ipu_emu.cli.arguments.job_options import calibration_option, profile_named, release_option
+from ipu_emu.cli.arguments.model_options import (
     ModelCommand,
     compile_request,
     model_options,

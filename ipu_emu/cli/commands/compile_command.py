@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from ipu_emu.cli.commands.model_options import ModelCommand, compile_request, model_options, system_named
+from ipu_emu.cli.arguments.model_options import ModelCommand, compile_request, model_options, system_named
 from ipu_emu.cli.output.printing import print_json, say
 from popdist_py.messages.named_choice import NamedChoice
 

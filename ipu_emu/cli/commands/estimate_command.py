@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ipu_emu.cli.commands.job_options import job_of, job_options
-from ipu_emu.cli.commands.model_options import ModelCommand
+from ipu_emu.cli.arguments.job_options import job_of, job_options
+from ipu_emu.cli.arguments.model_options import ModelCommand
 from ipu_emu.cli.output.printing import print_json, say
 from ipu_emu.errors import EmulatorError
 

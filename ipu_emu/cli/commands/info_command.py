@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from ipu_emu.cli.commands.model_options import system_named
+from ipu_emu.cli.arguments.model_options import system_named
 from ipu_emu.cli.output.printing import console, print_json
 from popdist_py.messages.named_choice import NamedChoice
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gcl.drawing.units import memory as amount
-from ipu_emu.cli.commands.model_options import ModelCommand, compile_request, model_options, system_named
+from ipu_emu.cli.arguments.model_options import ModelCommand, compile_request, model_options, system_named
 from ipu_emu.cli.output.printing import console, print_json, say, write
 from ipu_emu.compiler.delayed_reports import DelayedReports
 
 if TYPE_CHECKING:
-    from ipu_emu.cli.commands.compile_model import Compiled, CompileRequest
+    from ipu_emu.cli.arguments.compile_model import Compiled, CompileRequest
     from ipu_emu.hardware import System
     from ipu_emu.predict.prediction import Prediction
 from popdist_py.messages.named_choice import NamedChoice
@@ -121,7 +121,7 @@ def _said(predicted: Prediction, otherwise: str) -> str:
 
 def _advice(asked: CompileRequest, where: System, compiled: Compiled) -> str:
     """What to do about a model that does not fit."""
-    from ipu_emu.cli.commands.memory_flags import remedies
+    from ipu_emu.cli.arguments.memory_flags import remedies
     from ipu_emu.compiler.memory.out_of_memory import too_large_for_an_ipu
 
     note = too_large_for_an_ipu(compiled.executable, compiled.need.limit)

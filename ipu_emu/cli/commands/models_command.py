@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gcl.drawing.units import decimal, memory
-from ipu_emu.cli.commands.model_options import DTYPES
+from ipu_emu.cli.arguments.model_options import DTYPES
 from ipu_emu.cli.output.printing import console, print_json
 
 if TYPE_CHECKING:

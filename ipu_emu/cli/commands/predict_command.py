@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ipu_emu.cli.commands.job_options import (
+from ipu_emu.cli.arguments.job_options import (
     calibration_option,
     job_of,
     job_options,
     options_given,
     profile_named,
 )
-from ipu_emu.cli.commands.model_options import ModelCommand
+from ipu_emu.cli.arguments.model_options import ModelCommand
 from ipu_emu.cli.output.printing import print_json, say, write
 from ipu_emu.errors import EmulatorError
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import click
 
-from ipu_emu.cli.commands.job_options import (
+from ipu_emu.cli.arguments.job_options import (
     calibration_option,
     job_of,
     options_given,
     profile_named,
     shared_job_options,
 )
-from ipu_emu.cli.commands.model_options import ModelCommand
+from ipu_emu.cli.arguments.model_options import ModelCommand
 from ipu_emu.cli.output.printing import check_outputs, print_json, say, write
 from ipu_emu.errors import EmulatorError
 

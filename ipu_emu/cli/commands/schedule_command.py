@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from ipu_emu.cli.commands.model_options import selection_order_option
+from ipu_emu.cli.arguments.model_options import selection_order_option
 from ipu_emu.cli.output.printing import console, print_json
 from ipu_emu.errors import EmulatorError
 from ipu_emu.program.schedules import SCHEDULES
 
 if TYPE_CHECKING:
-    from ipu_emu.cli.commands.traced_program import TracedPipeline
+    from ipu_emu.cli.arguments.traced_program import TracedPipeline
     from ipu_emu.program.schedules import Mapping
     from ipu_emu.program.schedules.schedule_timing import StageTimes
 from popdist_py.messages.named_choice import NamedChoice
@@ -159,7 +159,7 @@ def schedule(
 
 def _of_program(program: str, context: click.Context) -> TracedPipeline:
     """The pipeline that a program builds; raise EmulatorError for options that say it again."""
-    from ipu_emu.cli.commands.traced_program import TracedProgram
+    from ipu_emu.cli.arguments.traced_program import TracedProgram
 
     names = ("kind", "stages", "count", "inference", "recompute", "io_tiles", "batch_serialization", "mapping")
     given = [one for one in names if context.get_parameter_source(one) is click.core.ParameterSource.COMMANDLINE]

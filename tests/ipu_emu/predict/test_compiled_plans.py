@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import pytest
 
-from ipu_emu.cli.commands.compile_model import CompileRequest
+from ipu_emu.cli.arguments.compile_model import CompileRequest
 from ipu_emu.graph.external_data import contiguous
 from ipu_emu.hardware import System
 from ipu_emu.models import Model, named

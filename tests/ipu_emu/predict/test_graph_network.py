@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 from onnx import TensorProto, helper
 
-from ipu_emu.cli.commands.onnx_argument import OnnxFile
+from ipu_emu.cli.arguments.onnx_argument import OnnxFile
 from ipu_emu.cli.main import main
 from ipu_emu.models import named
 from ipu_emu.predict.networks import Network, network

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ipu_emu.cli.commands.compile_model import CompileRequest
+from ipu_emu.cli.arguments.compile_model import CompileRequest
 from ipu_emu.compiler.annotations import IPU_NUMBER, PIPELINE_STAGE
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Role

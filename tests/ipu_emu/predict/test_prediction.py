@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gcl import LINK_BANDWIDTH, LinkClass
-from ipu_emu.cli.commands.compile_model import CompileRequest
+from ipu_emu.cli.arguments.compile_model import CompileRequest
 from ipu_emu.errors import EmulatorError
 from ipu_emu.hardware import System
 from ipu_emu.hardware.rates import NOMINAL, Rates

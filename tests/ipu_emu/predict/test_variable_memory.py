@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ipu_emu import models
-from ipu_emu.cli.commands.compile_model import CompileRequest
+from ipu_emu.cli.arguments.compile_model import CompileRequest
 from ipu_emu.errors import EmulatorError
 from ipu_emu.hardware import BOW, GC2, System
 from ipu_emu.predict import (

@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from ipu_emu.cli import main
-from ipu_emu.cli.commands.traced_program import TracedProgram
+from ipu_emu.cli.arguments.traced_program import TracedProgram
 from ipu_emu.ops.codegen.llvm_compiler import KERNEL_CACHE, kernel_folder
 from tests.helpers.mpi_jobs import ROOT
 from tests.helpers.network_namespaces import hosts, needs_hosts

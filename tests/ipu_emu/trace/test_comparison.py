@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ipu_emu import trace
-from ipu_emu.cli.commands.compile_model import CompileRequest
+from ipu_emu.cli.arguments.compile_model import CompileRequest
 from ipu_emu.hardware import Device, DeviceKind, System
 from ipu_emu.program.clock.modelled_step import ModelledStep
 from ipu_emu.program.clock.program_record import ProgramRecord

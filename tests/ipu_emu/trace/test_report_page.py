@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ipu_emu.cli.commands.compile_model import CompileRequest
+from ipu_emu.cli.arguments.compile_model import CompileRequest
 from ipu_emu.cli.output.run_report.charts import library, page_charts
 from ipu_emu.cli.output.run_report.charts.page_charts import all_charts
 from ipu_emu.cli.output.run_report.report_page import report_html

@@ -16,7 +16,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from gcl.drawing.units import memory
-from ipu_emu.cli.commands import memory_flags
+from ipu_emu.cli.arguments import memory_flags
 from ipu_emu.cli.output import printing
 from ipu_emu.compiler.memory.memory_remedies import Change, Remedies
 from ipu_emu.hardware import GC200

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ipu_emu.cli.commands.model_options import RECOMPUTATIONS
+from ipu_emu.cli.arguments.model_options import RECOMPUTATIONS
 from ipu_emu.errors import EmulatorError
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def job_of(model: str, **options: Any) -> tuple[Job, bool]:
     """The job that the options describe, and whether its states may move to Streaming Memory by themselves."""
     from gcl import ArgumentError
     from gcl.drawing.units import parse_bytes
-    from ipu_emu.cli.commands.onnx_argument import OnnxFile
+    from ipu_emu.cli.arguments.onnx_argument import OnnxFile
     from ipu_emu.hardware import System
     from ipu_emu.predict.calibration.rows import layer_counts
     from ipu_emu.predict.job import Job, smallest_pod

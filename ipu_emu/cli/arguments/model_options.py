@@ -14,7 +14,7 @@ from ipu_emu.program.schedules import SCHEDULES
 from popdist_py.messages.named_choice import NamedChoice
 
 if TYPE_CHECKING:
-    from ipu_emu.cli.commands.compile_model import CompileRequest
+    from ipu_emu.cli.arguments.compile_model import CompileRequest
     from ipu_emu.hardware import System
 
 __all__ = [
@@ -154,8 +154,8 @@ def selection_order_option(default: str, about: str) -> Callable[[Callable[..., 
 
 def compile_request(**options: Any) -> CompileRequest:
     """The compile request that the options describe, or that a program makes."""
-    from ipu_emu.cli.commands.compile_model import CompileRequest
-    from ipu_emu.cli.commands.traced_program import TracedProgram, is_program
+    from ipu_emu.cli.arguments.compile_model import CompileRequest
+    from ipu_emu.cli.arguments.traced_program import TracedProgram, is_program
 
     if is_program(options["model"]):
         return TracedProgram.of(options["model"])

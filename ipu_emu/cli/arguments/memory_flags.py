@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 
-from ipu_emu.cli.commands.compile_model import CompileRequest
+from ipu_emu.cli.arguments.compile_model import CompileRequest
 from ipu_emu.compiler.memory.memory_remedies import Change, MemoryNeed, Remedies, RemedyKind, find_remedies
 from ipu_emu.hardware import System
 from ipu_emu.models import CATALOGUE

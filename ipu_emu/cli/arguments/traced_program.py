@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from ipu_emu.cli.commands.compile_model import CompileRequest
+from ipu_emu.cli.arguments.compile_model import CompileRequest
 from ipu_emu.compiler.gradients.activation_checkpointing import Recomputation
 from ipu_emu.compiler.pipeline import CompileState, run_passes
 from ipu_emu.compiler.traced_training import TRACE_FOLDER, from_bytes

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ipu_emu import popart
-from ipu_emu.cli.commands.compile_model import OPTIMISERS, CompileRequest
+from ipu_emu.cli.arguments.compile_model import OPTIMISERS, CompileRequest
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Role
 from ipu_emu.hardware import System

@@ -14,7 +14,7 @@ import psutil
 from numpy.typing import NDArray
 
 from gcl.drawing.units import counted, memory
-from ipu_emu.cli.commands.onnx_argument import OnnxFile
+from ipu_emu.cli.arguments.onnx_argument import OnnxFile
 from ipu_emu.compiler.annotations import IPU_NUMBER, PIPELINE_STAGE
 from ipu_emu.compiler.gradients.activation_checkpointing import Recomputation
 from ipu_emu.compiler.memory.memory_remedies import MemoryNeed
