@@ -6,12 +6,12 @@
     ipu_links    collectives of gradients at the link rate x its share; copies between the IPUs of a replica, and
                  batch statistics between neighbours, at the link rate
     gw_links     2 (L - 1)/L of an IPU's share of the gradients, at the gateway rate x its share
-    host         input, as far as it does not overlap with compute
+    host         input, as far as it does not overlap with compute, and what a step waits for further hosts
     streaming    states, and what else is off chip, there and back at 16 GB/s
     update       weights, gradients and states through the memory of the tiles
     fixed        syncs, hops and the work of tiles in collectives, at the same share, and of batch statistics
 
-An older release has its own factors on compute and on collectives. Every term depends on its own rates only, so that
+An older release has its own factor on collectives. Every term depends on its own rates only, so that
 doubling a rate halves the term.
 """
 
@@ -92,7 +92,7 @@ class StepModel:
         if job.training:
             passes += _BACKWARD + (recompute and not self._is_last(ipu))
         seconds: NDArray[np.float64] = (self.work.forward[ipu] * passes + self.work.frozen[ipu]) / speed
-        return seconds / rates.compute
+        return seconds
 
     def _is_last(self, ipu: int) -> bool:
         """Whether the backward pass follows at once, on the last stage of a pipeline."""
@@ -191,7 +191,9 @@ class StepModel:
     def _host(self, rates: Rates, shape: Shape, compute: Any) -> Any:
         slowest = np.maximum.reduce(list(host.limits(self.job, shape.replicas, shape.batch).values()))
         wanted = shape.accumulation * slowest / rates.factor("host")
-        return np.maximum(0.0, wanted - compute) if self.job.overlap_io else wanted
+        hosts = np.minimum(self.job.host_count, shape.replicas) if self.job.training else 1
+        waits = rates.waits(hosts) / rates.factor("host")
+        return waits + (np.maximum(0.0, wanted - compute) if self.job.overlap_io else wanted)
 
     def _streaming(self, shape: Shape) -> Any:
         """Bytes of the fullest IPU to and from Streaming Memory in a step."""

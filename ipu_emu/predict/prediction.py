@@ -29,7 +29,10 @@ __all__ = ["Prediction", "anchored", "predict", "what_if_factors"]
 #: Standard deviations on each side of a 90 % interval.
 _NINETY = 1.645
 #: What is added to the spread of the logarithm for jobs that no row is like; guesses, as no row tells.
-_UNLIKE = {"network": 0.10, "family": 0.25, "generation": 0.05, "domains": 0.05, "inference": 0.20, "dtype": 0.20}
+_UNLIKE = {
+    **{"network": 0.10, "family": 0.25, "generation": 0.05, "domains": 0.05, "inference": 0.20, "dtype": 0.20},
+    "release": 0.04,
+}
 _VERDICTS = ("fits", "unsure", "does not fit")
 
 
@@ -108,11 +111,11 @@ class Prediction:
 
     @cached_property
     def _unknown_factor(self) -> float:
-        """How many times longer the step would be if unknown parameters were ``unknown`` times smaller."""
+        """How many times longer the step would be if unknown parameters were ``unknown`` times worse."""
         values = np.ones(len(PARAMETERS)) if self.profile is None else self.profile.values()
         for index, parameter in enumerate(self.profile.parameters if self.profile else ()):
             if not parameter.identified and parameter.unit != "factor":
-                values[index] /= self.unknown
+                values[index] *= self.unknown if parameter.unit == "milliseconds" else 1 / self.unknown
         return self._step_with(rates_of(values, self.job.release)) / self.step
 
     @cached_property
@@ -130,6 +133,8 @@ class Prediction:
             found.append("generation")
         if domains_of(job.replicas, job.ipus, job.system) > profile.most_domains:
             found.append("domains")
+        if job.release not in profile.releases:
+            found.append("release")
         return found + ["inference"] * (not job.training) + ["dtype"] * (job.dtype != "float16")
 
     # ---------------------------------------------------------------- other numbers
@@ -157,7 +162,7 @@ class Prediction:
     @cached_property
     def one_replica(self) -> float:
         """Samples per second of a single replica with the same accumulation."""
-        job = replace(self.job, replicas=1, bn_span=1, hosts=0, instances=0)
+        job = replace(self.job, replicas=1, bn_span=1, hosts=1, instances=0)
         alone = replace(self, model=replace(self.model, job=job))
         return alone.throughput
 
@@ -201,16 +206,15 @@ class Prediction:
             "domains": f"not validated: no row has more than {self.profile.most_domains} IPU-Link domains",
             "inference": "not validated: no row is of inference",
             "dtype": f"not validated: no row is of {self.job.dtype}",
+            "release": f"not validated: no row is of SDK {self.job.release}",
         }
         found += [said[kind] for kind in self.unlike]
-        if self.job.release not in self.profile.releases:
-            found.append(f"not validated: no row is of SDK {self.job.release}")
         if self._unknown_factor > 1.001:
             names = [p.name for p in self.profile.unidentified if p.unit != "factor"]
             rows = ", ".join(PARAMETERS[name].rows for name in names)
             found.append(
                 f"{', '.join(names)}: no row determines it, so its nominal value is used, and the interval reaches "
-                f"down to 1/{self.unknown:g} of that; calibrate with a row of {rows}"
+                f"down to what {self.unknown:g} times worse gives; calibrate with a row of {rows}"
             )
         if self.verdict != "fits":
             worst = self.fullest

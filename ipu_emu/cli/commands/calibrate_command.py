@@ -120,14 +120,11 @@ def _text(found: Profile, leave_one_out: bool) -> str:
     lines += [f"  {name:<{wide}}  {error:+7.2%}" for name, error in found.residuals.items()]
     left_out = found.leave_one_out
     if left_out:
-        count = f"{len(left_out['errors'])} of {found.rows} rows"
-        said = f"mean {left_out['mean']:.2%}, most {left_out['most']:.2%} of {count}"
+        said = f"mean {left_out['mean']:.2%}, most {left_out['most']:.2%}"
         lines += ["", f"each configuration from the others: {said}"]
-        if leave_one_out:
-            lines += [f"  {name:<{wide}}  {error:+7.2%}" for name, error in left_out["errors"].items()]
-        for name, each in left_out["cannot_be_left_out"].items():
-            alone = f"not counted: it alone determines {', '.join(each['needs'])}"
-            lines.append(f"  {name:<{wide}}  {each['error']:+7.2%}  {alone}")
+        for name, error in left_out["errors"].items() if leave_one_out else ():
+            lost = ", ".join(left_out["needs"].get(name, ()))
+            lines.append(f"  {name:<{wide}}  {error:+7.2%}" + (f"  with the nominal {lost}" if lost else ""))
     for each in found.unidentified:
         from ipu_emu.predict.calibration.profile import PARAMETERS
 

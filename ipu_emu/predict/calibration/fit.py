@@ -33,6 +33,8 @@ _STEP, _ITERATIONS, _CONVERGED = 1e-5, 40, 1e-6
 _STRENGTH, _DETERMINED, _ROUGH = 0.02, 0.9, 0.5
 #: Least spread of a prediction, for sets of rows too few to leave one out.
 _LEAST_SPREAD = 0.02
+#: Spread of predictions where no row can be left out.
+_UNKNOWN_SPREAD = 3 * _ROW_SPREAD
 _KINDS = tuple(PARAMETERS.values())
 
 
@@ -65,7 +67,7 @@ def _fit(
 ) -> tuple[Fit, Values]:
     """The fit of the ``free`` parameters, and the weighted slopes at it."""
     near = np.log([kind.expected for kind in _KINDS] if start is None else start)
-    logs = np.where(free, near, 0.0)
+    logs = np.where(free, near, np.log([kind.nominal for kind in _KINDS]))
     chosen = np.flatnonzero(free)
     weights, measured = _weights(rows), np.log([row.seconds for row in rows])
     expected = np.log([_KINDS[index].expected for index in chosen])
@@ -136,12 +138,11 @@ def _slope(models: Sequence[StepModel], logs: Values) -> tuple[Values, Values]:
 def leave_one_out(rows: Sequence[Row]) -> dict[str, Any]:
     """Errors of each configuration predicted from all others.
 
-    A configuration that alone determines a parameter cannot be predicted from the others; it is listed with
-    ``needs``, and not part of the mean and the most.
+    A parameter that a configuration alone determines has its nominal value then; ``needs`` has it by row.
     """
     everything = fitted(rows)
     errors: dict[str, float] = {}
-    alone: dict[str, dict[str, Any]] = {}
+    needs: dict[str, list[str]] = {}
     for configuration in dict.fromkeys(row.configuration for row in rows):
         others = [row for row in rows if row.configuration != configuration]
         left_out = [row for row in rows if row.configuration == configuration]
@@ -152,18 +153,18 @@ def leave_one_out(rows: Sequence[Row]) -> dict[str, Any]:
         lost = [name for name, had, has in known if had and not has]
         expected = _predicted(_models(left_out), fit.values)
         for row, one in zip(left_out, expected, strict=True):
-            error = float(one) / row.seconds - 1
+            errors[row.name] = float(one) / row.seconds - 1
             if lost:
-                alone[row.name] = {"error": error, "needs": lost}
-            else:
-                errors[row.name] = error
-    size = np.abs(list(errors.values()) or [0.0])
-    return {
-        "mean": float(size.mean()),
-        "most": float(size.max()),
-        "errors": errors,
-        "cannot_be_left_out": alone,
-    }
+                needs[row.name] = lost
+    size = np.abs(list(errors.values()))
+    return {"mean": float(size.mean()), "most": float(size.max()), "errors": errors, "needs": needs}
+
+
+def _spread(left_out: dict[str, Any]) -> float:
+    """Of predictions of the rows that were left out; those that nominal values predict count no more than unknown."""
+    errors, needs = left_out["errors"], left_out["needs"]
+    found = [min(abs(error), _UNKNOWN_SPREAD) if name in needs else error for name, error in errors.items()]
+    return float(np.sqrt(np.mean(np.square(found))))
 
 
 def profile_of(rows: Sequence[Row], name: str) -> Profile:
@@ -173,8 +174,7 @@ def profile_of(rows: Sequence[Row], name: str) -> Profile:
     residuals = {row.name: float(one) / row.seconds - 1 for row, one in zip(rows, expected, strict=True)}
     several = len({row.configuration for row in rows}) > 1
     left_out = leave_one_out(rows) if several else {}
-    found = list(left_out.get("errors", {}).values())
-    spread = float(np.sqrt(np.mean(np.square(found)))) if found else 3 * _ROW_SPREAD
+    spread = _spread(left_out) if left_out else _UNKNOWN_SPREAD
     sigmas = np.sqrt(np.diag(fit.covariance)) * fit.values
     parameters = tuple(
         Parameter(label, float(value), float(sigma), kind.unit, kind.meaning, known)

@@ -4,10 +4,10 @@
     product_share            of the same, that products of matrices reach
     link_share               of the rate of IPU-Links, that collectives reach
     gateway_share            of the rate of GW-Links, that collectives reach
-    release_2.1_compute      speed of compute of SDK 2.1, relative to SDK 2.3
+    host_wait                what a step waits for each host but the first
     release_2.1_collectives  speed of collectives of SDK 2.1, relative to SDK 2.3
 
-Nominal values are 1: without a calibration everything runs at its peak rate.
+Nominal values are 1, and 10 us for hosts, as networks take: without a calibration everything runs at its peak rate.
 """
 
 from __future__ import annotations
@@ -42,7 +42,10 @@ SHIPPED_ROWS = _FOLDER / "rows.csv"
 
 @dataclass(frozen=True)
 class ParameterKind:
-    """``spread``: how far the logarithm is expected from that of ``expected`` before any row is seen."""
+    """``spread``: how far the logarithm is expected from that of ``expected`` before any row is seen.
+
+    ``nominal`` is the value of a parameter that no row determines.
+    """
 
     unit: str
     meaning: str
@@ -50,6 +53,7 @@ class ParameterKind:
     spread: float
     most: float
     rows: str
+    nominal: float = 1.0
 
 
 PARAMETERS = {
@@ -65,8 +69,9 @@ PARAMETERS = {
     "gateway_share": ParameterKind(
         "share of the GW-Link rate", "what collectives reach", 0.3, 2.3, 1.0, "several IPU-Link domains"
     ),
-    "release_2.1_compute": ParameterKind(
-        "factor", "speed of compute of SDK 2.1 relative to 2.3", 1.0, 0.04, 2.0, "SDK 2.1"
+    # Between the 10 us of a network and the 10 ms of a scheduler.
+    "host_wait": ParameterKind(
+        "milliseconds", "what a step waits for each further host", 0.3, 2.3, 1e3, "several hosts", 0.01
     ),
     "release_2.1_collectives": ParameterKind(
         "factor", "speed of collectives of SDK 2.1 relative to 2.3", 1.0, 1.0, 2.0, "SDK 2.1"
@@ -76,7 +81,7 @@ PARAMETERS = {
 
 @dataclass(frozen=True)
 class Parameter:
-    """``sigma``: standard deviation of ``value``; a parameter that no row determines keeps its nominal value 1."""
+    """``sigma``: standard deviation of ``value``; a parameter that no row determines keeps its nominal value."""
 
     name: str
     value: float
@@ -125,10 +130,9 @@ class Profile:
 
 def rates_of(values: Sequence[float] | NDArray[np.float64], release: str) -> Rates:
     """The rates for parameters in the order of ``PARAMETERS``."""
-    convolution, product, links, gateway, compute, collectives = map(float, values)
-    if release == RELEASES[-1]:
-        return Rates(convolution, product, links, gateway)
-    return Rates(convolution, product, links, gateway, compute, collectives)
+    convolution, product, links, gateway, wait, collectives = map(float, values)
+    factor = 1.0 if release == RELEASES[-1] else collectives
+    return Rates(convolution, product, links, gateway, factor, wait * 1e-3)
 
 
 def load(path: str | Path) -> Profile:

@@ -60,7 +60,7 @@ def op_cycles(node: Node, machine: ModelledMachine) -> OpCycles:
     if is_product:
         share = rates.convolution if node.op.type in _CONVOLUTIONS else rates.product
         cycles = max(cycles, cost.flops / rate / share / machine.compute_tiles)
-    return OpCycles(cycles / rates.compute, sync / rates.compute, exchange / rates.compute)
+    return OpCycles(cycles, sync, exchange)
 
 
 def _exchange_cycles(node: Node, machine: ModelledMachine) -> tuple[float, float]:

@@ -31,6 +31,7 @@ from ipu_emu.program.clock.span import Span
 from ipu_emu.program.clock.timeline_files import timeline_file
 from ipu_emu.program.executable import Executable
 from ipu_emu.program.instructions import (
+    AllReduce,
     HostLoad,
     HostStore,
     Instruction,
@@ -40,7 +41,9 @@ from ipu_emu.program.instructions import (
     PipelineStage,
     Preload,
     Repeat,
+    ShardCollectives,
     host_transfers,
+    leaves,
     of_type,
     row,
 )
@@ -97,8 +100,11 @@ class TimelineSegment:
 
 
 def timeline(executable: Executable, machine: ModelledMachine) -> TimelineSegment:
-    """One step of one replica; all replicas do the same work at the same time."""
-    return _sequence(executable.program, Pricing(executable, machine))
+    """One step of one replica; all replicas do the same work at the same time, and wait for the hosts of all."""
+    made = _sequence(executable.program, Pricing(executable, machine))
+    if any(type(leaf) in (AllReduce, ShardCollectives) for leaf in leaves(executable.program)):
+        made.seconds += float(machine.rates.waits(min(machine.system.most_hosts, machine.replicas)))
+    return made
 
 
 def _sequence(program: Sequence[Instruction], pricing: Pricing) -> TimelineSegment:

@@ -19,6 +19,7 @@ from ipu_emu.predict.job import Job
 from ipu_emu.predict.model import Shape, placed
 from ipu_emu.predict.placement import given
 from ipu_emu.predict.prediction import Prediction, anchored, predict, what_if_factors
+from ipu_emu.program.clock import ModelledMachine, timeline
 
 
 def job(model: str, system: str = "pod16", **options: Any) -> Job:
@@ -28,6 +29,7 @@ def job(model: str, system: str = "pod16", **options: Any) -> Job:
 
 
 RESNET = job("resnet50", replicas=16, batch=20, accumulation=10, recompute=True, optimiser="lars", bn_span=2)
+POD64 = System.named("pod64")
 PAIR = replace(RESNET, system=System.named("pod128"), replicas=128, accumulation=2)
 BERT = job(
     "bert-large",
@@ -105,6 +107,21 @@ def test_twice_the_rate_halves_its_term_exactly(rate: str, term: str, asked: Job
     assert made.terms[term] > 0
     for name, seconds in made.terms.items():
         assert faster.terms[name] == (seconds / 2 if name == term else seconds)
+
+
+def test_a_step_waits_for_every_further_host() -> None:
+    """In turn, in groups if there are many; without a calibration, in inference and on one host not at all."""
+    waits = [Rates(host_wait=2.0).waits(hosts) for hosts in (1, 4, 8, 64, 128)]
+    assert waits == [0, 6, 14, 126, 128]
+    wait = shipped().rates("2.3").host_wait
+    hosts = [predict(replace(PAIR, hosts=count), shipped()).terms["host"] for count in (1, 4, 8)]
+    assert hosts == pytest.approx([0, 3 * wait, 7 * wait])
+    assert predict(PAIR, None).terms["host"] == 0
+    assert predict(replace(PAIR, training=False, recompute=False), shipped()).terms["host"] == 0
+    asked = CompileRequest("resnet8", replicas=64)
+    executable = asked.compiled(POD64).executable
+    far, near = (timeline(executable, ModelledMachine(POD64, 64, rates=Rates(host_wait=each))) for each in (2.0, 0.0))
+    assert far.seconds - near.seconds == pytest.approx(3 * 2.0)
 
 
 def test_compute_is_that_of_the_busiest_ipu() -> None:
