@@ -31,7 +31,7 @@ import numpy as np
 from ipu_emu.predict.host import bytes_per_sample
 from ipu_emu.predict.job import DTYPES, Job
 from ipu_emu.predict.links import domains_of
-from ipu_emu.predict.networks import Block
+from ipu_emu.predict.networks import NetworkBlock
 from ipu_emu.predict.variable_memory import OPTIMISER_STATES
 from ipu_emu.predict.work import PlacedWork
 
@@ -135,7 +135,7 @@ def _activations(
     return stash, batch * size * np.where(recompute, work.recomputed[ipu], work.transient[ipu])
 
 
-def table_bytes(job: Job, block: Block) -> float:
+def table_bytes(job: Job, block: NetworkBlock) -> float:
     """Bytes that a compiler adds for the table of ``block``: its gradients, and its update gathered from replicas."""
     if not job.training or not block.table:
         return 0.0

@@ -30,7 +30,7 @@ from ipu_emu.hardware.rates import Rates
 from ipu_emu.predict import host, memory
 from ipu_emu.predict.job import Job
 from ipu_emu.predict.links import Links, LinkSeconds
-from ipu_emu.predict.networks import Block
+from ipu_emu.predict.networks import NetworkBlock
 from ipu_emu.predict.placement import Placement, annotated, balanced, given
 from ipu_emu.predict.work import CLASSES, PlacedWork
 
@@ -316,17 +316,17 @@ def _balanced(job: Job, weight: float) -> Placement:
     peak = generation.peak(job.itemsize)
     vector = generation.tiles * generation.clock * _VECTOR_BYTES / job.itemsize
 
-    def seconds(block: Block) -> float:
+    def seconds(block: NetworkBlock) -> float:
         return (block.matrix + block.idle) / peak + block.vector / vector
 
     each = 2 * job.itemsize + (0 if {"states"} & {*job.off_chip, *job.shared} else memory.state_bytes(job))
 
-    def nbytes(block: Block) -> float:
+    def nbytes(block: NetworkBlock) -> float:
         return block.parameters * each + job.batch * block.output * job.itemsize + memory.table_bytes(job, block)
 
     all_seconds, all_bytes = (sum(map(of, network.blocks)) or 1.0 for of in (seconds, nbytes))
 
-    def cost(block: Block) -> float:
+    def cost(block: NetworkBlock) -> float:
         return seconds(block) / all_seconds + weight * nbytes(block) / all_bytes
 
     if job.ipus > 1 and not network.blocks:

@@ -24,7 +24,7 @@ from ipu_emu.predict.laws import amdahl, fit_accumulation, gustafson
 from ipu_emu.predict.layer_parameters import Parameters
 from ipu_emu.predict.links import GATEWAY_RATE, Links, domains_of
 from ipu_emu.predict.model import Shape, placed
-from ipu_emu.predict.networks import Block
+from ipu_emu.predict.networks import NetworkBlock
 from ipu_emu.predict.variable_memory import Variables, ipus_needed
 
 __all__ = [
@@ -305,13 +305,13 @@ def table_of(job: Job) -> list[dict[str, Any]]:
     return rows
 
 
-def _sizes(block: Block) -> tuple[Any, ...]:
+def _sizes(block: NetworkBlock) -> tuple[Any, ...]:
     return (block.kind, block.parameters, block.matrix, block.vector, block.kept, block.output)
 
 
-def _paired(blocks: Sequence[Block]) -> list[tuple[Block, ...]]:
+def _paired(blocks: Sequence[NetworkBlock]) -> list[tuple[NetworkBlock, ...]]:
     """Blocks of one layer together."""
-    found: list[tuple[Block, ...]] = []
+    found: list[tuple[NetworkBlock, ...]] = []
     for _, group in groupby(blocks, key=lambda block: block.name.rsplit("/", 1)[0]):
         found.append(tuple(group))
     return found

@@ -16,23 +16,23 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ipu_emu.errors import EmulatorError
-from ipu_emu.predict.networks import Block, BlockKind, Network
+from ipu_emu.predict.networks import BlockKind, Network, NetworkBlock
 
 __all__ = ["Placement", "annotated", "balanced", "given"]
 
 #: The blocks of each IPU.
-Placement = tuple[tuple[Block, ...], ...]
+Placement = tuple[tuple[NetworkBlock, ...], ...]
 
 _PARTS = (BlockKind.ATTENTION, BlockKind.FEED_FORWARD)
 
 
-def _is_layer(block: Block) -> bool:
+def _is_layer(block: NetworkBlock) -> bool:
     return block.kind in (BlockKind.ATTENTION, BlockKind.FEED_FORWARD, BlockKind.LAYER)
 
 
-def _ends(network: Network, embedding_ipu: int, first: int, last: int) -> dict[int, list[Block]]:
+def _ends(network: Network, embedding_ipu: int, first: int, last: int) -> dict[int, list[NetworkBlock]]:
     """The blocks that are no layers, by IPU; ``first`` and ``last``: the IPUs of the first and last layers."""
-    places: dict[int, list[Block]] = {}
+    places: dict[int, list[NetworkBlock]] = {}
     for block in network.blocks:
         if not _is_layer(block):
             at = last if block.kind is BlockKind.HEAD else first
@@ -42,7 +42,9 @@ def _ends(network: Network, embedding_ipu: int, first: int, last: int) -> dict[i
     return places
 
 
-def _joined(network: Network, layers: Sequence[Sequence[Block]], ends: dict[int, list[Block]]) -> Placement:
+def _joined(
+    network: Network, layers: Sequence[Sequence[NetworkBlock]], ends: dict[int, list[NetworkBlock]]
+) -> Placement:
     """The blocks of each IPU in the order of the forward pass."""
     names = {block.name: index for index, block in enumerate(network.blocks)}
     together = ([*layers[ipu], *ends.get(ipu, [])] for ipu in range(len(layers)))
@@ -60,11 +62,11 @@ def given(network: Network, counts: Sequence[tuple[int, int]], embedding_ipu: in
         layers = f"{has[0]} layers" if has[0] == has[1] else f"{has[0]} attention and {has[1]} feed-forward parts"
         asked = f"{wanted[0]}" if wanted[0] == wanted[1] else f"{wanted[0]} and {wanted[1]}"
         raise EmulatorError(f"--layers adds up to {asked}; {network.name} has {layers}")
-    left: list[list[Block]] = []
+    left: list[list[NetworkBlock]] = []
     rest = list(parts)
     for attention, feed_forward in counts:
         quota = {BlockKind.ATTENTION: attention, BlockKind.FEED_FORWARD: feed_forward, BlockKind.LAYER: attention}
-        here: list[Block] = []
+        here: list[NetworkBlock] = []
         while rest and quota[rest[0].kind]:
             quota[rest[0].kind] -= 1
             here.append(rest.pop(0))
@@ -86,7 +88,7 @@ def annotated(network: Network, ipus: int) -> Placement:
     return tuple(tuple(block for block in network.blocks if block.home == ipu) for ipu in range(ipus))
 
 
-def balanced(network: Network, ipus: int, cost: Callable[[Block], float], embedding_ipu: int = 0) -> Placement:
+def balanced(network: Network, ipus: int, cost: Callable[[NetworkBlock], float], embedding_ipu: int = 0) -> Placement:
     """The placement whose IPU of the highest ``cost`` has the lowest one."""
     ends = _ends(network, embedding_ipu, 0, ipus - 1)
     least = [int(ipu not in ends) for ipu in range(ipus)]
@@ -129,9 +131,9 @@ def _fill(costs: Sequence[float], fixed: Sequence[float], least: Sequence[int], 
     return counts if at == len(costs) else None
 
 
-def _whole_layers(network: Network) -> list[list[Block]]:
+def _whole_layers(network: Network) -> list[list[NetworkBlock]]:
     """The blocks of each layer."""
-    groups: dict[str, list[Block]] = {}
+    groups: dict[str, list[NetworkBlock]] = {}
     for block in network.blocks:
         if _is_layer(block):
             groups.setdefault(block.group, []).append(block)

@@ -10,7 +10,7 @@ from itertools import accumulate, groupby
 import numpy as np
 from numpy.typing import NDArray
 
-from ipu_emu.predict.networks import Block
+from ipu_emu.predict.networks import NetworkBlock
 from ipu_emu.predict.placement import Placement
 
 __all__ = ["CLASSES", "PlacedWork"]
@@ -21,28 +21,28 @@ CLASSES = ("convolution", "product", "attention", "vector", "embedding")
 Values = NDArray[np.float64]
 
 
-def _by_class(block: Block) -> tuple[float, ...]:
+def _by_class(block: NetworkBlock) -> tuple[float, ...]:
     return (block.convolution + block.idle, block.product, block.attention, block.vector, block.looked_up)
 
 
-def layers(blocks: Sequence[Block]) -> list[list[Block]]:
+def layers(blocks: Sequence[NetworkBlock]) -> list[list[NetworkBlock]]:
     """``blocks`` in groups that are recomputed together: the parts of a layer, or a single block."""
     return [list(group) for _, group in groupby(blocks, lambda block: block.group)]
 
 
-def _recomputed(layer: Sequence[Block]) -> float:
+def _recomputed(layer: Sequence[NetworkBlock]) -> float:
     """Values live while ``layer`` is differentiated, last block first: what earlier blocks keep, and its own."""
     kept = accumulate(block.kept * (not block.frozen) for block in layer)
     return max(float(before + block.transient) for before, block in zip(kept, layer, strict=True))
 
 
-def _peak(blocks: Sequence[Block]) -> tuple[float, float]:
+def _peak(blocks: Sequence[NetworkBlock]) -> tuple[float, float]:
     kept = accumulate((block.kept + block.output) * (not block.frozen) for block in blocks)
     each = ((float(before), float(block.transient)) for before, block in zip(kept, blocks, strict=True))
     return max(each, key=sum, default=(0.0, 0.0))
 
 
-def _peak_recomputed(groups: Sequence[Sequence[Block]]) -> tuple[float, float]:
+def _peak_recomputed(groups: Sequence[Sequence[NetworkBlock]]) -> tuple[float, float]:
     kept = accumulate((layer[-1].output * (not layer[-1].frozen) for layer in groups), initial=0.0)
     each = ((float(before), _recomputed(layer)) for before, layer in zip(kept, groups, strict=False))
     return max(each, key=sum, default=(0.0, 0.0))
@@ -183,8 +183,8 @@ class PlacedWork:
                     rows[ipu] += _by_class(block)
         return rows
 
-    def _sum(self, of: Callable[[Block], float]) -> Values:
+    def _sum(self, of: Callable[[NetworkBlock], float]) -> Values:
         return np.array([float(sum(of(block) for block in blocks)) for blocks in self.placement])
 
-    def _most(self, of: Callable[[Block], float]) -> Values:
+    def _most(self, of: Callable[[NetworkBlock], float]) -> Values:
         return np.array([float(max((of(block) for block in blocks), default=0)) for blocks in self.placement])

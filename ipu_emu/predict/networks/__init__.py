@@ -1,7 +1,7 @@
 """networks: known networks as lists of blocks, each with its parameters, operations and activations."""
 
-from ipu_emu.predict.networks.block import Block, BlockKind, Network
+from ipu_emu.predict.networks.block import BlockKind, Network, NetworkBlock
 from ipu_emu.predict.networks.network_table import NETWORKS, NetworkEntry, network
 from ipu_emu.predict.networks.transformers import masked_positions
 
-__all__ = ["NETWORKS", "Block", "BlockKind", "Network", "NetworkEntry", "masked_positions", "network"]
+__all__ = ["NETWORKS", "BlockKind", "Network", "NetworkBlock", "NetworkEntry", "masked_positions", "network"]

@@ -1,4 +1,4 @@
-"""Block: a part of a network that stays on one IPU: its parameters, and its operations and values for one sample.
+"""Network block: a part of a network that stays on one IPU: its parameters, its operations and values for one sample.
 
 parameters        trained values; statistics are not trained (moving averages)
 convolution       operations of the forward pass by class; a multiply-add counts as two
@@ -21,7 +21,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-__all__ = ["Block", "BlockKind", "Network"]
+__all__ = ["BlockKind", "Network", "NetworkBlock"]
 
 
 class BlockKind(StrEnum):
@@ -36,7 +36,7 @@ class BlockKind(StrEnum):
 
 
 @dataclass(frozen=True)
-class Block:
+class NetworkBlock:
     """See the module. ``extra``: left out of published counts. ``tied``: the table is that of the embedding.
     ``table``: values of the table that makes logits, tied or not.
 
@@ -91,7 +91,7 @@ class Network:
     name: str
     family: str
     samples: str
-    blocks: tuple[Block, ...]
+    blocks: tuple[NetworkBlock, ...]
     input_values: int
     input_dtype: str
     label_bytes: int = 4

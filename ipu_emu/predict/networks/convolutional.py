@@ -12,7 +12,7 @@ from itertools import pairwise
 from math import ceil
 
 from ipu_emu.predict.layer_parameters import batch_norm, convolution, dense
-from ipu_emu.predict.networks.block import Block, BlockKind, Network
+from ipu_emu.predict.networks.block import BlockKind, Network, NetworkBlock
 
 __all__ = ["efficientnet", "mlp", "resnet8", "resnet50", "resnext101", "unet"]
 
@@ -85,8 +85,8 @@ class _Sum:
         self.kept += outputs
         self.output = outputs
 
-    def block(self) -> Block:
-        return Block(
+    def block(self) -> NetworkBlock:
+        return NetworkBlock(
             self.name,
             self.kind,
             self.parameters,
@@ -102,7 +102,7 @@ class _Sum:
         )
 
 
-def _classifier(inputs: int, classes: int, side: int) -> Block:
+def _classifier(inputs: int, classes: int, side: int) -> NetworkBlock:
     layer = _Sum("classifier", BlockKind.HEAD)
     layer.vector += side * side * inputs
     layer.kept += inputs
@@ -110,7 +110,7 @@ def _classifier(inputs: int, classes: int, side: int) -> Block:
     return layer.block()
 
 
-def _images(name: str, blocks: list[Block], size: int) -> Network:
+def _images(name: str, blocks: list[NetworkBlock], size: int) -> Network:
     return Network(name, "convolutional", "images", tuple(blocks), 3 * size * size, "uint8")
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Op, Role
 from ipu_emu.ops import TABLE
-from ipu_emu.predict.networks.block import Block, BlockKind, Network
+from ipu_emu.predict.networks.block import BlockKind, Network, NetworkBlock
 from ipu_emu.predict.networks.graph_cuts import CONVOLUTIONS, LOOK_UPS, PRODUCTS, GraphCuts
 from ipu_emu.program.memory_plan import node_in
 
@@ -135,7 +135,7 @@ class _Walk:
         self._count_parameters(part, op, read)
         self._count_values(part, op, inputs)
 
-    def blocks(self) -> tuple[Block, ...]:
+    def blocks(self) -> tuple[NetworkBlock, ...]:
         """The finished blocks, each with its layer."""
         found, layer = [], ""
         for part in self.parts.values():
@@ -151,7 +151,7 @@ class _Walk:
         after = part.number + 1
         return after >= len(self.cuts.starts) or self.cuts.is_clean[after]
 
-    def _block(self, part: _Part) -> Block:
+    def _block(self, part: _Part) -> NetworkBlock:
         """The finished block, for one sample."""
         passed, ends = self.cuts.passed(part.number) / self.batch, self._ends_layer(part)
         output = passed * ends
@@ -162,7 +162,7 @@ class _Walk:
 
         tied = part.table in self.looked_up and part.number in self.heads
         embeds = any(self.looked_up.get(other.table) is part for other in self.parts.values())
-        return Block(
+        return NetworkBlock(
             part.name,
             BlockKind.HEAD if tied else BlockKind.EMBEDDING if embeds else BlockKind.LAYER,
             part.parameters,

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from ipu_emu.predict.layer_parameters import dense, embedding
-from ipu_emu.predict.networks.block import Block, BlockKind, Network
+from ipu_emu.predict.networks.block import BlockKind, Network, NetworkBlock
 
 __all__ = ["rnnt"]
 
 _GATES = 24  # operations on the elements of a cell
 
 
-def _lstm(name: str, steps: int, inputs: int, width: int) -> Block:
+def _lstm(name: str, steps: int, inputs: int, width: int) -> NetworkBlock:
     """An LSTM layer; its gates have two biases, as in cuDNN."""
     weights = 4 * width * (inputs + width)
-    return Block(
+    return NetworkBlock(
         name,
         BlockKind.LAYER,
         weights + 8 * width,
@@ -42,7 +42,7 @@ def rnnt(
     blocks += [_lstm(f"encoder{index}", half, encoder, encoder) for index in (3, 4)]
     table = embedding(vocabulary - 1, predictor).total
     blocks.append(
-        Block("embedding", BlockKind.EMBEDDING, table, looked_up=target * predictor, output=target * predictor)
+        NetworkBlock("embedding", BlockKind.EMBEDDING, table, looked_up=target * predictor, output=target * predictor)
     )
     blocks += [_lstm(f"predictor{index}", target, predictor, predictor) for index in (0, 1)]
     inputs = dense(encoder, joint) + dense(predictor, joint)
@@ -50,7 +50,7 @@ def rnnt(
     pairs = half * (target + 1)
     product = 2.0 * (half * encoder * joint + target * predictor * joint + pairs * joint * vocabulary)
     blocks.append(
-        Block(
+        NetworkBlock(
             "joint",
             BlockKind.HEAD,
             inputs.total + last.total,

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ipu_emu.predict.layer_parameters import dense, embedding, layer_norm
-from ipu_emu.predict.networks.block import Block, BlockKind, Network
+from ipu_emu.predict.networks.block import BlockKind, Network, NetworkBlock
 
 __all__ = ["bert", "causal", "dino", "gpt2", "llama", "masked_positions", "swin", "t5", "vit"]
 
@@ -42,12 +42,12 @@ class _Layer:
     def _norm(self) -> int:
         return self.h * (2 if self.norm_bias else 1)
 
-    def attention(self, name: str, *, extra_parameters: int = 0) -> Block:
+    def attention(self, name: str, *, extra_parameters: int = 0) -> NetworkBlock:
         h, length, kv = self.h, self.length, self.kv or self.h
         seen = self.context or length
         weights = 2 * h * h + 2 * h * kv
         scores = self.heads * length * seen
-        return Block(
+        return NetworkBlock(
             name,
             BlockKind.ATTENTION,
             parameters=weights + self.bias * (2 * h + 2 * kv) + self._norm + extra_parameters,
@@ -59,10 +59,10 @@ class _Layer:
             transient=2 * scores + 4 * length * h,
         )
 
-    def feed_forward(self, name: str) -> Block:
+    def feed_forward(self, name: str) -> NetworkBlock:
         h, length, inner = self.h, self.length, self.inner or 4 * self.h
         weights = (3 if self.gated else 2) * h * inner
-        return Block(
+        return NetworkBlock(
             name,
             BlockKind.FEED_FORWARD,
             parameters=weights + self.bias * (inner + h) + self._norm,
@@ -73,19 +73,19 @@ class _Layer:
             transient=2 * length * inner,
         )
 
-    def both(self, name: str) -> tuple[Block, Block]:
+    def both(self, name: str) -> tuple[NetworkBlock, NetworkBlock]:
         return self.attention(f"{name}/attention"), self.feed_forward(f"{name}/feed-forward")
 
 
-def _stack(layer: _Layer, layers: int, name: str = "layer") -> tuple[Block, ...]:
+def _stack(layer: _Layer, layers: int, name: str = "layer") -> tuple[NetworkBlock, ...]:
     return tuple(block for index in range(layers) for block in layer.both(f"{name}{index}"))
 
 
-def _table(name: str, rows: int, h: int, length: int, *, others: int = 0, norm: bool = False) -> Block:
+def _table(name: str, rows: int, h: int, length: int, *, others: int = 0, norm: bool = False) -> NetworkBlock:
     """A token embedding, with the parameters of ``others`` rows of positions and kinds."""
     parameters = embedding(rows + others, h).total + (layer_norm(h).total if norm else 0)
     sums = (_NORM * norm + _SUMS) * length * h
-    return Block(
+    return NetworkBlock(
         name,
         BlockKind.EMBEDDING,
         parameters,
@@ -97,9 +97,9 @@ def _table(name: str, rows: int, h: int, length: int, *, others: int = 0, norm: 
     )
 
 
-def _logits(name: str, positions: int, h: int, vocabulary: int, *, tied: bool, before: int = 0) -> Block:
+def _logits(name: str, positions: int, h: int, vocabulary: int, *, tied: bool, before: int = 0) -> NetworkBlock:
     """Logits of ``positions`` positions; ``before``: operations of other products, with weights of their own."""
-    return Block(
+    return NetworkBlock(
         name,
         BlockKind.HEAD,
         0 if tied else embedding(vocabulary, h).total,
@@ -133,8 +133,10 @@ def bert(
     table = _table("embedding", vocabulary, width, length, others=context + 2, norm=True)
     words = _logits("words", positions, width, vocabulary, tied=True, before=2 * positions * width * width)
     words = replace(words, parameters=dense(width, width).total + layer_norm(width).total + vocabulary, extra=True)
-    pooler = Block("pooler", BlockKind.HEAD, dense(width, width).total, product=2.0 * width * width, kept=2 * width)
-    pair = Block("pair", BlockKind.HEAD, dense(width, 2).total, product=4.0 * width, kept=width, extra=True)
+    pooler = NetworkBlock(
+        "pooler", BlockKind.HEAD, dense(width, width).total, product=2.0 * width * width, kept=2 * width
+    )
+    pair = NetworkBlock("pair", BlockKind.HEAD, dense(width, 2).total, product=4.0 * width, kept=width, extra=True)
     stack = _stack(_Layer(length, width, heads), layers)
     return Network(
         "bert", "transformer", "sequences", (table, *stack, pooler, pair, words), 2 * length, "int32", 4 * positions
@@ -166,11 +168,11 @@ def causal(*, layers: int = 2, width: int = 256, heads: int = 4, length: int = 1
     return Network("transformer", "transformer", "sequences", (table, *stack, words), length, "int32", 4 * length)
 
 
-def _patches(width: int, size: int, patch: int, *, class_token: bool) -> Block:
+def _patches(width: int, size: int, patch: int, *, class_token: bool) -> NetworkBlock:
     count = (size // patch) ** 2
     weights = 3 * patch * patch * width + width
     positions = (count + 1) * width + width if class_token else 0
-    return Block(
+    return NetworkBlock(
         "patches",
         BlockKind.STEM,
         weights + positions,
@@ -182,8 +184,8 @@ def _patches(width: int, size: int, patch: int, *, class_token: bool) -> Block:
     )
 
 
-def _classifier(width: int, classes: int, positions: int) -> Block:
-    return Block(
+def _classifier(width: int, classes: int, positions: int) -> NetworkBlock:
+    return NetworkBlock(
         "classifier",
         BlockKind.HEAD,
         layer_norm(width).total + dense(width, classes).total,
@@ -210,7 +212,7 @@ def vit(
     return Network("vit", "vision transformer", "images", blocks, 3 * size * size, "uint8")
 
 
-def _times(block: Block, factor: float) -> Block:
+def _times(block: NetworkBlock, factor: float) -> NetworkBlock:
     """The operations and values of ``factor`` samples, with the same parameters."""
     names = (
         "convolution",
@@ -229,7 +231,7 @@ def _times(block: Block, factor: float) -> Block:
 
 def dino(*, layers: int = 12, width: int = 384, heads: int = 6, local_crops: int = 8) -> Network:
     """DINO: a student sees two crops of 224 and ``local_crops`` of 96 pixels, a teacher (not trained) the two."""
-    blocks: list[Block] = []
+    blocks: list[NetworkBlock] = []
     for name, frozen, local in (("student", False, local_crops), ("teacher", True, 0)):
         large, small = (
             (
@@ -243,7 +245,7 @@ def dino(*, layers: int = 12, width: int = 384, heads: int = 6, local_crops: int
             names = ("convolution", "product", "attention", "vector", "kept", "output")
             crops = {each: getattr(both, each) + local * getattr(other, each) for each in names}
             blocks.append(replace(both, **crops, name=f"{name}/{one.name}", frozen=frozen, extra=frozen))
-        norm = Block(f"{name}/norm", BlockKind.HEAD, layer_norm(width).total, frozen=frozen, extra=frozen)
+        norm = NetworkBlock(f"{name}/norm", BlockKind.HEAD, layer_norm(width).total, frozen=frozen, extra=frozen)
         blocks += [norm, _projection(f"{name}/projection", width, 2 + local, frozen=frozen)]
     order = sorted(range(len(blocks)), key=lambda index: index % (len(blocks) // 2))
     values = 3 * (2 * 224 * 224 + local_crops * 96 * 96)
@@ -252,10 +254,10 @@ def dino(*, layers: int = 12, width: int = 384, heads: int = 6, local_crops: int
     )
 
 
-def _projection(name: str, width: int, crops: int, *, frozen: bool) -> Block:
+def _projection(name: str, width: int, crops: int, *, frozen: bool) -> NetworkBlock:
     """DINO's head: width to 2,048, 2,048 and 256, then 65,536 prototypes."""
     layers = dense(width, 2048) + dense(2048, 2048) + dense(2048, 256) + dense(256, 65536, bias=False)
-    return Block(
+    return NetworkBlock(
         name,
         BlockKind.HEAD,
         layers.total,
@@ -285,7 +287,7 @@ def swin(
         if stage:
             side //= 2
             weights = 4 * width * 2 * width
-            merge = Block(
+            merge = NetworkBlock(
                 f"merge{stage}",
                 BlockKind.LAYER,
                 weights + layer_norm(4 * width).total,
@@ -343,7 +345,7 @@ def t5(
     return Network("t5", "transformer", "sequences", (*blocks, words), length + target, "int32", 4 * target)
 
 
-def _of_space(block: Block, layer: _Layer, space: int) -> Block:
+def _of_space(block: NetworkBlock, layer: _Layer, space: int) -> NetworkBlock:
     """``block`` with heads of ``space`` values in all, where the layer is of another width."""
     if space == layer.h:
         return block
