@@ -1,6 +1,7 @@
 """ProfileFile: where the profiles of a program are written: beside its executable, or else beside the trace.
 
 The trace says which profiles beside executables are of its run, and their checksums: a later run may replace them.
+The folder of executables of a launched job may end with it, so a profile there has a copy beside the trace.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from popdist_py import trace
+from popdist_py.environment import EXECUTABLE_CACHE_PATH
 from popdist_py.files.atomic_write import replace_file
 from popdist_py.files.bounded_read import read_file
 
@@ -41,9 +43,11 @@ class ProfileFile:
         wanted, own = self._beside(executable), Path(recorder.path.removesuffix(trace.SUFFIX))
         fault = None if wanted is None else _fault(wanted, data)
         path = wanted
-        if path is None or fault:
-            path = Path(f"{own}.{recorder.serial('profile')}{self._suffix}")
-            fault = _fault(path, data)
+        if path is None or fault or _is_of_the_job(path):
+            beside_trace = Path(f"{own}.{recorder.serial('profile')}{self._suffix}")
+            failed = _fault(beside_trace, data)
+            if path is None or fault:
+                path, fault = beside_trace, failed
         if fault:
             trace.instant("the profile of the program cannot be written", why=fault)
             return
@@ -58,6 +62,12 @@ class ProfileFile:
         if executable is None or not executable.is_file():
             return None
         return Path(f"{os.path.abspath(executable)}{self._suffix}")
+
+
+def _is_of_the_job(path: Path) -> bool:
+    """Whether a file is in the folder of executables that the launcher names."""
+    folder = os.environ.get(EXECUTABLE_CACHE_PATH)
+    return bool(folder) and path.parent == Path(os.path.abspath(folder or "."))
 
 
 def _fault(path: Path, data: bytes) -> str:

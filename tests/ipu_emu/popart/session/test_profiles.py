@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from ipu_emu.hostio.checkpoint import Checkpoints
 from ipu_emu.trace import read_run
 from ipu_emu.trace.findings import analyse
 from ipu_emu.trace.report_data import report_data
+from popdist_py.environment import EXECUTABLE_CACHE_PATH
 from popdist_py.trace import PROFILE_SUFFIX
 from tests.ipu_emu.helpers.sessions import device, options
 
@@ -69,6 +71,20 @@ def test_a_cached_executable_has_its_profile_beside_it(folder: Path, tmp_path: P
     (program,) = report(folder)["programs"]
     assert (program["name"], program["phase"]) == ("training", "training")
     assert program["file"] == str(cache / profiles(cache)[0])
+
+
+def test_the_profile_outlives_the_folder_of_executables_of_a_job(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = tmp_path / "job"
+    monkeypatch.setenv(EXECUTABLE_CACHE_PATH, str(cache))
+    session(enableEngineCaching=True, cachePath=str(cache))[0].close()
+    assert len(profiles(cache)) == len(profiles(folder)) == 1
+    assert len(report(folder)["programs"]) == 1
+    shutil.rmtree(cache)
+    found = report(folder)
+    assert [each["phase"] for each in found["programs"]] == ["training"]
+    assert not [note for note in found["notes"] if "profile" in note]
 
 
 def test_a_saved_executable_takes_the_profile_along(folder: Path, tmp_path: Path) -> None:
