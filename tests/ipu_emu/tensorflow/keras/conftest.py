@@ -24,11 +24,18 @@ def strategy(tf2: Any, ipu: Any) -> Any:
 
 @pytest.fixture
 def both(tf2: Any, strategy: Any) -> Callable[..., tuple[Any, Any]]:
-    """Call a function on its own, then in the scope of the strategy, from the same seed; return both results."""
+    """Call a function on its own, then in the scope of the strategy, from the same seed; return both results.
 
-    def call(function: Callable[[], Any]) -> tuple[Any, Any]:
+    On its own it runs op by op, unless ``graphs``: to trace functions takes longer than the few steps of a test.
+    """
+
+    def call(function: Callable[[], Any], *, graphs: bool = False) -> tuple[Any, Any]:
         tf2.keras.utils.set_random_seed(3)
-        plain = function()
+        tf2.config.run_functions_eagerly(not graphs)
+        try:
+            plain = function()
+        finally:
+            tf2.config.run_functions_eagerly(False)
         tf2.keras.utils.set_random_seed(3)
         with strategy.scope():
             return plain, function()
