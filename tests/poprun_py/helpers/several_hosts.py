@@ -36,12 +36,19 @@ PROGRAM = str(PROGRAMS / "poprun_py/hello_from_hosts.py")
 #: Role -> how its command line looks; the first that fits counts, "program" is what no other is.
 ROLES = {
     "watchman": "poprun-py|^unshare|^sh ",
-    "supervisor": "supervisor_main.py",
+    "supervisor": r"^\S*python[\d.]* .*supervisor_main.py",
     "session": "^sshd: ",
     "ssh": r"^(\S*/)?ssh ",
     "proxy": "hydra_pmi_proxy|prted",
     "mpirun": "bin/(mpirun|prterun)",
     "program": "",
+}
+
+#: Role -> what is said once the instances have met.
+BLAMED = {
+    "program": r"instance \d+ \(pid {victim} on .*\) was killed by signal 9",
+    "supervisor": r"instance \d+ \(pid \d+ on .*\) was lost: .*\bsupervisor \(pid {victim}\)",
+    "mpirun": r"mpirun \(pid {victim}\) was killed by signal 9",
 }
 
 #: Roles that a running job may do without.
@@ -182,8 +189,8 @@ def kill_one(
             faults += [f"code {code}"] * (not code) + ["said nothing"] * ("poprun-py: " not in said)
             faults += [f"code {code} after SIGTERM"] * bool(survived and code != 128 + signal.SIGTERM)
             faults += ["a traceback"] * ("Traceback" in said)
-            blamed = re.search(rf"instance \d+ \(pid {victim} on .*\) was killed by signal 9", said)
-            faults += ["another is blamed"] * (role == "program" and met and not blamed)
+            blamed = re.search(BLAMED.get(role, "").format(victim=victim), said)
+            faults += ["another is blamed"] * (met and not blamed)
         return Death(role, seconds, code, said, tuple(faults))
     finally:
         job.end()
