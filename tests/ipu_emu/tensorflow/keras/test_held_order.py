@@ -86,6 +86,27 @@ def test_no_bit_depends_on_how_filters_are_held(
         np.testing.assert_array_equal(one.numpy(), two.numpy())
 
 
+@pytest.mark.parametrize("kind", ["turned over", "centred"])
+def test_layers_that_compute_with_their_filters(
+    tf2: Any, strategy: Any, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """What depends on the order of axes reads a filter as TensorFlow has it."""
+    from ipu_emu.tensorflow.program import section_import
+
+    class Own(tf2.keras.layers.Conv2D):  # type: ignore[misc]
+        def call(self, x: Any) -> Any:
+            if kind == "centred":
+                return tf2.nn.conv2d(x, self.kernel - tf2.reduce_mean(self.kernel, [0, 1, 2]), 1, "SAME")
+            return sum(tf2.nn.conv2d(x, one, 1, "SAME") for one in (self.kernel, self.kernel * 2, self.kernel[::-1]))
+
+    found = [fitted(tf2, strategy, lambda layers: [Own(5, 3)], "adam")]
+    monkeypatch.setattr(section_import, "hold_as_read", as_tensorflow_holds_them)
+    found.append(fitted(tf2, strategy, lambda layers: [Own(5, 3)], "adam"))
+    assert found[0][1] == found[1][1]
+    for one, two in zip(found[0][0].get_weights(), found[1][0].get_weights(), strict=True):
+        np.testing.assert_array_equal(one, two)
+
+
 def test_the_stages_of_a_pipeline(tf2: Any, strategy: Any, configure: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from ipu_emu.tensorflow.program import section_import
 
