@@ -55,7 +55,8 @@ def _calls(recorder: Recorder, key: int) -> tuple[_Enter, _Leave]:
     ``outer`` has the others. Blocks in memory that is full are in ``earlier``, and ``_ASIDE`` stands for all of them.
     """
     now, this_thread, thread = perf_counter_ns, get_ident, get_ident()
-    prepared = struct.pack("qqqq", 0, 0, 0, key)
+    record = struct.pack("qqqq", 0, 0, 0, key)
+    prepared = memoryview(record).cast(WORD_FORMAT)
     words = ends = memoryview(b"")
     places, at, around, count = cast(Iterator[int], iter(())), 0, 0, 0
     outer: list[int] = []
@@ -91,13 +92,15 @@ def _calls(recorder: Recorder, key: int) -> tuple[_Enter, _Leave]:
 
     def prepare() -> int:
         """The place of the next record, in memory that other blocks may not be in."""
-        nonlocal words, ends, places, around, count
+        nonlocal words, ends, places, around, count, prepared
         earlier.extend((ends, place) for place in (*outer, around) if place > _ASIDE)
         outer.clear()
         around = _ASIDE if earlier else 0
         count = min(2 * count, _MOST_RECORDS) or 1
         words, found = recorder.reserve(1, count)
-        words[found[0] : found[-1] + RECORD_WORDS] = memoryview(prepared * len(found)).cast(WORD_FORMAT)
+        if len(found) * RECORD_WORDS != len(prepared):
+            prepared = memoryview(record * len(found)).cast(WORD_FORMAT)
+        words[found[0] : found[-1] + RECORD_WORDS] = prepared
         ends, places = words[END:], iter(found)
         return next(places)
 
