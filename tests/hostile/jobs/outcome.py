@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tests.helpers.mpi_jobs import PROGRAMS
 from tests.helpers.patience import Patience
-from tests.hostile.jobs.leftovers import Leftovers
+from tests.hostile.jobs.leftovers import Leftovers, commands
 
 __all__ = ["INSTANCES", "ROUNDS", "SUMS", "RunningJob"]
 
@@ -96,7 +96,6 @@ class RunningJob:
         """Return once the programs are there, or the job is over."""
         end = time.monotonic() + within
         while time.monotonic() < end and self.process.poll() is None:
-            words = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=False).stdout
-            if sum(all(name in line for name in names) for line in words.splitlines()) > INSTANCES:
+            if sum(all(name in words for name in names) for words in commands().values()) > INSTANCES:
                 return
             time.sleep(0.02)

@@ -148,6 +148,7 @@ def kill_one(mpi: str, dice: random.Random, role: str | None = None, promised: f
     if not delay and not role:  # kill it as soon as it is there
         role = dice.choice(sorted(WORDS.keys() - {"helper", "nobody", "witness"}))
     while not victims and not patience.is_over and job.poll() is None:
+        time.sleep(0.001)  # the job needs the processor to begin
         parents = tagged_processes(tag)
         victims = [pid for pid in parents if role in (None, role_of(pid, parents, job.pid))]
     if not victims:

@@ -1,6 +1,7 @@
 """Keras: eager TensorFlow 2, a strategy, and comparisons with plain Keras on the CPU."""
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -22,20 +23,27 @@ def strategy(tf2: Any, ipu: Any) -> Any:
     return ipu.ipu_strategy.IPUStrategy()
 
 
+@contextmanager
+def op_by_op(tf2: Any) -> Iterator[None]:
+    """Without graphs: to trace functions takes longer than the few steps of a test."""
+    tf2.config.run_functions_eagerly(True)
+    try:
+        yield
+    finally:
+        tf2.config.run_functions_eagerly(False)
+
+
 @pytest.fixture
 def both(tf2: Any, strategy: Any) -> Callable[..., tuple[Any, Any]]:
     """Call a function on its own, then in the scope of the strategy, from the same seed; return both results.
 
-    On its own it runs op by op, unless ``graphs``: to trace functions takes longer than the few steps of a test.
+    On its own it runs op by op, unless ``graphs``.
     """
 
     def call(function: Callable[[], Any], *, graphs: bool = False) -> tuple[Any, Any]:
         tf2.keras.utils.set_random_seed(3)
-        tf2.config.run_functions_eagerly(not graphs)
-        try:
+        with nullcontext() if graphs else op_by_op(tf2):
             plain = function()
-        finally:
-            tf2.config.run_functions_eagerly(False)
         tf2.keras.utils.set_random_seed(3)
         with strategy.scope():
             return plain, function()
