@@ -82,7 +82,7 @@ def graph_network(graph: Graph, name: str, batch: int, homes: tuple[int, ...] = 
     convolution, attention = (sum(getattr(block, kind) for block in blocks) for kind in ("convolution", "attention"))
     family = "convolutional" if convolution > attention else "transformer" if attention else "fully connected"
     values = sum(tensor.nelms for tensor in inputs) // batch
-    dtype = max((str(tensor.dtype.name) for tensor in inputs), key=len, default="float32")
+    dtype = max((tensor.dtype.name.lower() for tensor in inputs), key=len, default="float32")
     return Network(name, family, "samples", blocks, values, _DTYPES.get(dtype, "float"), label_bytes=0)
 
 
