@@ -72,10 +72,14 @@ sys.exit(int(sys.argv[1]))
 """
 
 
+@pytest.mark.parametrize("whole", [{}, {"WARM_WHOLE_END": "1"}], ids=["short", "whole"])
 @pytest.mark.parametrize("code", [0, 7])
-def test_the_end_of_a_process_is_that_of_its_own_program(code: int) -> None:
+def test_the_end_of_a_process_is_that_of_its_own_program(code: int, whole: dict[str, str]) -> None:
+    environ = os.environ | whole
     alone, warm = (
-        subprocess.run([*python, "-c", _LAST_WORDS, str(code)], capture_output=True, check=False, timeout=60)
+        subprocess.run(
+            [*python, "-c", _LAST_WORDS, str(code)], capture_output=True, check=False, timeout=60, env=environ
+        )
         for python in ([sys.executable], warm_python("json", "ctypes"))
     )
     assert sorted(warm.stdout.split()) == sorted(alone.stdout.split()) == [b"C", b"Python", b"module", b"variable"]

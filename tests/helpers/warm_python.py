@@ -5,7 +5,8 @@
 imports once, then forks for each request until stdin ends.
 Who asks at the socket is ``warm_run.py``, with WHAT is to run, as for Python: a file, ``-m MODULE`` or ``-c CODE``,
 after ``-u`` or not, and arguments. What is forked gets them, and the environment, folder, ignored signals,
-processors, file descriptors, host and network (namespaces) of the process that asks.
+processors, file descriptors, host and network (namespaces) of the process that asks. It ends without clearing what
+was there before the fork, unless its environment has WARM_WHOLE_END.
 """
 
 import marshal
@@ -225,8 +226,10 @@ if __name__ == "__main__":
     gc.freeze()
     first, *sys.argv[1:] = serve(sys.argv[1])
     # To clear what was there before the fork would copy its memory, which takes longer than most programs.
-    _pass_over_libraries()
-    imported += [imported, *(item for item in sys.modules.items() if item[0] not in ("sys", "builtins", "__main__"))]
+    if "WARM_WHOLE_END" not in os.environ:
+        _pass_over_libraries()
+        modules = [item for item in sys.modules.items() if item[0] not in ("sys", "builtins", "__main__")]
+        imported += [imported, *modules]
     # As with a program of its own, what it leaves in its variables is there until the interpreter ends.
     main = sys.modules["__main__"] = types.ModuleType("__main__")
     folder = {"-m": os.getcwd(), "-c": ""}.get(first, os.path.dirname(os.path.realpath(first)))
