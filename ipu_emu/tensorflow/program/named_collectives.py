@@ -11,6 +11,7 @@ the run agrees with the other instances, in rounds, on what all of them have pos
 from __future__ import annotations
 
 import json
+import re
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -56,7 +57,8 @@ class NamedCollectives:
         """The result of ``function``, a collective, for the tensor ``given`` whenever a session runs it."""
         graph = ops.get_default_graph()
         self._graphs.add(graph)
-        queue = data_flow_ops.FIFOQueue(-1, [dtypes.bool], [()], shared_name=graph.unique_name(f"{name}_done"))
+        scope = re.sub(r"[^A-Za-z0-9.]", "_", f"collective_{name}")  # any text is a name, but not of ops
+        queue = data_flow_ops.FIFOQueue(-1, [dtypes.bool], [()], shared_name=graph.unique_name(f"{scope}_done"))
         tell = queue.enqueue(True)
 
         def post(array: Any) -> None:
@@ -66,10 +68,10 @@ class NamedCollectives:
         def take() -> Any:
             return self._results[name].popleft()()
 
-        with ops.control_dependencies([host_call(post, [given], [], f"{name}_post")]):
+        with ops.control_dependencies([host_call(post, [given], [], f"{scope}_post")]):
             done = queue.dequeue()
         with ops.control_dependencies([done]):
-            return host_call(take, [], given.dtype, f"{name}_take")
+            return host_call(take, [], given.dtype, f"{scope}_take")
 
     @contextmanager
     def served(self, session: Any, run: Callable[[Any], Any]) -> Iterator[None]:

@@ -160,7 +160,7 @@ def test_a_strategy_trains_the_weights_of_the_first_instance(tensorflow: Any, tm
     for one in (first, second):
         assert [one[f"named{number}"] for number in range(6)] == [0, 1, 2, 3, 4, 5]
         assert str(one["mistake"]).startswith(
-            "Instances wait in different host collectives: instance 0 in loss0; instance 1 in loss1; give all"
+            "Instances wait in different host collectives: instance 0 in loss of 0; instance 1 in loss of 1; give"
         )
         assert one["ranks"] == one["after"] == 1  # a mistake does not end the collectives after it
     data, w = np.random.default_rng(0).normal(size=(6, 4, 4, 3)).astype(np.float32), first["before"]

@@ -58,7 +58,7 @@ with tf.Session(config=tf.ConfigProto(inter_op_parallelism_threads=1 + horovod.r
     values |= {"more": session.run(more), **session.run(named)}
     face().collectives.most_rounds = 30  # instead of those of a minute
     try:
-        session.run(horovod.allreduce(tf.constant(1.0), name=f"loss{horovod.rank()}"))
+        session.run(horovod.allreduce(tf.constant(1.0), name=f"loss of {horovod.rank()}"))
     except tf.errors.OpError as error:
         values["mistake"] = error.message
     values["after"] = session.run(total)
