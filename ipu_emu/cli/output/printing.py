@@ -23,13 +23,13 @@ _PIPED = 160
 
 
 def console() -> Console:
-    """Return the console that commands print to."""
+    """Return the console that commands print to; brackets, as in "time [ms]" and "x[0]", are text."""
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # an old terminal may lack characters of a drawing
     terminal = sys.stdout.isatty()
     width = terminal_width() or _PIPED
     plain = not terminal or bool(os.environ.get("NO_COLOR"))
-    return Console(width=width, highlight=False, soft_wrap=False, no_color=plain)
+    return Console(width=width, markup=False, highlight=False, soft_wrap=False, no_color=plain)
 
 
 def say(text: str) -> None:

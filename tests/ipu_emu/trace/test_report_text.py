@@ -71,7 +71,7 @@ def test_text_is_what_the_option_and_the_default_print(folder: Path) -> None:
 
 @pytest.mark.parametrize(("value", "coloured"), [("", True), ("1", False)])
 def test_no_color_is_obeyed_on_terminals(value: str, *, coloured: bool) -> None:
-    program = "from ipu_emu.cli.output.printing import console; console().print('[red]x[/red]')"
+    program = "from ipu_emu.cli.output.printing import console; console().print('x', style='red')"
     assert ("\x1b[31m" in on_a_terminal("-c", program, NO_COLOR=value)) is coloured
 
 
@@ -141,7 +141,7 @@ def test_several_programs_in_one_folder_are_noted(
     recorded(tmp_path, 1_000, 20_000, pid=1)
     for begin, about in others:
         recorded(tmp_path, begin * 1_000, (begin + 17) * 1_000, **about)
-    said = printed(f"report {tmp_path}")
+    said = " ".join(printed(f"report {tmp_path}").split())
     assert (f"the traces of {programs} programs or jobs" in said) is (programs > 1), said
     assert ("Note: " in printed(f"report {tmp_path} {tmp_path}")) is (programs > 1)
 
@@ -166,3 +166,14 @@ def test_instructions_that_are_timed_together_are_marked_and_the_table_says_what
     console.print(report_text(data))
     said = " ".join(console.export_text().split())
     assert "are timed together, and share that time as they did at first" in said
+
+
+def test_tables_show_their_units_and_names_with_brackets(tmp_path: Path) -> None:
+    recorder = Recorder(str(tmp_path), limit=64 << 20, about={"host": "h"})
+    op = recorder.name("Add[red]", Category.COMPUTE, instruction="Compute", output="x[b]")
+    recorder.record(key_of(Kind.SPAN, recorder.name("step", Category.COMPUTE)), 1_000_000, 9_000_000)
+    recorder.record(key_of(Kind.SPAN, op), 2_000_000, 5_000_000)
+    recorder.close()
+    said = " ".join(printed(f"report {tmp_path}").split())
+    for part in ("wall time from start to end [us]", "time [us]", "Add[red]", "x[b]"):
+        assert part in said, part
