@@ -20,6 +20,7 @@ from gcl import (
     sync_seconds,
 )
 from ipu_emu.graph import Op
+from ipu_emu.ops.communication.collective_ops import group_of
 from ipu_emu.ops.communication.shard_ops import CROSS_DOMAIN, shards_of
 from ipu_emu.program.buckets import Bucket
 from ipu_emu.program.clock.machine import ModelledMachine
@@ -142,7 +143,8 @@ class Pricing:
 
     def between_replicas(self, leaf: ReplicaCollective) -> InstructionPrice:
         tensor = self.executable.graph.tensor(leaf.op.inputs[0])
-        duration = self.collective(_kind_of(leaf.op), tensor.nbytes, tensor.dtype.itemsize, None)
+        group = group_of(leaf.op, self.machine.replicas)
+        duration = self.collective(_kind_of(leaf.op), tensor.nbytes, tensor.dtype.itemsize, group)
         return InstructionPrice(CostCategory.COLLECTIVE, leaf.op.place.ipu, *duration)
 
     def shard_collectives(self, leaf: ShardCollectives) -> InstructionPrice:

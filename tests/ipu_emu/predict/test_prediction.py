@@ -20,6 +20,7 @@ from ipu_emu.predict.model import Shape, placed
 from ipu_emu.predict.placement import given
 from ipu_emu.predict.prediction import Prediction, anchored, predict, what_if_factors
 from ipu_emu.program.clock import ModelledMachine, timeline
+from ipu_emu.program.clock.pricing import CostCategory
 
 
 def job(model: str, system: str = "pod16", **options: Any) -> Job:
@@ -122,6 +123,14 @@ def test_a_step_waits_for_every_further_host() -> None:
     executable = asked.compiled(POD64).executable
     far, near = (timeline(executable, ModelledMachine(POD64, 64, rates=Rates(host_wait=each))) for each in (2.0, 0.0))
     assert far.seconds - near.seconds == pytest.approx(3 * 2.0)
+
+
+def test_statistics_of_neighbours_take_no_longer_on_more_replicas() -> None:
+    """The time of ipu-emu clock: two collectives of each normalisation in each pass, between two replicas."""
+    asked = CompileRequest("resnet8", replicas=16, bn_span=2)
+    executable = asked.compiled(POD64).executable
+    busy = [timeline(executable, ModelledMachine(POD64, count)).by_category() for count in (2, 16)]
+    assert all(each[CostCategory.COLLECTIVE] < 100e-6 for each in busy)
 
 
 def test_compute_is_that_of_the_busiest_ipu() -> None:
