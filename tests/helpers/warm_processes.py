@@ -19,8 +19,8 @@ __all__ = ["EMULATOR", "PYTORCH_FACES", "WITH_PYTORCH", "warm_python"]
 _SERVER, _CLIENT = (Path(__file__).with_name(name) for name in ("warm_python.py", "warm_run.py"))
 #: What most programs for the emulator import.
 EMULATOR = ("popdist_py", "gcl", "ipu_emu.popart", "ipu_emu.compat", "ipu_emu.hostio", "ipu_emu.hostio.checkpoint")
-#: What programs import that are trained from PyTorch.
-PYTORCH_FACES = ("torch", "ipu_emu.torch", "ipu_emu.poptorch", *EMULATOR)
+#: What programs import that are trained from PyTorch, some of it (1 s) only when an optimiser steps.
+PYTORCH_FACES = ("torch", "torch._dynamo", "ipu_emu.torch", "ipu_emu.poptorch", *EMULATOR)
 #: What ranks of PyTorch import, some of it only when DDP is made.
 WITH_PYTORCH = ("torch.distributed", "torch._dynamo", "gcl.torch", "mpi4py")
 #: What is read when modules are imported; no thread may be there when a process forks.
