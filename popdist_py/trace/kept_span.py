@@ -24,7 +24,7 @@ _Enter = Callable[[], None]
 _Leave = Callable[[type[BaseException] | None, BaseException | None, TracebackType | None], None]
 
 #: Most records that are prepared at once.
-_MOST_RECORDS = 256
+_MOST_RECORDS = 512
 #: Stands for the place of a block in other memory; at it is a word of the chunk's head that means nothing.
 _ASIDE = 1
 

@@ -42,19 +42,25 @@ class Mark(Protocol):
     def __call__(self, function: _F, /) -> _F: ...
 
 
+class _Marks(Protocol):
+    """The marks without arguments that a thread has used, by name; other categories than the user's by category."""
+
+    user: dict[str, Mark]
+    others: dict[str, dict[str, Mark]]
+
+
 class _ProcessRecorder:
     """The recorder of this process, once it is known whether there is one."""
 
     def __init__(self) -> None:
         self.recorder: Recorder | None = None
         self.known = False
-        #: Of each thread the marks without arguments that it has used, by name: ``user``, and ``others`` by category.
-        self.marks = threading.local()
+        self.marks = _no_marks()
         os.register_at_fork(after_in_child=self._forget)
 
     def _forget(self) -> None:
         """A forked child writes a file of its own."""
-        self.recorder, self.known, self.marks = None, False, threading.local()
+        self.recorder, self.known, self.marks = None, False, _no_marks()
 
     def decide(self) -> Recorder | None:
         """Create the recorder if the environment asks for one."""
@@ -62,6 +68,10 @@ class _ProcessRecorder:
         folder = os.environ.get(TRACE_FOLDER) or _asked(PVTI_OPTIONS, "enable", "directory")
         folder = folder or _asked(ENGINE_OPTIONS, "autoReport.all", "autoReport.directory")
         return start(folder) if folder else None
+
+
+def _no_marks() -> _Marks:
+    return cast(_Marks, threading.local())  # its own class: attributes of subclasses take longer
 
 
 _process = _ProcessRecorder()
@@ -79,7 +89,7 @@ def start(folder: str | os.PathLike[str], *, role: str = "") -> Recorder | None:
         _process.recorder = Recorder(os.path.abspath(folder), limit=_limit() << 20, about=_about(role))
     except OSError as error:
         print(f"no trace is recorded: {folder}: {error.strerror}", file=sys.stderr)
-    _process.marks = threading.local()  # without those that a thread has kept meanwhile
+    _process.marks = _no_marks()  # without those that a thread has kept meanwhile
     return _process.recorder
 
 
@@ -87,7 +97,7 @@ def stop() -> None:
     """Record nothing more in this process; what was recorded stays."""
     if _process.recorder is not None:
         _process.recorder.close()
-    _process.recorder, _process.known, _process.marks = None, True, threading.local()
+    _process.recorder, _process.known, _process.marks = None, True, _no_marks()
 
 
 def span(name: str, category: Category = Category.USER, **args: Any) -> Mark:
@@ -95,10 +105,11 @@ def span(name: str, category: Category = Category.USER, **args: Any) -> Mark:
     if args:
         return _mark(name, category, args)
     try:
-        kept: Mark = _process.marks.user[name] if category is _USER else _process.marks.others[category][name]
+        if category is _USER:
+            return _process.marks.user[name]
+        return _process.marks.others[category][name]
     except (AttributeError, KeyError):
         return _kept(name, category)
-    return kept
 
 
 def _kept(name: str, category: Category) -> Mark:
