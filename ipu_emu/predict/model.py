@@ -95,8 +95,8 @@ class StepModel:
         return seconds
 
     def _is_last(self, ipu: int) -> bool:
-        """Whether the backward pass follows at once, on the last stage of a pipeline."""
-        return self.work.ipus > 1 and ipu == self.work.ipus - 1
+        """Whether the backward pass follows at once, on the last stage of a pipeline; a tied head is a later one."""
+        return self.work.ipus > 1 and ipu == self.work.ipus - 1 and self.work.stages == self.work.ipus
 
     def slot_seconds(self, rates: Rates, ipu: int, shape: Shape) -> Any:
         """Seconds of a micro-batch on ``ipu``."""
