@@ -44,7 +44,7 @@ from ipu_emu.tensorflow.popdist_tensorflow import set_ipu_config
 #: What a turn calls, and how many steps each call makes.
 Contender = tuple[Callable[[], object], int]
 
-ROUNDS = 3
+ROUNDS = 10
 
 
 def on_cpu(loss: Loss, x: Any, y: Any, ending: ExitStack) -> Contender:
