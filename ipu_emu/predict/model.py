@@ -90,13 +90,9 @@ class StepModel:
         speed = np.array([peak * rates.convolution, peak * rates.product, peak * rates.product, vector, moved])
         passes = 1.0
         if job.training:
-            passes += _BACKWARD + (recompute and not self._is_last(ipu))
+            passes += _BACKWARD + recompute
         seconds: NDArray[np.float64] = (self.work.forward[ipu] * passes + self.work.frozen[ipu]) / speed
         return seconds
-
-    def _is_last(self, ipu: int) -> bool:
-        """Whether the backward pass follows at once, on the last stage of a pipeline; a tied head is a later one."""
-        return self.work.ipus > 1 and ipu == self.work.ipus - 1 and self.work.stages == self.work.ipus
 
     def slot_seconds(self, rates: Rates, ipu: int, shape: Shape) -> Any:
         """Seconds of a micro-batch on ``ipu``."""
@@ -231,12 +227,7 @@ class StepModel:
         network = self.job.network
         if not self.job.training:
             return network.flops
-        again = sum(
-            block.matrix * (not block.frozen)
-            for ipu, blocks in enumerate(self.work.placement)
-            for block in blocks
-            if not self._is_last(ipu)
-        )
+        again = sum(block.matrix for blocks in self.work.placement for block in blocks if not block.frozen)
         return network.model_flops + (again if hardware and self.job.recompute else 0.0)
 
     def memory_of(self, ipu: int, shape: Shape) -> tuple[dict[str, Any], Any, Any]:
