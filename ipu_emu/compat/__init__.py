@@ -12,8 +12,8 @@ Only imports are redirected:
     libpvti                 ipu_emu.trace.libpvti
 
 The redirection takes precedence over installed packages of these names. Importing other parts of Graphcore's SDK
-(popxl, poplar) fails with a message that says so. With ``--tf1`` before the program, ``import tensorflow``
-gives the API of TensorFlow 1.
+(popxl, poplar, poptorch_geometric) fails with a message that says so. With ``--tf1`` before the program,
+``import tensorflow`` gives the API of TensorFlow 1.
 
 Python processes that the program starts, such as the workers of a data loader, find the folder ``aliases`` in their
 path: in the ``sys.path`` that multiprocessing passes on, or in PYTHONPATH.
@@ -51,7 +51,7 @@ _MOVED = {
     "popdist.poptorch": "ipu_emu.poptorch.popdist_options",
     "popdist.tensorflow": "ipu_emu.tensorflow.popdist_tensorflow",
 }
-_ABSENT = ("popxl", "poplar")
+_ABSENT = ("popxl", "poplar", "poptorch_geometric")
 
 
 class _Alias(Loader):
@@ -79,7 +79,8 @@ class _Finder(MetaPathFinder):
     ) -> ModuleSpec | None:
         if fullname in _ABSENT:
             raise ModuleNotFoundError(
-                f"{fullname} is not part of the emulator, which has popart, popdist and popdist.popart", name=fullname
+                f"{fullname} is not part of the emulator, which has {', '.join(ALIASES)} and tensorflow.python.ipu",
+                name=fullname,
             )
         if fullname in _MOVED:
             return ModuleSpec(fullname, _Alias(_MOVED[fullname]))

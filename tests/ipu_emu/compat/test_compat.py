@@ -59,14 +59,17 @@ def test_processes_that_it_starts_find_the_same_modules(tmp_path: Path) -> None:
     ], done.stderr[-2000:]
 
 
-def test_slips_are_one_message(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["popxl", "poptorch_geometric"])
+def test_slips_are_one_message(name: str, tmp_path: Path) -> None:
     done = run(*warm_python(*EMULATOR), "-m", "ipu_emu.compat", "nothing.py", folder=tmp_path)
     assert done.returncode == 2
     assert done.stderr == "nothing.py: there is no such file; name the program to run\n"
-    (tmp_path / "other.py").write_text("import popxl")
+    (tmp_path / "other.py").write_text(f"import {name}")
     done = run(*warm_python(*EMULATOR), "-m", "ipu_emu.compat", "other.py", folder=tmp_path)
     assert done.returncode == 1
-    assert "popxl is not part of the emulator, which has popart, popdist and popdist.popart" in done.stderr
+    assert (
+        f"{name} is not part of the emulator, which has popart, popdist, poptorch, libpvti and tensor" in done.stderr
+    )
 
 
 @pytest.mark.parametrize(
