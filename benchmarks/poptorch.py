@@ -1,4 +1,4 @@
-"""Training steps of PyTorch modules: the PopTorch face against eager PyTorch, torch.compile, and DDP over gloo.
+"""Training steps of PyTorch modules: the PopTorch front end against eager PyTorch, torch.compile, and DDP over gloo.
 
     python benchmarks/poptorch.py [--quick] [--json FILE] [--cases mlp cnn ...]
 

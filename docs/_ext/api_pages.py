@@ -9,11 +9,11 @@ from types import ModuleType
 from typing import Any
 
 #: Public modules in reading order, and the page title of each.
-FACES: dict[str, str] = {
+PUBLIC_MODULES: dict[str, str] = {
     "popdist_py": "popdist_py: the identity of an instance",
     "popdist_py.popart": "popdist_py.popart: a PopART session under the launcher",
     "gcl": "gcl: collectives",
-    "ipu_emu.popart": "ipu_emu.popart: the PopART face",
+    "ipu_emu.popart": "ipu_emu.popart: the PopART API",
     "ipu_emu.hostio": "ipu_emu.hostio: feeds and queues",
     "ipu_emu.hostio.checkpoint": "ipu_emu.hostio.checkpoint: checkpoints",
     "ipu_emu.hardware": "ipu_emu.hardware: systems, IPUs and Streaming Memory",
@@ -27,7 +27,7 @@ _ORDER = ("Functions", "Classes", "Enumerations", "Options", "Exceptions", "Cons
 
 
 def kind_of(value: Any) -> str:
-    """The heading under which a public name stands."""
+    """The heading under which a public name is listed."""
     if not inspect.isclass(value):
         return "Functions" if inspect.isroutine(value) else "Constants"
     if issubclass(value, BaseException):
@@ -37,10 +37,10 @@ def kind_of(value: Any) -> str:
     return "Options" if hasattr(value, "defaults") else "Classes"
 
 
-def page(face: str) -> str:
+def page(path: str) -> str:
     """The page of one public module as reStructuredText."""
-    module = import_module(face)
-    parts = [_heading(FACES[face], "="), f".. automodule:: {face}\n   :no-members:\n"]
+    module = import_module(path)
+    parts = [_heading(PUBLIC_MODULES[path], "="), f".. automodule:: {path}\n   :no-members:\n"]
     for kind in _ORDER:
         names = [name for name in module.__all__ if kind_of(getattr(module, name)) == kind]
         if names:

@@ -29,7 +29,7 @@ def page() -> str:
 
 
 def option_classes() -> list[type]:
-    """The public option classes of the PopART face, by name."""
+    """The public option classes of the PopART front end, by name."""
     return [value for name in popart.__all__ if hasattr(value := getattr(popart, name), "defaults")]
 
 

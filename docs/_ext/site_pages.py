@@ -16,7 +16,7 @@ GENERATED = "reference/generated"
 
 def pages() -> dict[str, str]:
     """File below GENERATED -> its text."""
-    made = {f"api/{face}.rst": api_pages.page(face) for face in api_pages.FACES}
+    made = {f"api/{name}.rst": api_pages.page(name) for name in api_pages.PUBLIC_MODULES}
     made["commands.md"] = command_pages.page()
     made["ops.md"] = op_pages.page()
     made["session-options.md"] = session_option_page.page()

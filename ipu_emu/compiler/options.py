@@ -1,6 +1,6 @@
 """CompileOptions: all inputs of the compiler besides the graph.
 
-A face translates its own options into these; passes do not depend on a face. Options are plain data (frozen
+A front end translates its own options into these; passes do not depend on a front end. Options are plain data (frozen
 dataclasses, enums and numbers), so that they can be compared, printed and hashed for the cache of executables.
 """
 

@@ -1,4 +1,4 @@
-"""The PopART face: ``import ipu_emu.popart as popart``."""
+"""The PopART front end: ``import ipu_emu.popart as popart``."""
 
 from ipu_emu.popart.builder.builder import Builder, defaultAiOnnxOpset
 from ipu_emu.popart.builder.graph_transformer import GraphTransformer

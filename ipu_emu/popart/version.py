@@ -1,4 +1,4 @@
-"""Version: the version of PopART that this face mirrors."""
+"""Version: the version of PopART whose API this front end has."""
 
 __all__ = ["packageHash", "versionNumber", "versionString"]
 
@@ -6,7 +6,7 @@ _VERSION = (3, 4, 0)
 
 
 def versionString() -> str:
-    """The version of PopART whose interface this face has."""
+    """The version of PopART whose API this front end has."""
     return ".".join(map(str, _VERSION))
 
 

@@ -1,4 +1,4 @@
-"""The PopTorch face: ``import ipu_emu.poptorch as poptorch``."""
+"""The PopTorch front end: ``import ipu_emu.poptorch as poptorch``."""
 
 import importlib.util as _modules
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ipu_emu.tensorflow.face import face
+from ipu_emu.tensorflow.frontend_state import frontend_state
 
 __all__ = ["current_device", "device_number", "on_ipu"]
 
@@ -22,13 +22,13 @@ def device_number(name: Any) -> int | None:
 
 def current_device() -> int | None:
     """The device of the innermost scope, None outside of scopes."""
-    return devices[-1] if (devices := face().devices) else None
+    return devices[-1] if (devices := frontend_state().devices) else None
 
 
 @contextmanager
 def on_ipu(number: int) -> Iterator[None]:
     """Place ops on an IPU device."""
-    devices = face().devices
+    devices = frontend_state().devices
     devices.append(number)
     try:
         yield

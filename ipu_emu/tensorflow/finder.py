@@ -19,7 +19,7 @@ from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from types import ModuleType
 
-from ipu_emu.tensorflow.face import Face
+from ipu_emu.tensorflow.frontend_state import FrontendState
 from ipu_emu.tensorflow.versions import check_keras, check_versions
 
 __all__ = ["Finder", "install", "uninstall"]
@@ -107,10 +107,10 @@ class _Alias(Loader):
 
 
 class Finder(MetaPathFinder):
-    """Finds the names below ``tensorflow.python.ipu`` and ``keras``; ``face`` is what programs set through them."""
+    """Finds the names below ``tensorflow.python.ipu`` and ``keras``; ``state`` is what programs set through them."""
 
     def __init__(self) -> None:
-        self.face = Face()
+        self.state = FrontendState()
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -152,7 +152,7 @@ def install() -> None:
 def uninstall() -> None:
     """Find them no longer, and restore TensorFlow."""
     for finder in [one for one in sys.meta_path if isinstance(one, Finder)]:
-        if finder.face.replaced:
+        if finder.state.replaced:
             from ipu_emu.tensorflow import patches
 
             patches.undo()

@@ -17,7 +17,7 @@ from tensorflow.python.framework import errors, indexed_slices
 
 from ipu_emu.errors import EmulatorError, InternalError
 from ipu_emu.tensorflow.devices import device_number, on_ipu
-from ipu_emu.tensorflow.face import face
+from ipu_emu.tensorflow.frontend_state import frontend_state
 from ipu_emu.tensorflow.program.element_source import next_on_device
 from ipu_emu.tensorflow.program.host_calls import own_error
 from ipu_emu.tensorflow.program.session_runs import SessionRuns
@@ -57,12 +57,12 @@ class Patch:
 
 def applied() -> bool:
     """Whether the patches are in place."""
-    return bool(face().replaced)
+    return bool(frontend_state().replaced)
 
 
 def apply(more: Sequence[Patch] = ()) -> None:
     """Put all patches, and ``more``, in place; a second call changes nothing."""
-    replaced = face().replaced
+    replaced = frontend_state().replaced
     if replaced:
         return
     for patch in (*PATCHES, *more):
@@ -76,7 +76,7 @@ def apply(more: Sequence[Patch] = ()) -> None:
 
 def undo() -> None:
     """Restore TensorFlow."""
-    replaced = face().replaced
+    replaced = frontend_state().replaced
     while replaced:
         patch, owner, name, before = replaced.pop()
         if before is None:
@@ -157,7 +157,7 @@ def _session_close(before: Any) -> Any:
 
 def _run(session: Any, call: Callable[[], Any]) -> Any:
     """Return what ``call``, a run of ``session``, returns; raise the emulator's error behind its own."""
-    collectives = face().collectives
+    collectives = frontend_state().collectives
     SessionRuns.opened(session)
     try:
         with nullcontext() if collectives is None else collectives.served(session, _unpatched_run(session)):

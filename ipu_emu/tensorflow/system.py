@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ipu_emu.errors import EmulatorError
-from ipu_emu.tensorflow.face import face
+from ipu_emu.tensorflow.frontend_state import frontend_state
 
 __all__ = ["DeviceShare", "System", "configure", "configured", "has_remote_memory", "share_of"]
 
@@ -34,18 +34,18 @@ class DeviceShare:
 
 def configure(system: System) -> None:
     """Make ``system`` the one that programs run on."""
-    face().system = system
+    frontend_state().system = system
 
 
 def configured() -> System:
     """The system that was configured; without any, one device of one IPU."""
-    found: System = face().system or System()
+    found: System = frontend_state().system or System()
     return found
 
 
 def is_configured() -> bool:
     """Whether a program has configured the system."""
-    return face().system is not None
+    return frontend_state().system is not None
 
 
 def has_remote_memory(system: System) -> bool:

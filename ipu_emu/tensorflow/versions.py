@@ -1,4 +1,4 @@
-"""Versions: which TensorFlow the face works with, and the message where it is absent or unsuitable."""
+"""Versions: the versions of TensorFlow that are supported, and the error if it is missing or unsuitable."""
 
 from __future__ import annotations
 

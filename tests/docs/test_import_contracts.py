@@ -47,20 +47,20 @@ BREAKS = {
         "import ipu_emu.compiler.rewriting.forward_graph",
         "Layers of ipu_emu.compiler.rewriting",
     ),
-    "a face in models": (
+    "a front end in models": (
         "ipu_emu/models/network.py",
         "import ipu_emu.popart.builder.builder",
-        "Models are built of ops, without a face or the compiler",
+        "Models are built of ops, without a front end or the compiler",
     ),
     "the engine in feeds": (
         "ipu_emu/hostio/feeds/array_feed.py",
         "import ipu_emu.engine.engine",
         "Step data are prepared without knowing what runs the step",
     ),
-    "a face in commands": (
+    "a front end in commands": (
         "ipu_emu/cli/arguments/compile_model.py",
         "import ipu_emu.popart.options.session_options",
-        "The commands compile by the compiler's options, and need no face",
+        "The commands compile by the compiler's options, and need no front end",
     ),
     "a module that no layer names": ("gcl/core/unnamed.py", "", "Layers of gcl.core"),
     "gcl's inner modules in the emulator": (

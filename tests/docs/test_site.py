@@ -15,7 +15,7 @@ import pytest
 
 from tests.helpers.mpi_jobs import ROOT
 
-FACES = ("popdist_py", "popdist_py.popart", "gcl", "ipu_emu.popart", "ipu_emu.hostio", "ipu_emu.hostio.checkpoint")
+PUBLIC = ("popdist_py", "popdist_py.popart", "gcl", "ipu_emu.popart", "ipu_emu.hostio", "ipu_emu.hostio.checkpoint")
 
 
 def built(folder: Path) -> Path:
@@ -40,7 +40,7 @@ def test_the_site_has_every_public_name(tmp_path: Path) -> None:
 
     inventory = InventoryFile.load((site / "objects.inv").open("rb"), "", lambda base, name: name)
     known = {name for kind, names in inventory.items() if kind.startswith("py:") for name in names}
-    assert {f"{face}.{name}" for face in FACES for name in import_module(face).__all__} - known == set()
+    assert {f"{path}.{name}" for path in PUBLIC for name in import_module(path).__all__} - known == set()
     assert {"gcl.Communicator.all_reduce", "gcl.Handle.wait", "ipu_emu.popart.Builder.addInputTensor"} <= known
     generated = site / "reference/generated"
     check_ops(text_of(generated / "ops.html"))
@@ -88,14 +88,14 @@ def check_launcher_options(page: str) -> None:
     ) == set()
 
 
-@pytest.mark.parametrize("face", FACES)
-def test_every_public_function_and_class_has_a_docstring(face: str) -> None:
-    module = import_module(face)
+@pytest.mark.parametrize("path", PUBLIC)
+def test_every_public_function_and_class_has_a_docstring(path: str) -> None:
+    module = import_module(path)
     values = {name: getattr(module, name) for name in module.__all__}
-    parts = {f"{face}.{name}": value for name, value in values.items() if inspect.isclass(value) or callable(value)}
+    parts = {f"{path}.{name}": value for name, value in values.items() if inspect.isclass(value) or callable(value)}
     for name, value in values.items():
         if inspect.isclass(value) and value.__module__.startswith(("gcl", "ipu_emu", "popdist_py")):
-            parts |= {f"{face}.{name}.{key}": part for key, part in vars(value).items() if is_public_part(key, part)}
+            parts |= {f"{path}.{name}.{key}": part for key, part in vars(value).items() if is_public_part(key, part)}
     assert [name for name, value in parts.items() if not own_docstring(value)] == []
 
 

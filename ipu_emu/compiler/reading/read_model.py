@@ -1,8 +1,8 @@
 """Model reading: an ONNX model becomes the graph that the passes start from.
 
-Every face reads models with this function. It makes the changes that affect the inference of types and shapes and so
-cannot be passes: collectives get the number of replicas, on which their shapes depend, and tensors get types that
-IPUs support.
+Every front end reads models with this function. It makes the changes that affect the inference of types and shapes
+and so cannot be passes: collectives get the number of replicas, on which their shapes depend, and tensors get types
+that IPUs support.
 """
 
 from __future__ import annotations

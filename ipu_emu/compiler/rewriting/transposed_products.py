@@ -14,7 +14,7 @@ from ipu_emu.graph import Graph, Op, Role
 
 __all__ = ["with_transposed_products"]
 
-#: Annotates a product that the face reports in parts, as it was written.
+#: Annotates a product that the front end reports in parts, as the model had it.
 _SERIALISED = "__serialize_matmul"
 
 

@@ -1,7 +1,7 @@
 """Option rules: which session options, anchors and annotations a session may combine.
 
 Options that cannot run are refused with PopART's messages. Source: PopART 3.4, ``willow/src/ir.cpp`` and
-``willow/src/transforms/pipeline.cpp``. Limits of the hardware are checked by the compiler, for every face.
+``willow/src/transforms/pipeline.cpp``. The compiler checks limits of the hardware, for every front end.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from uuid import uuid4
 from tensorflow.python.framework import ops
 from tensorflow.python.ops import script_ops
 
-from ipu_emu.tensorflow.face import face
+from ipu_emu.tensorflow.frontend_state import frontend_state
 
 __all__ = ["host_call", "own_error"]
 
@@ -40,7 +40,7 @@ def _silent(function: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return function(*arrays)
         except BaseException as error:
-            kept, number = face().errors, uuid4().hex
+            kept, number = frontend_state().errors, uuid4().hex
             while len(kept) >= _MOST_WAITING:
                 del kept[next(iter(kept))]
             kept[number] = error
@@ -52,4 +52,4 @@ def _silent(function: Callable[..., Any]) -> Callable[..., Any]:
 def own_error(error: BaseException) -> BaseException | None:
     """The error of the function that made a run end with ``error``, if that was such a function; it is forgotten."""
     found = _KEPT.search(str(error))
-    return None if found is None else face().errors.pop(found[1], None)
+    return None if found is None else frontend_state().errors.pop(found[1], None)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 from weakref import WeakSet, ref
 
-from ipu_emu.tensorflow.face import face
+from ipu_emu.tensorflow.frontend_state import frontend_state
 from ipu_emu.tensorflow.program.program import Program
 
 __all__ = ["SessionRuns"]
@@ -25,19 +25,19 @@ class SessionRuns:
     @classmethod
     def add(cls, graph: Any, program: Program) -> None:
         """Note that ``program``, which ``graph`` holds, runs in sessions of it."""
-        face().programs.setdefault(graph, []).append(ref(program))
+        frontend_state().programs.setdefault(graph, []).append(ref(program))
 
     @classmethod
     def has_programs(cls, graph: Any) -> bool:
         """Whether a session of ``graph`` may run a program."""
-        return graph in face().programs
+        return graph in frontend_state().programs
 
     @classmethod
     def programs(cls) -> dict[Any, list[Program]]:
         """The programs of each graph."""
         return {
             graph: [program for one in held if (program := one()) is not None]
-            for graph, held in face().programs.items()
+            for graph, held in frontend_state().programs.items()
         }
 
     @classmethod
@@ -48,21 +48,21 @@ class SessionRuns:
     @classmethod
     def add_infeed(cls, graph: Any, infeed: Any) -> None:
         """Note that sessions of ``graph`` start ``infeed``."""
-        face().infeeds.setdefault(graph, WeakSet()).add(infeed)
+        frontend_state().infeeds.setdefault(graph, WeakSet()).add(infeed)
 
     @classmethod
     def opened(cls, session: Any) -> None:
         """Note a session that runs something."""
-        if session.graph in face().infeeds:
-            face().sessions.setdefault(session.graph, WeakSet()).add(session)
+        if session.graph in frontend_state().infeeds:
+            frontend_state().sessions.setdefault(session.graph, WeakSet()).add(session)
 
     @classmethod
     def closed(cls, session: Any) -> None:
         """Stop the infeeds that no session uses any more."""
-        others = face().sessions.get(session.graph)
+        others = frontend_state().sessions.get(session.graph)
         if others is not None and session in others:
             others.discard(session)
-            for infeed in [] if others else list(face().infeeds[session.graph]):
+            for infeed in [] if others else list(frontend_state().infeeds[session.graph]):
                 infeed.stop()
 
     @classmethod

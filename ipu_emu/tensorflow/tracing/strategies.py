@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ipu_emu.tensorflow.face import face
+from ipu_emu.tensorflow.frontend_state import frontend_state
 from ipu_emu.tensorflow.tracing.collectives import cross_replica_sum
 from ipu_emu.tensorflow.tracing.trace import Trace
 
@@ -16,7 +16,7 @@ __all__ = ["current_strategy", "in_strategy", "reduced_gradient", "reducing_grad
 @contextmanager
 def in_strategy(strategy: Any) -> Iterator[None]:
     """Make ``strategy`` the current one in the ``with`` block."""
-    strategies = face().strategies
+    strategies = frontend_state().strategies
     strategies.append(strategy)
     try:
         yield
@@ -26,14 +26,14 @@ def in_strategy(strategy: Any) -> Iterator[None]:
 
 def current_strategy() -> Any:
     """The strategy of the innermost scope, None outside of scopes."""
-    strategies = face().strategies
+    strategies = frontend_state().strategies
     return strategies[-1] if strategies else None
 
 
 @contextmanager
 def reducing_gradients(active: bool) -> Iterator[None]:
     """Sum gradients over replicas in the ``with`` block, if ``active``."""
-    reducing = face().reducing
+    reducing = frontend_state().reducing
     reducing.append(active)
     try:
         yield
@@ -43,7 +43,7 @@ def reducing_gradients(active: bool) -> Iterator[None]:
 
 def reduced_gradient(trace: Trace, gradient: Any) -> Any:
     """The gradient that an optimizer is to apply: summed over replicas, if a strategy says so, once."""
-    if gradient is None or not any(face().reducing[-1:]):
+    if gradient is None or not any(frontend_state().reducing[-1:]):
         return gradient
     marker = trace.markers.get(gradient.op.name)
     if marker is not None and marker.kind == "cross_replica":

@@ -20,7 +20,7 @@ from tensorflow.python.framework import dtypes, func_graph, ops, tensor_shape
 from tensorflow.python.framework import tensor as tensor_lib
 from tensorflow.python.ops import array_ops, control_flow_ops, gen_script_ops, handle_data_util, variable_scope
 
-from ipu_emu.tensorflow.face import face
+from ipu_emu.tensorflow.frontend_state import frontend_state
 
 __all__ = [
     "Carried",
@@ -284,14 +284,14 @@ class Trace:
 
 def current_trace() -> Trace | None:
     """The trace that is being built, None outside of compiled functions."""
-    traces = face().traces
+    traces = frontend_state().traces
     return traces[-1] if traces else None
 
 
 @contextmanager
 def tracing(trace: Trace) -> Iterator[Trace]:
     """Make ``trace`` the current one."""
-    traces = face().traces
+    traces = frontend_state().traces
     traces.append(trace)
     try:
         yield trace

@@ -1,4 +1,4 @@
-"""The list of passes: what each makes, that none changes what it is given, and that no face is needed to compile."""
+"""The list of passes: what each makes; none changes its input, and no front end is needed to compile."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def test_options_are_data_that_a_cache_key_can_be_made_of() -> None:
     assert len(set(keys)) == len(keys)
 
 
-def test_the_compiler_needs_no_face() -> None:
+def test_the_compiler_needs_no_front_end() -> None:
     code = (
         "import sys, ipu_emu.compiler.memory.out_of_memory, ipu_emu.compiler.cache.executable_cache;"
         "print([m for m in sys.modules if m.startswith(('ipu_emu.popart', 'ipu_emu.tensorflow', 'ipu_emu.engine'))])"

@@ -1,4 +1,4 @@
-"""Versions: those that the face takes, the messages for others, and what each is told before it is imported."""
+"""Versions of TensorFlow: those that are supported, the errors for others, and what is set before the import."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Where PyTorch is not installed, both faces for it say what to install."""
+"""Without PyTorch, both of its front ends say what to install."""
 
 import sys
 from importlib import import_module

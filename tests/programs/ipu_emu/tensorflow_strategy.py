@@ -8,7 +8,7 @@ import tensorflow.compat.v1 as tf
 from tensorflow.python import ipu
 from tensorflow.python.ipu import horovod
 
-from ipu_emu.tensorflow.face import face
+from ipu_emu.tensorflow.frontend_state import frontend_state
 
 tf.disable_v2_behavior()
 horovod.init()
@@ -56,7 +56,7 @@ with tf.Session(config=tf.ConfigProto(inter_op_parallelism_threads=1 + horovod.r
     losses = np.asarray(session.run(dequeued)).reshape(6, local)
     values = {"losses": losses, "before": before, "w": session.run(w)}
     values |= {"more": session.run(more), **session.run(named)}
-    face().collectives.most_rounds = 30  # instead of those of a minute
+    frontend_state().collectives.most_rounds = 30  # instead of those of a minute
     try:
         session.run(horovod.allreduce(tf.constant(1.0), name=f"loss of {horovod.rank()}"))
     except tf.errors.OpError as error:

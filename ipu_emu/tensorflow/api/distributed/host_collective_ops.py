@@ -10,7 +10,7 @@ from tensorflow.python.eager import context
 from tensorflow.python.framework import ops, tensor_shape
 
 import popdist_py
-from ipu_emu.tensorflow.face import face
+from ipu_emu.tensorflow.frontend_state import frontend_state
 from ipu_emu.tensorflow.program.host_calls import host_call
 from ipu_emu.tensorflow.program.named_collectives import NamedCollectives
 
@@ -51,7 +51,7 @@ def _host(value: Any, function: Callable[[Any], Any], tensor_name: str | None, s
     if popdist_py.getNumInstances() == 1 or getattr(graph, "building_function", False):
         made = host_call(lambda array: function(np.asarray(array)), [tensor], tensor.dtype, "host_collective")
     else:
-        state = face()
+        state = frontend_state()
         state.collectives = state.collectives or NamedCollectives()
         made = state.collectives.tensor(name, function, tensor)
     made.set_shape(tensor.shape if shape is None else shape)

@@ -8,7 +8,7 @@ from typing import Any
 from tensorflow.python.eager import backprop
 from tensorflow.python.ops import array_ops, custom_gradient
 
-from ipu_emu.tensorflow.face import face
+from ipu_emu.tensorflow.frontend_state import frontend_state
 
 __all__ = ["GradientCaptureContext", "GradientCaptureTape", "capture_upstream_gradients"]
 
@@ -25,11 +25,11 @@ class GradientCaptureContext:
         return self._captured
 
     def __enter__(self) -> GradientCaptureContext:
-        face().captures.append(self._captured)
+        frontend_state().captures.append(self._captured)
         return self
 
     def __exit__(self, *error: object) -> None:
-        face().captures.remove(self._captured)
+        frontend_state().captures.remove(self._captured)
 
 
 class GradientCaptureTape(backprop.GradientTape):  # type: ignore[misc]
@@ -56,7 +56,7 @@ class GradientCaptureTape(backprop.GradientTape):  # type: ignore[misc]
 
 def capture_upstream_gradients(tensor: Any, tag: str | None = None) -> Any:
     """Return ``tensor``, whose gradient the context around this call keeps by its ``tag``."""
-    captures = face().captures
+    captures = frontend_state().captures
     if not captures:
         raise ValueError(
             "capture_upstream_gradients was called outside of a GradientCaptureContext or a GradientCaptureTape"

@@ -49,13 +49,13 @@ def page() -> str:
         reasons.setdefault(reason, []).append(name)
     total, left = len(node_cases()), len(skipped())
     lines = [
-        "# Operator cases of ONNX",
+        "# Operator test cases of ONNX",
         "",
         f"ONNX {onnx.__version__} has {total} operator cases: models of one op with data, in its newest opset and as "
         f"the function of other ops that defines it.\n{total - left} of them run and give the expected results; "
         f"{left} are not run, for these reasons.",
         "",
-        "| reason | cases | what stands behind it |",
+        "| reason | cases | explanation |",
         "|---|---|---|",
     ]
     ordered = sorted(reasons.items(), key=lambda item: (-len(item[1]), item[0]))

@@ -1,6 +1,6 @@
-"""Face: what a program has set so far through the modules that it imports for the IPU.
+"""Front end state: what a program has configured through the modules that it imports for the IPU.
 
-It begins when the finder of these modules is installed, which holds it, and ends when that is uninstalled.
+The finder of these modules holds it, from its installation to its removal.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from weakref import WeakKeyDictionary, WeakSet, ref
 
 from ipu_emu.errors import EmulatorError
 
-__all__ = ["Face", "face"]
+__all__ = ["FrontendState", "frontend_state"]
 
 
 @dataclass
-class Face:
+class FrontendState:
     """``devices``, ``traces``, ``strategies``, ``reducing`` and ``captures`` have what open scopes set, the innermost
     one last.
 
@@ -41,11 +41,11 @@ class Face:
     replaced: list[Any] = field(default_factory=list)
 
 
-def face() -> Face:
-    """The face that is installed; raise EmulatorError where none is."""
+def frontend_state() -> FrontendState:
+    """The state of the installed front end; raise EmulatorError if none is installed."""
     for finder in sys.meta_path:
-        found = getattr(finder, "face", None)
-        if isinstance(found, Face):
+        found = getattr(finder, "state", None)
+        if isinstance(found, FrontendState):
             return found
     raise EmulatorError(
         "TensorFlow for the IPU is not installed in this process; import ipu_emu.tensorflow.install first"
