@@ -8,6 +8,7 @@ from __future__ import annotations
 import platform
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
 from numba import types
 
@@ -19,6 +20,7 @@ __all__ = [
     "fetch_add",
     "futex_wait",
     "futex_wake",
+    "has_reached",
     "load_acquire",
     "pause",
     "store_release",
@@ -108,3 +110,9 @@ def futex_wait(address: int, expected: int, timespec: int) -> None:
 def futex_wake(address: int) -> None:
     """Wake all threads that sleep on ``address``."""
     syscall(_SYS_FUTEX, address, _FUTEX_WAKE, 0x7FFFFFFF, 0, 0, 0)
+
+
+@bare_part
+def has_reached(address: int, count: int) -> Any:
+    """Whether the counter at ``address``, an int32 that may have wrapped round, is at ``count`` or beyond."""
+    return np.int32(load_acquire(address) - np.int32(count)) >= 0

@@ -43,9 +43,32 @@ class KeptSpan:
 
 
 class _OfThread(threading.local):
-    """The calls that are a thread's own, once it has needed them."""
+    """The calls of each of the other threads, made when it needs them."""
 
-    calls: tuple[_Enter, _Leave] | None = None
+    _made: tuple[_Enter, _Leave] | None = None
+
+    def calls(self, recorder: Recorder, key: int) -> tuple[_Enter, _Leave]:
+        if self._made is None:
+            self._made = _calls(recorder, key)
+        return self._made
+
+
+class _Records:
+    """Memory for records with one key, prepared for more of them each time."""
+
+    def __init__(self, recorder: Recorder, key: int) -> None:
+        self._recorder, self._count = recorder, 0
+        self._record = struct.pack("qqqq", 0, 0, 0, key)
+        self._prepared = memoryview(b"").cast(WORD_FORMAT)
+
+    def prepare(self) -> tuple[memoryview, memoryview, Iterator[int]]:
+        """The words of the memory, those from the first record's end on, and the places of the records."""
+        self._count = min(2 * self._count, _MOST_RECORDS) or 1
+        words, found = self._recorder.reserve(1, self._count)
+        if len(found) * RECORD_WORDS != len(self._prepared):
+            self._prepared = memoryview(self._record * len(found)).cast(WORD_FORMAT)
+        words[found[0] : found[-1] + RECORD_WORDS] = self._prepared
+        return words, words[END:], iter(found)
 
 
 def _calls(recorder: Recorder, key: int) -> tuple[_Enter, _Leave]:
@@ -55,18 +78,17 @@ def _calls(recorder: Recorder, key: int) -> tuple[_Enter, _Leave]:
     ``outer`` has the others. Blocks in memory that is full are in ``earlier``, and ``_ASIDE`` stands for all of them.
     """
     now, this_thread, thread = perf_counter_ns, get_ident, get_ident()
-    record = struct.pack("qqqq", 0, 0, 0, key)
-    prepared = memoryview(record).cast(WORD_FORMAT)
+    records, others, has_others = _Records(recorder, key), _OfThread(), False
     words = ends = memoryview(b"")
-    places, at, around, count = cast(Iterator[int], iter(())), 0, 0, 0
+    places, at, around = cast(Iterator[int], iter(())), 0, 0
     outer: list[int] = []
     earlier: list[tuple[memoryview, int]] = []
-    elsewhere: _OfThread | None = None
 
     def enter() -> None:
-        nonlocal at, around
+        nonlocal at, around, has_others
         if thread != this_thread():
-            of_this_thread()[0]()
+            has_others = True
+            others.calls(recorder, key)[0]()
             return
         if at:
             if around:
@@ -80,8 +102,8 @@ def _calls(recorder: Recorder, key: int) -> tuple[_Enter, _Leave]:
 
     def leave(kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /) -> None:
         nonlocal at, around
-        if elsewhere is not None and thread != this_thread():
-            of_this_thread()[1](kind, error, trace)
+        if has_others and thread != this_thread():
+            others.calls(recorder, key)[1](kind, error, trace)
             return
         ends[at] = now()
         at = around
@@ -92,16 +114,11 @@ def _calls(recorder: Recorder, key: int) -> tuple[_Enter, _Leave]:
 
     def prepare() -> int:
         """The place of the next record, in memory that other blocks may not be in."""
-        nonlocal words, ends, places, around, count, prepared
+        nonlocal words, ends, places, around
         earlier.extend((ends, place) for place in (*outer, around) if place > _ASIDE)
         outer.clear()
         around = _ASIDE if earlier else 0
-        count = min(2 * count, _MOST_RECORDS) or 1
-        words, found = recorder.reserve(1, count)
-        if len(found) * RECORD_WORDS != len(prepared):
-            prepared = memoryview(record * len(found)).cast(WORD_FORMAT)
-        words[found[0] : found[-1] + RECORD_WORDS] = prepared
-        ends, places = words[END:], iter(found)
+        words, ends, places = records.prepare()
         return next(places)
 
     def leave_earlier() -> None:
@@ -110,12 +127,5 @@ def _calls(recorder: Recorder, key: int) -> tuple[_Enter, _Leave]:
         memory, place = earlier.pop()
         memory[place] = now()
         at = _ASIDE if earlier else 0
-
-    def of_this_thread() -> tuple[_Enter, _Leave]:
-        nonlocal elsewhere
-        elsewhere = elsewhere or _OfThread()
-        if elsewhere.calls is None:
-            elsewhere.calls = _calls(recorder, key)
-        return elsewhere.calls
 
     return enter, leave

@@ -22,6 +22,7 @@ from gcl.kernels.atomics import (
     fetch_add,
     futex_wait,
     futex_wake,
+    has_reached,
     load_acquire,
     pause,
     store_release,
@@ -116,21 +117,16 @@ def arrive(control: int, rank: int, arrivals: int) -> None:
 
 
 @bare_part
-def _reached(line: int, arrivals: int) -> Any:
-    return np.int32(load_acquire(line) - np.int32(arrivals)) >= 0
-
-
-@bare_part
 def _wait_for(line: int, arrivals: int, spins: int, timespec: int) -> Any:
-    if _reached(line, arrivals):
+    if has_reached(line, arrivals):
         return True
     sleeps = spins < 0 or (spins > 0 and load_acquire(line + Line.CORE) == sched_getcpu())
     for _ in range(0 if sleeps else spins):
-        if _reached(line, arrivals):
+        if has_reached(line, arrivals):
             return True
         pause()
     for _ in range(0 if sleeps else _YIELDS):
-        if _reached(line, arrivals):
+        if has_reached(line, arrivals):
             return True
         sched_yield()
     fetch_add(line + Line.WAITERS, np.int32(1))
@@ -140,7 +136,7 @@ def _wait_for(line: int, arrivals: int, spins: int, timespec: int) -> Any:
             break
         futex_wait(line, seen, timespec)
     fetch_add(line + Line.WAITERS, np.int32(-1))
-    return _reached(line, arrivals)
+    return has_reached(line, arrivals)
 
 
 @bare_part
@@ -193,7 +189,7 @@ def mark_refused(control: int, rank: int, arrivals: int) -> None:
 @bare
 def reached(control: int, rank: int, arrivals: int) -> Any:
     """Say whether ``rank`` arrived at meeting point ``arrivals``."""
-    return _reached(control + rank * LINE, arrivals)
+    return has_reached(control + rank * LINE, arrivals)
 
 
 @bare

@@ -62,9 +62,9 @@ class _Tokens:
 
     def __init__(self, threads: Sequence[Sequence[ThreadTask]]) -> None:
         self.over = False
-        self.caller = len(threads) - 1
+        caller = len(threads) - 1  # has no core of its own
         self.queues = {
-            (other, thread): TokenQueue()
+            (other, thread): TokenQueue(looks=caller not in (other, thread))
             for thread, tasks in enumerate(threads)
             for other in {other for task in tasks for other in task.dependency.waits}
         }
@@ -72,7 +72,7 @@ class _Tokens:
     def wait(self, thread: int, task: ThreadTask) -> None:
         """Wait until ``thread`` may begin ``task``, or the run is over."""
         for other in task.dependency.waits:
-            token = self.queues[other, thread].get(looks=thread != self.caller and other != self.caller)
+            token = self.queues[other, thread].get()
             self.over = not token or self.over
 
     def signal(self, thread: int, task: ThreadTask) -> None:

@@ -10,7 +10,7 @@ from queue import SimpleQueue
 
 import numpy as np
 
-from gcl.kernels.atomics import fetch_add, load_acquire, pause, store_release
+from gcl.kernels.atomics import fetch_add, has_reached, load_acquire, pause, store_release
 from gcl.kernels.jit import bare
 from gcl.kernels.system_calls import sched_getcpu
 
@@ -22,9 +22,15 @@ _LINE = 128  # bytes: two cache lines, because processors prefetch lines in pair
 
 
 class TokenQueue:
-    """A queue with any number of senders and one receiver."""
+    """A queue with any number of senders and one receiver.
 
-    def __init__(self) -> None:
+    Args:
+        looks: whether the senders and the receiver have cores of their own, and so the receiver may look for a token
+            before it sleeps.
+    """
+
+    def __init__(self, *, looks: bool) -> None:
+        self._looks = looks
         self._queue: SimpleQueue[bool] = SimpleQueue()
         self._line = np.zeros(_LINE // 4, np.int32)
         self._line[_CORE // 4] = -1
@@ -32,13 +38,15 @@ class TokenQueue:
         self._received = 0
 
     def put(self, token: bool) -> None:
+        """Send ``token``, also from several threads at once."""
         self._queue.put(token)
-        _sent(self._address)
+        if self._looks:
+            _sent(self._address)
 
-    def get(self, *, looks: bool) -> bool:
-        """The next token; ``looks``: the receiver has a core of its own, and so may look for it before it sleeps."""
+    def get(self) -> bool:
+        """The next token."""
         self._received += 1
-        if looks and self._queue.empty():
+        if self._looks and self._queue.empty():
             _look(self._address, self._received, _LOOKS)
         return self._queue.get()
 
@@ -55,6 +63,6 @@ def _look(line: int, wanted: int, looks: int) -> None:
     if load_acquire(line + _CORE) == sched_getcpu():
         return
     for _ in range(looks):
-        if np.int32(load_acquire(line + _SENT) - np.int32(wanted)) >= 0:
+        if has_reached(line + _SENT, wanted):
             return
         pause()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import sys
 import threading
 from itertools import pairwise
 
@@ -170,6 +171,32 @@ def test_a_mark_in_two_threads_at_once_is_recorded_for_each(folder):
         assert len(own) == 2 + COUNT
         assert depths(own[:20]) == [0, 1] + 18 * [0]
         assert all(last[3] <= record[2] for last, record in pairwise(own[2:]))
+
+
+def test_a_mark_that_many_threads_enter_first_at_the_same_moment_is_recorded_for_each(folder):
+    """Each of them needs calls of its own at once, and has to leave by those by which it entered."""
+    recorder = trace.start(folder)
+    switching, marks, count = sys.getswitchinterval(), [trace.span(f"mark {number}") for number in range(100)], 4
+    every = threading.Barrier(count, timeout=20)
+
+    def work():
+        for mark in marks:
+            every.wait()
+            with mark:
+                every.wait()
+
+    threads = [threading.Thread(target=work) for _ in range(count)]
+    sys.setswitchinterval(1e-6)
+    try:
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+    finally:
+        sys.setswitchinterval(switching)
+    records = recorded(recorder)
+    assert len(records) == count * len(marks)
+    assert all(end > begin for _, _, begin, end in records)
 
 
 def test_records_that_are_only_prepared_are_not_read(folder):

@@ -14,11 +14,11 @@ LOOKS = pytest.mark.parametrize("looks", [True, False], ids=["looks", "sleeps"])
 
 @LOOKS
 def test_tokens_arrive_in_their_order(looks: bool) -> None:
-    there, back, seen = TokenQueue(), TokenQueue(), []
+    there, back, seen = TokenQueue(looks=looks), TokenQueue(looks=looks), []
 
     def answer() -> None:
         for _ in range(500):
-            token = there.get(looks=looks)
+            token = there.get()
             seen.append(token)
             back.put(token)
 
@@ -27,14 +27,14 @@ def test_tokens_arrive_in_their_order(looks: bool) -> None:
     sent = [number % 3 == 0 for number in range(500)]
     for token in sent:
         there.put(token)
-        assert back.get(looks=looks) is token
+        assert back.get() is token
     thread.join()
     assert seen == sent
 
 
 @LOOKS
 def test_a_token_that_comes_late_is_waited_for(looks: bool) -> None:
-    queue = TokenQueue()
+    queue = TokenQueue(looks=looks)
 
     def late() -> None:
         time.sleep(0.02)
@@ -42,16 +42,16 @@ def test_a_token_that_comes_late_is_waited_for(looks: bool) -> None:
 
     thread = Thread(target=late)
     thread.start()
-    assert queue.get(looks=looks)
+    assert queue.get()
     thread.join()
 
 
 def test_tokens_of_several_senders_are_all_received() -> None:
-    queue = TokenQueue()
+    queue = TokenQueue(looks=True)
     senders = [Thread(target=lambda: [queue.put(True) for _ in range(200)]) for _ in range(3)]
     for sender in senders:
         sender.start()
-    assert all(queue.get(looks=True) for _ in range(600))
+    assert all(queue.get() for _ in range(600))
     for sender in senders:
         sender.join()
 
@@ -60,7 +60,7 @@ def test_looking_ends_and_takes_no_longer_than_sleeping_would() -> None:
     """A receiver that shares its core with nobody looks for well under a millisecond."""
     from ipu_emu.engine.threads.token_queue import _LOOKS, _look
 
-    queue = TokenQueue()
+    queue = TokenQueue(looks=True)
     _look(queue._address, 1, _LOOKS)
     spent = []
     for _ in range(20):
