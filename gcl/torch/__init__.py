@@ -18,7 +18,7 @@ def _check_platform() -> None:
 _check_platform()
 
 from gcl.torch.ddp_hooks import bf16_hook, ddp_hook, fp16_hook
-from gcl.torch.functions import empty, monitored_barrier
+from gcl.torch.functions import empty, monitored_barrier, split_group
 from gcl.torch.launched import init_process_group
 from gcl.torch.registration import Options, register
 
@@ -31,6 +31,7 @@ __all__ = [
     "init_process_group",
     "monitored_barrier",
     "register",
+    "split_group",
 ]
 
 register()

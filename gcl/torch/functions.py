@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch.distributed import GroupMember, ProcessGroup
 
 from gcl.errors import ArgumentError
 from gcl.torch.process_group import GclProcessGroup
 
-__all__ = ["empty", "group_of", "monitored_barrier"]
+__all__ = ["empty", "group_of", "monitored_barrier", "split_group"]
 
 
 def group_of(asked: ProcessGroup | None) -> GclProcessGroup:
@@ -41,3 +43,46 @@ def monitored_barrier(
     if group == GroupMember.NON_GROUP_MEMBER:
         return
     group_of(group).monitored_barrier(timeout, wait_all_ranks)
+
+
+def split_group(
+    parent_pg: ProcessGroup | None = None,
+    split_ranks: Sequence[Sequence[int]] = (),
+    timeout: timedelta | None = None,
+    pg_options: Any = None,
+    group_desc: str | None = None,
+) -> ProcessGroup | None:
+    """As ``torch.distributed.split_group``, which PyTorch refuses in jobs without an accelerator.
+
+    Divide ``parent_pg`` (default: all ranks) into groups, each a list of ranks of the parent; all ranks of the parent
+    call it with the same lists. The group of this rank, None if no list has it.
+    """
+    parent = group_of(parent_pg)
+    _check_split(split_ranks, parent.size())
+    mine = next((sorted(ranks) for ranks in split_ranks if parent.rank() in ranks), None)
+    if mine is None:
+        return None
+    members = dist.get_process_group_ranks(parent)
+    return dist.new_group(
+        [members[rank] for rank in mine],
+        timeout,
+        dist.get_backend(parent),
+        pg_options,
+        use_local_synchronization=True,
+        group_desc=group_desc,
+    )
+
+
+def _check_split(split_ranks: Sequence[Sequence[int]], size: int) -> None:
+    """Raise ArgumentError unless every group has ranks, and no rank is in two."""
+    ranks = [rank for group in split_ranks for rank in group]
+    if not split_ranks or not all(split_ranks):
+        raise ArgumentError(
+            f"split_ranks={split_ranks!r} has no group, or an empty one; list the ranks of each group"
+        )
+    wrong = sorted({rank for rank in ranks if not 0 <= rank < size or ranks.count(rank) > 1})
+    if wrong:
+        raise ArgumentError(
+            f"split_ranks={split_ranks!r}: {', '.join(map(str, wrong))} is in two groups, or no rank of the parent; "
+            f"use each of 0 to {size - 1} at most once"
+        )
