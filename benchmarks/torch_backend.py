@@ -22,7 +22,7 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from time import perf_counter, sleep
+from time import perf_counter
 from typing import Any
 
 from support.extras import need
@@ -31,6 +31,7 @@ need("torch", extra="bench")
 
 import torch
 import torch.distributed as dist
+from support.overlap import PASSES, hidden_parts, passes, unreduced
 from support.torch_models import MODELS, mlp
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -48,8 +49,6 @@ QUICK = {
     4: ({torch.float32: (64 * KIB, 16 * MIB)}, ()),
     8: ({torch.float32: (16 * MIB,)}, ()),
 }
-#: Seconds of a pause in a backward pass: more than an all-reduce of a layer takes.
-PAUSE = 0.02
 #: What a ratio must be at least: (up to bytes, float32, half types).
 WANTED = ((KIB, 2.0, 2.0), (64 * MIB, 3.0, 10.0))
 Call = Callable[[], object]
@@ -126,6 +125,12 @@ def slowest(seconds: float) -> float:
     return float(found.item())
 
 
+def mean_of_ranks(value: float) -> float:
+    found = torch.tensor([value], dtype=torch.float64)
+    dist.all_reduce(found)
+    return float(found.item()) / dist.get_world_size()
+
+
 def ddp_step(name: str, group: dist.ProcessGroup, hook: Callable[..., Any] | None = None) -> Call:
     torch.manual_seed(0)
     model, x = MODELS[name]()
@@ -164,81 +169,6 @@ def fsdp_step(group: dist.ProcessGroup) -> Call:
             fully_shard(layer, mesh=mesh)
     fully_shard(model, mesh=mesh)
     return step_of(model, x)
-
-
-class Pause(torch.autograd.Function):
-    """Nothing forwards; backwards a pause, as where gradients come from a device or another process."""
-
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
-        sleep(PAUSE)
-        return gradient
-
-
-class Pausing(nn.Module):
-    """Four layers of 16 MiB; after the gradients of each there is a pause, in which the cores are free."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(nn.Linear(2048, 2048, bias=False) for _ in range(4))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        for layer in self.layers:
-            x = layer(Pause.apply(x))
-        return x
-
-
-def unreduced(_, bucket):  # DDP refuses annotations that are text
-    """A hook of DDP that exchanges nothing."""
-    future = torch.futures.Future()
-    future.set_result(bucket.buffer())
-    return future
-
-
-def overlap_steps(groups: dict[str, dist.ProcessGroup]) -> dict[str, Call]:
-    """Forward and backward passes of DDP: on each back end, without all-reduces, and with them after the pass."""
-    x = torch.randn(4, 2048, requires_grad=True)
-
-    def wrapped(group: dist.ProcessGroup) -> DistributedDataParallel:
-        return DistributedDataParallel(
-            Pausing(), process_group=group, bucket_cap_mb=1, gradient_as_bucket_view=True, broadcast_buffers=False
-        )
-
-    def passes(model: nn.Module) -> Call:
-        def run() -> None:
-            model.zero_grad(set_to_none=False)
-            model(x).sum().backward()
-
-        return run
-
-    steps = {backend: passes(wrapped(group)) for backend, group in groups.items()}
-    without, after = wrapped(groups["gcl"]), wrapped(groups["gcl"])
-    for model in (without, after):
-        model.register_comm_hook(None, unreduced)
-    steps["no all-reduce"] = passes(without)
-    backward = passes(after)
-
-    def in_turn() -> None:
-        backward()
-        for parameter in after.parameters():
-            dist.all_reduce(parameter.grad, group=groups["gcl"])
-
-    steps["gcl in turn"] = in_turn
-    return steps
-
-
-def hidden(blocks: dict[str, list[float]]) -> float:
-    """The part of the time of all-reduces that a step with overlap saves: the median over blocks, from 0 to 1."""
-    names = ("gcl", "gcl in turn", "no all-reduce")
-    parts = [
-        (turn - ours) / max(1e-9, turn - without)
-        for ours, turn, without in zip(*(blocks[name] for name in names), strict=True)
-    ]
-    return min(1.0, max(0.0, statistics.median(parts)))
 
 
 class Measurement:
@@ -294,8 +224,11 @@ class Measurement:
     def _overlap(self) -> None:
         if self._options.quick and self._ranks != 2:
             return
-        blocks = in_turns(overlap_steps(self._groups), 0, self._steps + 2)
-        self._add({"case": "backward pass that pauses", **summary(blocks), "hidden": hidden(blocks)})
+        for name in PASSES:
+            blocks = in_turns(passes(name, self._groups), 0, self._steps + 2)
+            parts = {backend: hidden_parts(name, backend, self._steps + 2) for backend in BACKENDS}
+            hidden = {backend: mean_of_ranks(statistics.median(each)) for backend, each in parts.items()}
+            self._add({"case": name, **summary(blocks), "hidden": hidden})
 
 
 def measure(rank: int, ranks: int, store: str, options: argparse.Namespace, into: Any) -> None:
@@ -318,7 +251,12 @@ def told(row: dict[str, Any]) -> str:
     said = f"{what:50} {times}, ratio {row['ratio']:.2f}"
     if "ratio_hook" in row:
         said += f", with ddp_hook {row['ratio_hook']:.2f}"
-    return f"{said}, {row['hidden']:.0%} of the all-reduces hidden" if "hidden" in row else said + missed(row)
+    return f"{said}, {hidden(row)}" if "hidden" in row else said + missed(row)
+
+
+def hidden(row: dict[str, Any]) -> str:
+    """Which part of the time of all-reduces is before the end of the backward pass."""
+    return "hidden: " + ", ".join(f"{name} {part:.0%}" for name, part in row["hidden"].items())
 
 
 def _is_time(name: str) -> bool:
@@ -341,7 +279,7 @@ def measured(row: dict[str, Any]) -> dict[str, Any]:
     if "bytes" in row:
         case += f", {row['dtype']}, {row['bytes'] // KIB} KiB"
     if "hidden" in row:
-        case += f" ({row['hidden']:.0%} of the all-reduces hidden)"
+        case += f" ({hidden(row)})"
     peers = {name: 1e3 * value for name, value in row.items() if _is_time(name) and name != "gcl"}
     found = {"case": case, "unit": "ms", "ours": 1e3 * row["gcl"], "peers": peers, "ratio": row["ratio"]}
     return {**found, "load": row["load"]} if "load" in row else found
