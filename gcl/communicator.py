@@ -50,6 +50,8 @@ class Communicator:
         self.local_replicas: int = dispatch.world.local
         self.global_offset: int = dispatch.world.offset
         self.global_replicas: int = dispatch.world.replicas
+        #: the number of processes
+        self.ranks: int = dispatch.world.ranks
         self._dispatch, self._repeat = dispatch, dispatch.repeat
         self._by_method, self._siblings = by_method, dict[str, Communicator]()
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from gcl.core.operators import Operator
 
-__all__ = ["REDUCING", "Call", "Collective", "CollectiveCode", "Request", "begun_here", "call_site"]
+__all__ = ["REDUCING", "Call", "Collective", "CollectiveCode", "Request", "begun_here", "call_site", "in_background"]
 
 _PACKAGE = f"{Path(__file__).parents[1]}{os.sep}"
 
@@ -90,6 +90,11 @@ def begun_here(collective: Callable[[], R]) -> Callable[[], R]:
     context = copy_context()
     context.run(_begun_at.set, call_site())
     return lambda: context.run(collective)
+
+
+def in_background() -> bool:
+    """Whether the current thread runs a collective that was begun earlier, while the program computes."""
+    return bool(_begun_at.get())
 
 
 @dataclass(frozen=True, eq=False)

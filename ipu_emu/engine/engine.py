@@ -25,6 +25,7 @@ from ipu_emu.engine.overlap.io_loop import BoundOverlappedLoop
 from ipu_emu.engine.overlap.preload_thread import WORTH_PRELOADING, BoundPreload
 from ipu_emu.engine.parts import CallLists, Loop, Part, PartList, StepContext
 from ipu_emu.engine.pipeline.bound_pipeline import BoundPipeline
+from ipu_emu.engine.replicas.background_reduction import BackgroundReduction
 from ipu_emu.engine.replicas.buffers import Buffers
 from ipu_emu.engine.replicas.early_pages import early_pages
 from ipu_emu.engine.replicas.local_replicas import Replicas
@@ -35,6 +36,7 @@ from ipu_emu.ops import Call
 from ipu_emu.ops.codegen.compiler_pages import give_back_compiler
 from ipu_emu.ops.core.call_chain import call_chain
 from ipu_emu.program.buckets import Bucket
+from ipu_emu.program.early_reductions import BucketPart, EarlyReductions
 from ipu_emu.program.executable import Executable
 from ipu_emu.program.instructions import (
     Instruction,
@@ -86,13 +88,27 @@ class Engine:
         self._preloader: Workers | None = None
         self._host = HostPosition()
         self._context = StepContext(self._host, self.wall, self._workers)
-        self._binder = Binder(executable, replicas, self._buffers, self._buckets, self._host, watch=watch)
+        self._early = None if watch else self._early_reductions()
+        self._reductions = {
+            region: BackgroundReduction(replicas, self._buckets[region], parts)
+            for region, parts in (self._early.parts if self._early else {}).items()
+        }
+        self._binder = Binder(
+            executable, replicas, self._buffers, self._buckets, self._host, watch=watch, early=self._reductions
+        )
         with early_pages([part for buffers in self._buffers for part in buffers.weights()]):
             self._program = list(self._bind(executable.program))
         self._warm_up()
         self._load()
         if sum(sizes.values()) >= _LARGE_PLAN:
             give_back_compiler()
+
+    def _early_reductions(self) -> EarlyReductions | None:
+        """The reductions that begin during the backward pass, if this instance can send while it computes."""
+        if not self.replicas.reduces_early:
+            return None
+        executable = self.executable
+        return EarlyReductions.of(executable.program, executable.plan, whole=not self.replicas.one_each)
 
     def _warm_up(self) -> None:
         """Run all collectives once, on zeros, so that their set-up does not delay the first step."""
@@ -245,7 +261,28 @@ class Engine:
             if overlapped:
                 yield BoundOverlappedLoop(overlapped, self._binder)
             else:
-                yield Loop(loop.times, loop.counter, PartList(list(self._bind(loop.body))))
+                yield Loop(loop.times, loop.counter, PartList(list(self._body(loop))))
+
+    def _body(self, loop: Repeat) -> Iterator[Part]:
+        """Bind the body of a loop, and the calls that begin reductions in it."""
+        start = 0
+        begins = self._early.begins if self._early and loop is self._early.loop else {}
+        for number, parts in sorted(begins.items()):
+            yield from self._bind(loop.body[start : number + 1])
+            yield CallLists(WallCategory.COLLECTIVES, [self._beginning(parts)])
+            start = number + 1
+        yield from self._bind(loop.body[start:])
+
+    def _beginning(self, parts: Sequence[BucketPart]) -> Call:
+        """A call that begins to reduce ``parts`` in the last micro-batch."""
+        last, counters = self.executable.step.accumulation - 1, self._host.counters
+
+        def begin() -> None:
+            if counters.micro_batch == last:
+                for part in parts:
+                    self._reductions[part.bucket].begin(part)
+
+        return begin
 
     def _pipelines(self, group: Sequence[Pipeline]) -> Iterator[Part]:
         for pipeline in group:

@@ -15,6 +15,7 @@ NEEDED = {
     "checkpoint": "torch",
     "hostio": "torch",
     "models": "torch",
+    "overlap": "torch",
     "tensorflow": "tensorflow",
     "torch_backend": "torch",
     "trace": "torch",

@@ -41,6 +41,10 @@ class Hosts:
         inside = ["unshare", "--uts", "sh", "-c", f'hostname {name}; exec "$@"', "x", *map(str, argv)]
         return ["ip", "netns", "exec", name, *inside]
 
+    def address(self, host: int) -> str:
+        """The address of ``host``."""
+        return _address(host)
+
     def sent_bytes(self, host: int) -> int:
         """Bytes that ``host`` has put on its link."""
         command = self.command(host, ["cat", "/proc/net/dev"])

@@ -23,7 +23,7 @@ from mpi4py import MPI
 
 from gcl.core.prepared_call import DONE
 from gcl.errors import TransportError
-from gcl.transport.mpi.mpi_requests import Library, new_work, start_and_wait
+from gcl.transport.mpi.mpi_requests import Library, busy_nanoseconds, new_work, start_and_wait
 
 __all__ = ["MpiLibrary", "load"]
 
@@ -106,7 +106,10 @@ def _check(library: MpiLibrary) -> None:
     """Send a message from this process to itself."""
     alone = MPI.COMM_SELF.Dup()
     sent, received = np.arange(3, dtype=np.int64), np.zeros(3, np.int64)
-    requests, work = np.zeros(2, library.request_dtype), new_work(library.addresses, 2)
+    requests, work = (
+        np.zeros(2, library.request_dtype),
+        new_work(library.addresses, 2, busy_nanoseconds(0, crowded=False)),
+    )
     for slot, (init, data) in enumerate(((library.recv_init, received), (library.send_init, sent))):
         at = requests[slot:].ctypes.data
         if init(data.ctypes.data, data.nbytes, library.byte, 0, _CHECK_TAG, alone.handle, at):

@@ -80,21 +80,18 @@ class Message(NamedTuple):
     data: np.ndarray | None = None
 
 
-def new_work(addresses: np.ndarray, requests: int, nbytes: int = 0, *, crowded: bool = False) -> np.ndarray:
+def new_work(addresses: np.ndarray, requests: int, busy: int) -> np.ndarray:
     """The memory that a wait for ``requests`` requests needs, one word per ``Work`` and the statuses.
 
-    ``nbytes``: of all their messages. ``crowded``: this machine has more ranks than cores.
+    ``busy``: nanoseconds of polling without sleep.
     """
-    words = {
-        Work.NAP_NANOSECONDS: _NAP_NANOSECONDS,
-        Work.BUSY_NANOSECONDS: busy_nanoseconds(nbytes, crowded=crowded),
-    }
+    words = {Work.NAP_NANOSECONDS: _NAP_NANOSECONDS, Work.BUSY_NANOSECONDS: busy}
     fixed = [words.get(word, 0) for word in Work if word < Work.STATUSES]
     return np.array([*fixed, *[0] * (requests * int(addresses[Library.STATUS_BYTES]) // 8 + 1)], np.int64)
 
 
 def busy_nanoseconds(nbytes: int, *, crowded: bool) -> int:
-    """How long a wait for messages of ``nbytes`` polls without sleeping."""
+    """How long a wait for messages of ``nbytes`` polls without sleeping; ``crowded``: more ranks than cores."""
     at_least = _BUSY_NANOSECONDS_CROWDED if crowded else _BUSY_NANOSECONDS
     return at_least + _NANOSECONDS_PER_BYTE * nbytes
 

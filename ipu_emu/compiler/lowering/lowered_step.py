@@ -69,8 +69,8 @@ class LoweredStep:
     """The instructions of a step, with what the memory planner needs to know about them.
 
     ``inputs`` come from the host. ``kept`` names computed tensors that stay live between steps. ``buckets`` maps the
-    sums of gradients that are reduced to the memory regions of their buckets, in order. ``shared_places`` has the
-    region and the offset of tensors that share memory in turn.
+    sums of gradients that are reduced to the memory regions of their buckets, in the order of their completion.
+    ``shared_places`` has the region and the offset of tensors that share memory in turn.
     """
 
     instructions: tuple[Instruction, ...]
@@ -120,7 +120,9 @@ class _Lowering:
         self.gradients, self.merged, self.stages = gradients, merged, stages
         self.tensor_places = tensor_places(graph, stages.of)
         self.tensor_places |= {gradient.total: self.tensor_places[gradient.part] for gradient in gradients}
-        self.reduced = [gradient for gradient in gradients if not gradient.scattered]
+        made = {id: number for number, op in enumerate(graph.ops) for id in op.outputs}
+        reduced = (gradient for gradient in gradients if not gradient.scattered)
+        self.reduced = sorted(reduced, key=lambda gradient: made.get(gradient.part, len(made)))
         totals = ((graph.tensor(gradient.total), self.whole(gradient)) for gradient in self.reduced)
         self.buckets = buckets_of(totals, options.bucket_bytes)
         self.remote = {gradient.total for gradient in gradients if gradient.remote}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import numpy as np
@@ -19,6 +20,7 @@ from ipu_emu.engine.calls.instruction_trace import BoundLeaves, InstructionTrace
 from ipu_emu.engine.calls.op_calls import op_calls
 from ipu_emu.engine.calls.step_counters import StepCounters
 from ipu_emu.engine.calls.wall_time import WallCategory
+from ipu_emu.engine.replicas.background_reduction import BackgroundReduction
 from ipu_emu.engine.replicas.buffers import Buffers
 from ipu_emu.engine.replicas.local_replicas import Replicas
 from ipu_emu.engine.replicas.rounded_reduction import RoundedSum, float_view, rounded_reduction
@@ -76,7 +78,8 @@ class HostPosition:
 class Binder:
     """Makes the calls; ``buckets`` have a row per local replica, and ``buffers`` are the memory of these replicas.
 
-    A tensor with several buffers is used in the buffer of ``micro_batch``.
+    A tensor with several buffers is used in the buffer of ``micro_batch``. The all-reduces of ``early`` buckets begin
+    elsewhere.
     """
 
     def __init__(
@@ -88,9 +91,10 @@ class Binder:
         host: HostPosition,
         *,
         watch: bool = False,
+        early: Mapping[str, BackgroundReduction] = MappingProxyType({}),
     ) -> None:
         self.executable, self.replicas, self.buffers, self.buckets = executable, replicas, buffers, buckets
-        self.host, self.watch = host, watch
+        self.host, self.watch, self._early = host, watch, early
         self._recorder = trace.recorder()
 
     def shared(self, leaf: Leaf, counters: StepCounters, micro_batch: int = 0) -> Call:
@@ -161,6 +165,8 @@ class Binder:
     # Collectives
 
     def all_reduce(self, leaf: AllReduce, counters: StepCounters, micro_batch: int) -> Call:
+        if leaf.bucket in self._early:
+            return self._early[leaf.bucket].wait
         bucket = self.buckets[leaf.bucket]
         return self._watched("the reduction of gradients", self._reduction(leaf, counters), [bucket], [bucket])
 

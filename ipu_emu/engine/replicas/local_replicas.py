@@ -5,6 +5,7 @@ The only file of the engine that uses communicators of gcl.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -22,7 +23,12 @@ from ipu_emu.ops.communication.collective_ops import REDUCE_SCATTER, group_of, o
 from ipu_emu.ops.core.call_chain import call_chain
 from ipu_emu.program.buckets import Bucket
 
-__all__ = ["Replicas"]
+__all__ = ["REDUCE_EARLY", "Replicas"]
+
+#: An environment variable: "1" and "0" say whether gradients are reduced during the backward pass.
+REDUCE_EARLY = "IPU_EMU_REDUCE_EARLY"
+#: Transports whose messages wait for a network.
+_BETWEEN_HOSTS = ("hosts", "mpi")
 
 #: (stride, size) of a group of replicas; None: all replicas.
 Grouping = tuple[int, int] | None
@@ -87,6 +93,23 @@ class Replicas:
     def all_reduce(self, bucket: Bucket, array: NDArray[Any], operator: str) -> Call:
         """The prepared call that combines ``array`` over the replicas of each group in place."""
         return partial(self.within(bucket.group).all_reduce, array, operator, out=array)
+
+    @property
+    def reduces_early(self) -> bool:
+        """Whether gradients are reduced during the backward pass: where messages wait for a network."""
+        if self.total == self.local:
+            return False
+        asked = os.environ.get(REDUCE_EARLY, "")
+        return asked == "1" if asked else self.communicator.transport in _BETWEEN_HOSTS
+
+    @property
+    def one_each(self) -> bool:
+        """Whether every instance has one replica."""
+        return self.communicator.ranks == self.total
+
+    def beginning(self, bucket: Bucket, array: NDArray[Any], operator: str) -> Callable[[], gcl.Handle[Any]]:
+        """The prepared call that begins to combine ``array`` over the replicas of each group in place."""
+        return partial(self.within(bucket.group).all_reduce_async, array, operator, out=array)
 
     def all_gather(self, array: NDArray[Any]) -> NDArray[Any]:
         """Gather [local replicas, ...] of every instance as [all replicas, ...]."""

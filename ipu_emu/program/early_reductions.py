@@ -1,0 +1,119 @@
+"""EarlyReductions: which gradients can be reduced between instances while the backward pass goes on.
+
+    backward     g3 ....... g2 ....... g1 .......  wait  update
+    reductions         g3 ========= g2 ========= g1 ====
+
+A bucket has its gradients in the order in which the backward pass completes them, so that each of its parts is
+complete at some instruction of the last micro-batch, and its reduction can begin there. Elements are combined one by
+one, so that no bit depends on the parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from ipu_emu.program.buckets import Bucket
+from ipu_emu.program.instructions import AllReduce, Counter, Instruction, Repeat, leaves, of_type
+from ipu_emu.program.memory_plan import MemoryPlan
+from ipu_emu.program.overlapped_loops import overlapped_io
+
+__all__ = ["BucketPart", "EarlyReductions"]
+
+#: A part has at least so many bytes, and a bucket at most so many parts: every part costs messages of its own.
+_LEAST_BYTES, _MOST_PARTS = 1 << 19, 16
+
+
+@dataclass(frozen=True)
+class BucketPart:
+    """Elements ``start`` to ``stop`` of every replica's row of a bucket, which are combined by ``operator``."""
+
+    bucket: str
+    operator: str
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class EarlyReductions:
+    """The parts of each bucket, and for the body of ``loop`` those that are complete after its n-th instruction."""
+
+    loop: Repeat
+    begins: Mapping[int, Sequence[BucketPart]]
+    parts: Mapping[str, Sequence[BucketPart]]
+
+    @classmethod
+    def of(cls, program: Iterable[Instruction], plan: MemoryPlan, *, whole: bool = False) -> EarlyReductions | None:
+        """The reductions of ``program`` that can begin early; None unless there are several.
+
+        With ``whole`` a bucket is one part: ranges of it are not contiguous if an instance has several replicas.
+        """
+        for batches in of_type(program, Repeat):
+            loop, after = batches.body[0], batches.body[1:]
+            if isinstance(loop, Repeat) and loop.counter is Counter.MICRO_BATCH and not any(overlapped_io(batches)):
+                return _of_loop(loop, after, plan, whole=whole)
+        return None
+
+
+def _of_loop(loop: Repeat, after: Sequence[Instruction], plan: MemoryPlan, *, whole: bool) -> EarlyReductions | None:
+    begins: dict[int, list[BucketPart]] = {}
+    parts: dict[str, list[BucketPart]] = {}
+    for number, reduction in enumerate(after):
+        if not isinstance(reduction, AllReduce) or not _is_divisible(reduction):
+            continue
+        for part, complete in _parts(reduction, loop.body, after[:number], plan, whole=whole):
+            parts.setdefault(reduction.bucket, []).append(part)
+            if complete is not None:
+                begins.setdefault(complete, []).append(part)
+    several = sum(map(len, begins.values())) > 1
+    return EarlyReductions(loop, begins, parts) if several else None
+
+
+def _is_divisible(reduction: AllReduce) -> bool:
+    """Whether parts can be combined one by one: over all replicas, without rounding the whole."""
+    return not reduction.rounded and Bucket.named(reduction.bucket).group is None
+
+
+def _parts(
+    reduction: AllReduce,
+    body: Sequence[Instruction],
+    between: Sequence[Instruction],
+    plan: MemoryPlan,
+    *,
+    whole: bool,
+) -> Iterator[tuple[BucketPart, int | None]]:
+    """The parts of a bucket, with the number of the last instruction of ``body`` that uses each.
+
+    None for a part that no instruction of ``body`` uses, or that one ``between`` the loop and the reduction does.
+    """
+    region = reduction.bucket
+    size, itemsize = plan.sizes[region], Bucket.named(region).dtype.itemsize
+    least = size if whole else max(_LEAST_BYTES, -(-size // _MOST_PARTS))
+    users, late = _last_users(region, body, plan), _last_users(region, between, plan)
+    starts = sorted({place.offset for place in plan.placements.values() if place.region == region})
+    for first, last in _ranges(starts, size, least):
+        own = [start for start in starts if first <= start < last]
+        known = bool(own) and all(start in users and start not in late for start in own)
+        part = BucketPart(region, reduction.operator, first // itemsize, last // itemsize)
+        yield part, max(users[start] for start in own) if known else None
+
+
+def _last_users(region: str, instructions: Iterable[Instruction], plan: MemoryPlan) -> dict[int, int]:
+    """The offsets in ``region`` that instructions use, each with the number of the last one."""
+    found: dict[int, int] = {}
+    for number, instruction in enumerate(instructions):
+        for id in (id for leaf in leaves([instruction]) for id in leaf.tensors):
+            place = plan.placements.get(id)
+            if place is not None and place.region == region:
+                found[place.offset] = number
+    return found
+
+
+def _ranges(starts: Sequence[int], size: int, least: int) -> Iterator[tuple[int, int]]:
+    """Ranges of ``size`` bytes that begin at some of ``starts``; all but the last have ``least`` bytes."""
+    first = 0
+    for start in starts:
+        if start - first >= least:
+            yield first, start
+            first = start
+    yield first, size
