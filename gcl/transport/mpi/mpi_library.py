@@ -23,7 +23,7 @@ from mpi4py import MPI
 
 from gcl.core.prepared_call import DONE
 from gcl.errors import TransportError
-from gcl.transport.mpi.mpi_requests import Library, busy_nanoseconds, new_work, start_and_wait
+from gcl.transport.mpi.mpi_requests import Library, Pace, new_work, start_and_wait
 
 __all__ = ["MpiLibrary", "load"]
 
@@ -108,7 +108,7 @@ def _check(library: MpiLibrary) -> None:
     sent, received = np.arange(3, dtype=np.int64), np.zeros(3, np.int64)
     requests, work = (
         np.zeros(2, library.request_dtype),
-        new_work(library.addresses, 2, busy_nanoseconds(0, crowded=False)),
+        new_work(library.addresses, 2, Pace.of(0)),
     )
     for slot, (init, data) in enumerate(((library.recv_init, received), (library.send_init, sent))):
         at = requests[slot:].ctypes.data

@@ -19,7 +19,7 @@ from gcl.core.prepared_call import DONE, WAITING
 from gcl.core.request import in_background
 from gcl.errors import TransportError
 from gcl.transport.mpi.mpi_library import MpiLibrary, load
-from gcl.transport.mpi.mpi_requests import Message, Tag, Work, busy_nanoseconds, new_work, wait
+from gcl.transport.mpi.mpi_requests import Message, Pace, Tag, Work, new_work, wait
 from gcl.transport.rendezvous.process_liveness import Process
 
 __all__ = ["MpiMessages", "missing_ranks"]
@@ -98,15 +98,15 @@ class MpiMessages:
 
     def new_work(self, requests: int, nbytes: int = 0) -> np.ndarray:
         """Memory for a wait for ``requests`` requests, whose messages have ``nbytes``."""
-        return new_work(self._library.addresses, requests, self._busy_nanoseconds(nbytes))
+        return new_work(self._library.addresses, requests, self._pace(nbytes))
 
     @property
     def usable(self) -> bool:
         return self._end.alive and os.getpid() == self._process and not MPI.Is_finalized()
 
-    def _busy_nanoseconds(self, nbytes: int) -> int:
-        """How long a wait for ``nbytes`` polls without sleeping: not at all while the program computes."""
-        return 0 if in_background() else busy_nanoseconds(nbytes, crowded=self._crowded)
+    def _pace(self, nbytes: int) -> Pace:
+        """How this thread waits for ``nbytes``."""
+        return Pace.of(nbytes, crowded=self._crowded, background=in_background())
 
     def tag_of(self, signature: int) -> int:
         return Tag.CALLS + signature % self._tags
@@ -138,7 +138,7 @@ class MpiMessages:
         requests, deadline = self.requests_of(pending), monotonic() + timeout
         work = self._work if len(requests) <= _FEW else self.new_work(len(requests))
         nbytes = sum(message.data.nbytes for message in pending if message.data is not None)
-        work[Work.BUSY_NANOSECONDS] = self._busy_nanoseconds(nbytes)
+        work[Work.BUSY_NANOSECONDS], work[Work.NAP_NANOSECONDS] = self._pace(nbytes)
         try:
             while (status := wait(self._library.addresses, requests.ctypes.data, len(requests), work)) == WAITING:
                 if late := self._late(pending, requests, deadline):

@@ -2,7 +2,8 @@
 
 Functions and sizes are those of ``MpiLibrary.addresses``; requests are given by the address of an array of handles.
 A wait polls as often as it can for 5 ms (50 us where ranks share cores) and for as long as its bytes may take, then
-every 50 us. It returns WAITING after 100 ms, so that the caller can look for signals, dead ranks and its deadline.
+every 50 us; while the program computes, every 200 us from the start. It returns WAITING after 100 ms, so that the
+caller can look for signals, dead ranks and its deadline.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from gcl.kernels.system_calls import call_with_2, call_with_4, clock_gettime, na
 __all__ = [
     "Library",
     "Message",
+    "Pace",
     "Tag",
     "Work",
-    "busy_nanoseconds",
     "new_work",
     "start",
     "start_and_wait",
@@ -60,6 +61,8 @@ _BUSY_NANOSECONDS, _BUSY_NANOSECONDS_CROWDED = 5_000_000, 50_000
 _NANOSECONDS_PER_BYTE = 5
 _LONGEST_SECONDS = 0.1
 _NAP_NANOSECONDS = 50_000
+#: While the program computes: a poll and the switch of threads around it take 5 us from it.
+_NAP_NANOSECONDS_BACKGROUND = 200_000
 _CLOCK_MONOTONIC = 1
 
 
@@ -80,20 +83,29 @@ class Message(NamedTuple):
     data: np.ndarray | None = None
 
 
-def new_work(addresses: np.ndarray, requests: int, busy: int) -> np.ndarray:
-    """The memory that a wait for ``requests`` requests needs, one word per ``Work`` and the statuses.
+class Pace(NamedTuple):
+    """How long a wait polls without sleeping, and how long it sleeps between later polls: nanoseconds."""
 
-    ``busy``: nanoseconds of polling without sleep.
-    """
-    words = {Work.NAP_NANOSECONDS: _NAP_NANOSECONDS, Work.BUSY_NANOSECONDS: busy}
+    busy: int
+    nap: int
+
+    @classmethod
+    def of(cls, nbytes: int, *, crowded: bool = False, background: bool = False) -> Pace:
+        """That of a wait for messages of ``nbytes``.
+
+        ``crowded``: this machine has more ranks than cores. ``background``: the program computes meanwhile.
+        """
+        if background:
+            return cls(0, _NAP_NANOSECONDS_BACKGROUND)
+        at_least = _BUSY_NANOSECONDS_CROWDED if crowded else _BUSY_NANOSECONDS
+        return cls(at_least + _NANOSECONDS_PER_BYTE * nbytes, _NAP_NANOSECONDS)
+
+
+def new_work(addresses: np.ndarray, requests: int, pace: Pace) -> np.ndarray:
+    """The memory that a wait for ``requests`` requests needs, one word per ``Work`` and the statuses."""
+    words = {Work.BUSY_NANOSECONDS: pace.busy, Work.NAP_NANOSECONDS: pace.nap}
     fixed = [words.get(word, 0) for word in Work if word < Work.STATUSES]
     return np.array([*fixed, *[0] * (requests * int(addresses[Library.STATUS_BYTES]) // 8 + 1)], np.int64)
-
-
-def busy_nanoseconds(nbytes: int, *, crowded: bool) -> int:
-    """How long a wait for messages of ``nbytes`` polls without sleeping; ``crowded``: more ranks than cores."""
-    at_least = _BUSY_NANOSECONDS_CROWDED if crowded else _BUSY_NANOSECONDS
-    return at_least + _NANOSECONDS_PER_BYTE * nbytes
 
 
 @bare_part
