@@ -100,25 +100,47 @@ def _child(tree: NDArray[Any], parent: int, label: int, known: int) -> int:
 
 
 @part
+def _highest(scores: NDArray[Any], count: int, found: NDArray[Any]) -> int:
+    """The positions of the highest of ``count`` scores, in order, into ``found``; none of minus infinity.
+
+    Each is put in its place among those before it: numpy's sort would take seconds to compile.
+    """
+    size = 0
+    for candidate in range(count):
+        score = scores[candidate]
+        if score == -np.inf or (size == found.size and score <= scores[found[size - 1]]):
+            continue
+        size = min(size + 1, found.size)
+        place = size - 1
+        while place and scores[found[place - 1]] < score:
+            found[place] = found[place - 1]
+            place -= 1
+        found[place] = candidate
+    return size
+
+
+@part
 def _keep(
     scores: NDArray[Any], blank: int, best: NDArray[Any], sums: NDArray[Any], count: int, tree: NDArray[Any],
     next_sums: NDArray[Any], known: int,
 ) -> tuple[int, int]:  # fmt: skip
     """Keep the candidates with the highest scores (ties: the first); return the sizes of the beam and of the tree."""
-    classes, chosen = next_sums.shape[1], 0
-    for candidate in np.argsort(-scores[: count * classes], kind="mergesort")[: best.shape[1]]:
-        if scores[candidate] == -np.inf:
-            break
-        i, c = candidate // classes, candidate % classes
+    classes = next_sums.shape[1]
+    chosen = _highest(scores, count * classes, best[1])
+    for k in range(chosen):
+        i, c = best[1, k] // classes, best[1, k] % classes
         node = best[0, i] if c == blank else _child(tree, best[0, i], c, known)
         known += node == known
-        best[1, chosen], sums[1, chosen] = node, next_sums[i, c]
-        chosen += 1
+        best[1, k] = node
+        for column in range(_BEAM_COLUMNS):
+            sums[1, k, column] = next_sums[i, c, column]
     for i in range(count):
         tree[best[0, i], _PLACE] = -1
-    for i in range(chosen):
-        best[0, i], sums[0, i] = best[1, i], sums[1, i]
-        tree[best[0, i], _PLACE] = i
+    for k in range(chosen):
+        best[0, k] = best[1, k]
+        for column in range(_BEAM_COLUMNS):
+            sums[0, k, column] = sums[1, k, column]
+        tree[best[0, k], _PLACE] = k
     return chosen, known
 
 
@@ -139,14 +161,16 @@ def ctc_decode(
     """Beam search; ``best`` [2, W] are the prefixes of this and the next beam, ``sums`` [2, W, 2] their columns."""
     for n in range(p.shape[1]):
         count, known = 1, 1
-        tree[0] = -1
+        for column in range(_TREE_COLUMNS):
+            tree[0, column] = -1
         tree[0, _DEPTH], tree[0, _PLACE] = 0, 0
         best[0, 0], sums[0, 0, _BLANK], sums[0, 0, _ELSE] = 0, 0.0, -np.inf
         for t in range(min(int(lengths[n]), p.shape[0])):
             _scores(p[t, n], blank, best[0], sums[0], count, tree, next_sums, scores)
             count, known = _keep(scores, blank, best, sums, count, tree, next_sums, known)
-        labels[n] = 0
         for k in range(values.shape[1]):
+            for place in range(labels.shape[2]):
+                labels[n, k, place] = 0
             node = best[0, k] if k < count else 0
             values[n, k] = log_add_exp(sums[0, k, _BLANK], sums[0, k, _ELSE]) if k < count else -np.inf
             sizes[n, k] = tree[node, _DEPTH]
