@@ -12,6 +12,7 @@ Python runs it without site (-S), so it sets the path of the packages itself.
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import sys
 
@@ -36,7 +37,7 @@ def main() -> int:
 
         text = f"poprun-py: no process can be started: {error.strerror}; {PROCESS_LIMIT_ADVICE}\n"
         os.write(2, text.encode())
-        return os.EX_OSERR
+        os.kill(os.getpid(), signal.SIGKILL)  # on an exit code, MPICH's process manager would wait for ever
     if supervisor:
         near.close()
         return _hold(supervisor, manager, far)
@@ -49,8 +50,6 @@ def main() -> int:
 
 def _hold(supervisor: int, manager: int, witness: socket.socket) -> int:
     """Forward signals, wait, and clean up after a supervisor that was killed; ``witness`` is to be given to it."""
-    import signal
-
     from poprun_py.host.witness import start_witness
     from poprun_py.linux import processes
 

@@ -44,7 +44,10 @@ def processes_of(user: int) -> list[psutil.Process]:
 
 
 def limited(user: int, limit: int, folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
-    """Run a command as ``user`` who may have ``limit`` processes; files are read as root reads them."""
+    """Run a command as ``user`` who may have ``limit`` processes; files are read as root reads them.
+
+    It must end before the 32 s that two instances have to start.
+    """
     rights = "+dac_read_search,+dac_override"
     words = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", f"--inh-caps={rights}"]
     words += [f"--ambient-caps={rights}", "prlimit", f"--nproc={limit}", *command]
@@ -56,7 +59,7 @@ def limited(user: int, limit: int, folder: Path, *command: str) -> subprocess.Co
         capture_output=True,
         text=True,
         stdin=subprocess.DEVNULL,
-        timeout=60,
+        timeout=28,
         check=False,
     )
 
