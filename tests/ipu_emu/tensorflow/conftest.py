@@ -24,8 +24,12 @@ def tensorflow() -> Any:
     os.environ["TF_USE_LEGACY_KERAS"] = "1"
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")  # its kernels refuse some shapes that plain ones take
+    gc.disable()  # what modules make stays
     import_module("ipu_emu.tensorflow.install")
     tf, ipu = import_module("tensorflow"), import_module("tensorflow.python.ipu")
+    gc.collect()
+    gc.freeze()
+    gc.enable()
     return SimpleNamespace(tf=tf.compat.v1, v2=tf, ipu=ipu)
 
 
