@@ -52,7 +52,7 @@ Examples
   poprun-py --num-instances 4 python -m gcl.bench -b 1KiB -e 64MiB -f 4
       four processes that share memory, one replica each
   poprun-py --num-instances 4 python -m gcl.bench --dtype float16 --op mean --private
-      half precision, numpy arrays instead of tensors of the communicator
+      half precision, with numpy arrays instead of tensors allocated by the communicator
   poprun-py --num-instances 4 python -m gcl.bench --method meet_in_middle_ring
       the step program of that method, run literally
 
@@ -64,7 +64,7 @@ How to read the table
   busbw    algbw x a factor per collective, the rate of the busiest link: all_reduce 2(n-1)/n,
            reduce_scatter, all_gather and all_to_all (n-1)/n, broadcast 1, in groups of n
   #wrong   elements, over all ranks, that differ from the expected result
-  IPU      modelled time of GCL on IPUs, for as many single-IPU replicas on a ladder
+  IPU      modelled time on IPUs, for the same number of single-IPU replicas on a ladder
 In place: the result replaces the input (all_gather: the shards are slices of one shared tensor).
 """
 
@@ -86,7 +86,7 @@ In place: the result replaces the input (all_gather: the shards are slices of on
 @click.option("--dtype", type=NamedChoice(list(map(str, DTYPES))), default="float32", show_default=True)
 @click.option("--op", help=f"{', '.join(_TIMED)}.  [default: add; logical_or of bool]")
 @click.option("--method", help=f"{', '.join(Method)}; a chain: A,B.  [default: GCL_OPTIONS, else auto]")
-@click.option("--private", is_flag=True, help="Use numpy arrays, not tensors of the communicator.")
+@click.option("--private", is_flag=True, help="Use numpy arrays instead of tensors allocated by the communicator.")
 @click.option("-n", "--iters", type=click.IntRange(min=1), default=20, show_default=True, help="Timed calls.")
 @click.option(
     "-w",
@@ -101,7 +101,7 @@ In place: the result replaces the input (all_gather: the shards are slices of on
     "--json",
     "json_path",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Also write to this file.",
+    help="Write the results to this file as well.",
 )
 @click.option(
     "--local-replicas",

@@ -138,7 +138,8 @@ def _meet(instances: int, local: int, total: int, timeout: float) -> None:
         uniform = World(0, (local,) * instances) if local * instances == total else None
         names = ", ".join(uniform.describe(rank) if uniform else f"instance {rank}" for rank in missing)
         raise CollectiveTimeout(
-            f"connect waited {seconds:g} s for {names}; every instance must call it: check what they do, or raise "
+            f"connect waited {seconds:g} s for {names}; every instance must call it: "
+            "check what they are doing, or raise "
             "timeout"
         )
 

@@ -43,7 +43,7 @@ _SIZE = "51e6"
 #: Sizes that are computed and drawn within seconds; _MOST_WAYS: transfers where every member sends to every other.
 _MOST_REPLICAS, _MOST_DOMAINS, _MOST_IPUS, _MOST_WAYS = 1024, 64, 4096, 1 << 16
 
-_HELP = """Draw the schedule of a collective that GCL runs on IPUs, and its modelled cost.
+_HELP = """Draw the schedule with which GCL would run a collective on IPUs, and show its modelled cost.
 
 \b
 Examples
@@ -52,16 +52,16 @@ Examples
   python -m gcl.explain --replicas 8 --method meet_in_middle_ring --bytes 1MiB
       one method, whatever the size
   python -m gcl.explain --replicas 32 --num-ilds 2 --bytes 51e6 --svg out.svg
-      the phases within and between two IPU-Link domains, also as a picture
+      the phases within and between two IPU-Link domains, and a picture of them
   python -m gcl.explain --replicas 4 --method clockwise_ring --values --svg moving.svg
-      the same on small numbers: what every replica sends, adds and holds, also as an animation
+      small numbers as data: what every replica sends, adds and holds, and an animation of it
 
 \b
 How to read a table
   columns are replicas in ring order, rows are exchanges (all replicas at once)
   a cell is the fragment that the replica sends, named by the replica that owns it;
   with several directions one after the other, as in 3/1
-  (2) is sent but not used, - sends nothing
+  (2) is sent but not used; - means that nothing is sent
 
 Times are modelled (links, hops, syncs and tiles of a Bow Pod), not measured. The command reads
 GCL_OPTIONS and GCL_NUM_IO_TILES.
@@ -91,9 +91,11 @@ GCL_OPTIONS and GCL_NUM_IO_TILES.
 )
 @click.option("--group", "group_text", default="all", show_default=True, help="all, consecutive:K or orthogonal:K.")
 @click.option(
-    "--values", is_flag=True, help="Run it on small numbers and show them move; without --bytes two per fragment."
+    "--values",
+    is_flag=True,
+    help="Run it on small numbers and show how they move; without --bytes, two per fragment.",
 )
-@click.option("--svg", type=click.Path(dir_okay=False, path_type=Path), help="Also write a picture to this file.")
+@click.option("--svg", type=click.Path(dir_okay=False, path_type=Path), help="Write a picture to this file as well.")
 @click.option("--width", type=click.IntRange(min=40), help="Columns of text.  [default: the terminal's]")
 def main(
     replicas: int,

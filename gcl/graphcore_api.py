@@ -96,7 +96,7 @@ def allGatherToDestinationCrossReplica(
     gathered = communicator.all_gather(x, method=method)
     joined, targets = (gathered, destination) if isinstance(x, list | tuple) else ([gathered], [destination])
     if not isinstance(targets, list | tuple) or len(targets) != len(joined):
-        raise ArgumentError(f"{len(joined)} tensors are gathered; give a list of as many destinations")
+        raise ArgumentError(f"{len(joined)} tensors are gathered; give a list of the same number of destinations")
     fitting = [_without_padding(*pair) for pair in zip(joined, targets, strict=True)]
     for target, values in zip(targets, fitting, strict=True):
         target[...] = values

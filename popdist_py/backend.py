@@ -270,7 +270,7 @@ class Backend:
             if tries > _YIELDS and monotonic() > deadline:
                 raise BackendError(
                     f"instance {self._members[self.rank]} waited {self._timeout:g} s in {what} for the others; "
-                    "every instance must make the same calls; check what the others do"
+                    "every instance must make the same calls; check what the others are doing"
                 )
             pause()
 

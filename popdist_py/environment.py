@@ -1,4 +1,4 @@
-"""Environment: the POPDIST_* variables, by which the launcher tells an instance which replicas are its own.
+"""Environment: the POPDIST_* variables, in which the launcher passes each instance the replicas that it owns.
 
 The launcher, which writes them, and the instance, which reads them, use one table. There is no variable for the
 number of instances or the instance index: if all instances have as many replicas, they follow from the others.

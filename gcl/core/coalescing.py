@@ -39,7 +39,9 @@ def checked(
     if outs is None:
         return
     if not isinstance(outs, list | tuple) or not all(isinstance(out, np.ndarray) for out in outs):
-        raise ArgumentError(f"x is a list of tensors, but out is {_kind(outs)}; give a list of as many arrays")
+        raise ArgumentError(
+            f"x is a list of tensors, but out is {_kind(outs)}; give a list of the same number of arrays"
+        )
     needed, given = [shape(x) for x in tensors], [out.shape for out in outs]
     if given != needed:
         raise ArgumentError(

@@ -43,7 +43,7 @@ class Handle(Generic[T]):
             check_seconds(timeout, "timeout", zero=True)
         if not self.settled.wait(timeout):
             raise CollectiveTimeout(
-                f"the collective was not complete after {timeout:g} s; wait again, or look at its peers"
+                f"the collective was not complete after {timeout:g} s; wait again, or check the other ranks"
             )
         if self._error is not None:
             raise self._error

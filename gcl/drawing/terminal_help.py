@@ -1,4 +1,4 @@
-"""Terminal help: the help of a command as wide as the terminal at most, also its tables and examples."""
+"""Terminal help: wraps the help of a command, including its tables and examples, to the width of the terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Terminal text: lines that are as wide as the terminal at most; what goes elsewhere stays as it is."""
+"""Terminal text: wraps lines to the width of the terminal; output to files and pipes is not wrapped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""File lock: a lock between processes of one host, so that one of them does work that all of them need."""
+"""File lock: a lock between processes of one host, so that only one of them does work that all need."""
 
 from __future__ import annotations
 

@@ -71,8 +71,8 @@ def _cached(function: F, options: dict[str, Any]) -> F:
         if "no locator" not in str(error):
             raise
         _warn(
-            "compiled kernels are not kept: neither the folder of their source nor the cache in your home can be "
-            "written to; let NUMBA_CACHE_DIR name a folder of your own"
+            "compiled kernels are not cached: neither the folder of their source nor the cache in your home can be "
+            "written to; set NUMBA_CACHE_DIR to a folder of your own"
         )
         return cast(F, numba.njit(**options)(function))
     stored = KernelCache(compiled)
@@ -128,7 +128,7 @@ class _SharedCache:
         fault = folder_fault(folder, beside=self._source) if folder.exists() else ""
         if fault:
             _warn(
-                f"compiled kernels are not kept in {folder}: {fault}; let NUMBA_CACHE_DIR name a folder of your own"
+                f"compiled kernels are not cached in {folder}: {fault}; set NUMBA_CACHE_DIR to a folder of your own"
             )
         return not fault
 

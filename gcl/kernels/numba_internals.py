@@ -105,7 +105,7 @@ class KernelCache:
     def _checked_data(self, name: str, fault: Callable[[str], str]) -> Any:
         path = self._path_of(name)
         if fault(path) or not _is_sealed(Path(path).read_bytes()):
-            raise OSError(f"{path} is not to be loaded")  # numba compiles the kernel then
+            raise OSError(f"{path} must not be loaded")  # numba compiles the kernel then
         return self._read_data(name)
 
 

@@ -1,4 +1,4 @@
-"""Steps: copies, clears and reductions of given arrays, as words that compiled code carries out in their order."""
+"""Steps: copies, clears and reductions of given arrays, encoded as integers that compiled code executes in order."""
 
 from __future__ import annotations
 

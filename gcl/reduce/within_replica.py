@@ -104,7 +104,7 @@ def _pairs(
     """Each tensor of a list with its output tensor; ArgumentError if any of them is not valid."""
     given: Sequence[np.ndarray | None] = [None] * len(tensors) if outs is None else outs
     if not isinstance(given, list | tuple) or len(given) != len(tensors):
-        raise ArgumentError(f"x is a list of {len(tensors)} tensors; give a list of as many arrays as out")
+        raise ArgumentError(f"x is a list of {len(tensors)} tensors; give a list of the same number of arrays as out")
     for x in tensors:
         _checked(x, op)
     return [(x, _output(x, shape(x), out)) for x, out in zip(tensors, given, strict=True)]

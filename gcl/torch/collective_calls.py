@@ -1,4 +1,4 @@
-"""Collective calls: the collectives of a process group, as PyTorch asks for them."""
+"""Collective calls: the collectives of a process group, with the signatures that PyTorch calls."""
 
 from __future__ import annotations
 

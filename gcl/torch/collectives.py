@@ -1,4 +1,4 @@
-"""Collectives: those of PyTorch on tensors of any dtype and layout, in terms of the host group's on numpy arrays."""
+"""Collectives: PyTorch's collectives on tensors of any dtype and layout, based on those of a host group on arrays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions: what programs call on a process group of gcl beside the functions of ``torch.distributed``."""
+"""Functions: functions for process groups of gcl, in addition to those of ``torch.distributed``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Process group: gcl's collectives as a ``torch.distributed.ProcessGroup``, and what else programs ask of one.
+"""Process group: gcl's collectives, and the other methods of a ``torch.distributed.ProcessGroup``.
 
 Sends and receives are matched by source and tag, beside the collectives.
 """

@@ -49,7 +49,7 @@ class StoreAllGather:
                 raise
             raise CollectiveTimeout(
                 f"init_process_group waited {self._timeout.total_seconds():g} s for rank {', '.join(missing)}; every "
-                "rank must call it: look at what they do, or raise timeout"
+                "rank must call it: check what they are doing, or raise timeout"
             ) from error
         found = [self._store.get(key) for key in keys]
         for old in self._written:  # all have read it: they are in this call

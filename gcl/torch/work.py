@@ -123,7 +123,7 @@ class GclWork(Work):
         if not self._settled and self._waits is not None and not self._waits(seconds if seconds > 0 else None):
             raise as_dist_error(
                 CollectiveTimeout(
-                    f"{self.what} was not complete after {seconds:g} s; look at what the other ranks do"
+                    f"{self.what} was not complete after {seconds:g} s; check what the other ranks are doing"
                 )
             )
         if self._error is not None:

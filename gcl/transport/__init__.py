@@ -1,1 +1,1 @@
-"""The ways bytes go between ranks: threads of one process, processes of one host, hosts."""
+"""How bytes travel between ranks: within a process, between the processes of a host, and between hosts."""

@@ -35,19 +35,19 @@ their memory on each IPU and their modelled time on IPUs.
 \b
 Start here
   ipu-emu info                                             the system that programs get, and who uses its IPUs
-  ipu-emu schedule --kind grouped --stages 4 --count 8     which stage works when
+  ipu-emu schedule --kind grouped --stages 4 --count 8     what each stage does in each slot
   ipu-emu models                                           parameters, FLOPs and activations of models
   ipu-emu memory mlp                                       the memory of a model on each IPU
   ipu-emu clock resnet50 --system bow-pod16                the modelled time of a training step
-  ipu-emu predict resnet50 --replicas 16                   what a Pod would do, calibrated on published results
-  ipu-emu scale resnet50 --sizes 16..65536                 the same on more and more IPUs
-  ipu-emu estimate --constant 0.5 --compute 4              formulas on paper, each with its name
-  ipu-emu calibrate rows.csv                               the same with your own measurements
-  ipu-emu compile mlp --stop-after lower                   the result of each pass of the compiler
+  ipu-emu predict resnet50 --replicas 16                   a job on a Pod, calibrated against published results
+  ipu-emu scale resnet50 --sizes 16..65536                 the same on increasing numbers of IPUs
+  ipu-emu estimate --constant 0.5 --compute 4              closed formulas, with their results
+  ipu-emu calibrate rows.csv                               a calibration with your own measurements
+  ipu-emu compile mlp --stop-after lower                   the result of a compiler pass
   ipu-emu hostio train.py                                  whether host I/O limits a program
   ipu-emu report DIR                                       what a traced run spent its time on
 
-All times are modelled, that is computed for real IPUs; only hostio, report and scale --run show measured ones.
+Times are modelled (computed for real IPUs), except that hostio, report and scale --run show measured times.
 IPU_EMU_SYSTEM selects the system.
 """
 

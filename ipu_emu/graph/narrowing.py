@@ -1,4 +1,4 @@
-"""Narrowing: numbers of 64 bits as the 32 bits that the device holds, with a warning where they do not fit."""
+"""Narrowing: 64-bit numbers converted to the 32 bits of the device, with a warning if they do not fit."""
 
 from __future__ import annotations
 

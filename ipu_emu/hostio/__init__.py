@@ -1,4 +1,4 @@
-"""hostio: how step data get from the user's data set to the replicas and back, and state to checkpoints and back."""
+"""hostio: moves step data between data sets and replicas, and state between replicas and checkpoints."""
 
 from ipu_emu.hostio.data.data_modes import DataMode, RepeatedFeed, like_real, mode_of, synthetic_chunk
 from ipu_emu.hostio.data.sample_order import ReplicaRange

@@ -1,4 +1,4 @@
-"""Element types on the device: what PyTorch holds in 64 bits or as bfloat16 has 32 bits there."""
+"""Element types on the device: PyTorch's 64-bit types and bfloat16 become 32-bit types."""
 
 from __future__ import annotations
 

@@ -22,7 +22,9 @@ def nearest(
     """Return for each point of ``x`` [N, D] the index of the nearest of ``y`` [M, D], of the same batch if given."""
     x, y = (one.reshape(-1, 1) if one.dim() == 1 else one for one in (x, y))
     if x.shape[1] != y.shape[1]:
-        raise Error(f"nearest: points of x have {x.shape[1]} coordinates and those of y {y.shape[1]}; give as many")
+        raise Error(
+            f"nearest: points of x have {x.shape[1]} coordinates and those of y {y.shape[1]}; give equal numbers"
+        )
     far = _squares(x[:, None], y[None])
     if batch_x is not None or batch_y is not None:
         of_x, of_y = _batches(batch_x, len(x)), _batches(batch_y, len(y))

@@ -1,4 +1,4 @@
-"""profiling: trace points of programs, which are accepted and not kept."""
+"""profiling: trace points of programs, which are accepted but have no effect."""
 
 from ipu_emu.poptorch.system import Channel
 

@@ -1,4 +1,4 @@
-"""Replica grouping: parameters of which each group of replicas has a value of its own, on a leading axis."""
+"""Replica grouping: parameters with a separate value for each group of replicas, on a leading axis."""
 
 from __future__ import annotations
 

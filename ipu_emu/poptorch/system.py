@@ -1,4 +1,4 @@
-"""Log level, devices and profiling: what programs ask and set beside a model."""
+"""Log level, devices and profiling: settings and queries that are independent of a model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""predict: what a Pod would do with a job, by formulas and a calibration; nothing is compiled."""
+"""predict: how a job would perform on a Pod, by formulas and a calibration, without compiling."""
 
 from ipu_emu.predict.calibration.profile import Profile, load, shipped
 from ipu_emu.predict.job import Job

@@ -72,7 +72,7 @@ class Experiment:
                 "take as many of them as they have instances"
             )
         if len(set(self.accumulations)) < 2:
-            raise EmulatorError("--accumulations needs two numbers at least, or t and c cannot be told apart")
+            raise EmulatorError("--accumulations needs two numbers at least, or t and c cannot be determined")
 
     @property
     def configurations(self) -> list[tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""Host: seconds in which the input of a micro-batch reaches the IPUs: by network, gateway and the work of hosts.
+"""Host: seconds to bring the input of a micro-batch to the IPUs: network, gateway, and preparation on hosts.
 
     network    bytes of all replicas of a machine / 12.5 GB/s (100 GbE)
     gateway    bytes of an IPU / 16 GB/s

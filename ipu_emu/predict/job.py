@@ -168,7 +168,7 @@ class Job:
         if count < 1 or abs(count * each - samples) > 1e-6 * samples:
             near = max(1, count) * each
             raise EmulatorError(
-                f"a global batch of {samples:g} is no multiple of micro-batch x replicas x packing = {each:g}; "
+                f"a global batch of {samples:g} is not a multiple of micro-batch x replicas x packing = {each:g}; "
                 f"the nearest is {near:g}"
             )
         return replace(self, accumulation=count)

@@ -66,7 +66,9 @@ def fit_accumulation(points: Sequence[tuple[float, float]]) -> AccumulationFit:
     """The line through (accumulation, seconds), by least squares of relative errors."""
     counts, seconds = np.array([count for count, _ in points]), np.array([time for _, time in points])
     if len(set(counts.tolist())) < 2:
-        raise EmulatorError("steps of one accumulation do not tell t from c; give at least two accumulations")
+        raise EmulatorError(
+            "steps of one accumulation do not determine both t and c; give at least two accumulations"
+        )
     if min(seconds) <= 0 or min(counts) <= 0:
         raise EmulatorError("accumulations and times must be above 0")
     table = np.stack([counts / seconds, 1 / seconds], 1)

@@ -1,4 +1,4 @@
-"""Paper: estimates at nominal rates, each with the formula that it comes from (technical notes, 3.4, 7.2 and 7.3).
+"""Estimate: closed formulas at nominal rates, shown with their results (technical notes, 3.4, 7.2 and 7.3).
 
 T = GA T_MB + T_AR         samples/s = R GA MBS / T         global batch = MBS GA R
 T_AR = 2 S / B             the rule: the tensor sent twice between neighbours
@@ -77,7 +77,7 @@ def lines_of_times(
     yield Line("global_batch_samples", "global batch", samples, "MBS GA R")
     yield Line("step_seconds", "step", step, "T = GA T_MB + T_AR")
     yield Line("samples_per_second", "throughput", samples / step, "R GA MBS / T")
-    yield Line("seconds_per_sample", "time per sample", step / samples, "1 / throughput; this is no latency")
+    yield Line("seconds_per_sample", "time per sample", step / samples, "1 / throughput; not a latency")
     yield Line("constant_share", "constant share c", reduction / step, "T_AR / T")
     yield from lines_of_laws(reduction / step, compute)
 

@@ -1,4 +1,4 @@
-"""Prediction: the step of a job with its interval, its memory, what limits it, and what other rates would give.
+"""Prediction: the step time of a job with its interval, its memory, its bottleneck, and the effect of other rates.
 
 The interval covers 90 %: the uncertainty of the parameters, the error of predictions of rows that were left out of
 the calibration, and more for jobs unlike the rows. A share that no row determines may be ``unknown`` times smaller

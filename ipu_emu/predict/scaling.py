@@ -1,4 +1,4 @@
-"""Scaling: predictions of a job on more and more IPUs, with the ideal line and both laws.
+"""Scaling: predictions of a job on increasing numbers of IPUs, with the ideal line and both laws.
 
     weak      every replica keeps its accumulation; the global batch grows with the replicas
     strong    the global batch stays; accumulation shrinks, down to 1, and with it what is hidden behind computing

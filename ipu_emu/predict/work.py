@@ -1,4 +1,4 @@
-"""Work: what each IPU of a replica has to do and to hold, per sample, summed over its blocks."""
+"""Work: the operations and activations of each IPU of a replica per sample, summed over its blocks."""
 
 from __future__ import annotations
 

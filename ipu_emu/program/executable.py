@@ -1,4 +1,4 @@
-"""Executable: all that an engine needs to run a model: graph, program and memory plan; and the report of these."""
+"""Executable: everything that an engine needs to run a model: graph, program and memory plan; and its report."""
 
 from __future__ import annotations
 

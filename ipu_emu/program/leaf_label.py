@@ -1,4 +1,4 @@
-"""LeafLabel: the name and the output by which reports know an instruction, measured and modelled alike."""
+"""LeafLabel: the name and the output by which reports identify an instruction, measured or modelled."""
 
 from __future__ import annotations
 

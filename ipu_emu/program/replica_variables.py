@@ -1,4 +1,4 @@
-"""Replica variables: the variables that each replica changes by its own data, such as running statistics.
+"""Replica variables: variables whose value depends on a replica's own data, such as running statistics.
 
 Weight updates use reduced gradients, so the weights are equal on all replicas. Variables that an op of the forward
 pass changes are not; if one value is requested, it is that of the first replica.

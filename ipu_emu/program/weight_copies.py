@@ -1,4 +1,4 @@
-"""Weight copies: a tensor that an engine copies to the host, and what is told of each where a trace is recorded."""
+"""Weight copies: tensors that an engine copies to the host, and what a trace records about each."""
 
 from __future__ import annotations
 

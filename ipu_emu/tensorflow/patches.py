@@ -249,7 +249,7 @@ PATCHES: tuple[Patch, ...] = (
     ),
     Patch(
         "tensorflow.python.training.optimizer:Optimizer.apply_gradients",
-        "the ops of a weight update are to be known, and their gradients dense: rows with indices that repeat "
+        "the ops of a weight update must be known, and their gradients dense: rows with indices that repeat "
         "need an op whose shape depends on data",
         _apply_gradients,
     ),

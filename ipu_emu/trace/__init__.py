@@ -1,4 +1,4 @@
-"""Trace: what the processes of a job did and when, and marks of a program's own in it.
+"""Trace: what the processes of a job did and when, and the marks that programs add.
 
     with ipu_emu.trace.span("tokenise"):        @ipu_emu.trace.span("augment")
         ...                                     def augment(image): ...

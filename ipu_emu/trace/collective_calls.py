@@ -1,4 +1,4 @@
-"""CollectiveCall: one collective on all instances: who came last, how long the others waited, how long data moved."""
+"""CollectiveCall: one collective on all instances: which came last, how long the others waited, the transfer time."""
 
 from __future__ import annotations
 

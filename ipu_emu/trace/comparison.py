@@ -1,4 +1,4 @@
-"""Comparison: two runs category by category, and what the difference does to scaling."""
+"""Comparison: two runs category by category, and what their difference means for scaling."""
 
 from __future__ import annotations
 

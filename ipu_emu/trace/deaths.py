@@ -1,4 +1,4 @@
-"""Death: an instance that ended before its program was done: which one was first, when, how, in which span."""
+"""Death: an instance that ended before its program had finished: which one was first, when, how, in which span."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Death:
         seen = "with the job, which was interrupted" if self.how == _ENDED else self.how
         how = f" ({seen})" if seen else ""
         others = "".join(f"; then {each.label} ended {_where(each)}" for each in self.after)
-        when = f"{self.nanoseconds / 1e9:.2f} s after the begin of the run"
+        when = f"{self.nanoseconds / 1e9:.2f} s after the beginning of the run"
         return f"{self.process.label} on {self.process.host} ended{how} {when}, {self.where}{others}"
 
 

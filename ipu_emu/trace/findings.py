@@ -42,7 +42,7 @@ class Cause(Enum):
     COMMUNICATION = "gradient communication"
     PIPELINE = "unbalanced pipeline"
     HOST_IO = "host I/O"
-    DEATH = "an instance that ended in the middle"
+    DEATH = "an instance that ended prematurely"
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def analyse(run: Run) -> RunAnalysis:
 
 def _death(found: RunAnalysis) -> Iterator[Finding]:
     for death in deaths(found.run):
-        yield Finding(Cause.DEATH, 1.0, death.sentence, "look at its last output")
+        yield Finding(Cause.DEATH, 1.0, death.sentence, "check its last output")
 
 
 def _data(found: RunAnalysis) -> Iterator[Finding]:
@@ -141,7 +141,7 @@ def _communication(found: RunAnalysis) -> Iterator[Finding]:
             share,
             f"{share:.0%} of their time the others wait in collectives for {label} on {host}: it is slower by "
             f"{factor:.1f}x, most of it in {most}",
-            "look at what else runs on its host, and whether its share of the work or of the data is larger",
+            "check what else runs on its host, and whether its share of the work or of the data is larger",
         )
     steps = max(use.steps for use in found.uses)
     if little >= WORTH and number > 4 * steps:

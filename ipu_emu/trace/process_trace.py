@@ -90,13 +90,13 @@ def read_process(path: str | os.PathLike[str]) -> ProcessTrace:
 
 def _header(data: NDArray[np.uint8], path: str | os.PathLike[str]) -> tuple[int, int]:
     if len(data) < HEADER_BYTES:
-        raise ArgumentError(f"{path}: {len(data)} bytes are too few for a trace; give the folder of --trace")
+        raise ArgumentError(f"{path}: {len(data)} bytes are too short for a trace; give the folder of --trace")
     magic, version, chunk_bytes, dropped = HEADER.unpack_from(data.data)
     if magic != MAGIC or chunk_bytes < 2 * CHUNK.size or chunk_bytes % WORD_BYTES:
-        raise ArgumentError(f"{path}: is no trace of a process; give the folder of --trace or IPU_EMU_TRACE")
+        raise ArgumentError(f"{path}: is not the trace of a process; give the folder of --trace or IPU_EMU_TRACE")
     if version != VERSION:
         raise ArgumentError(
-            f"{path}: was recorded in another version ({version}) of the format than {VERSION}; record it anew"
+            f"{path}: was recorded in a different version ({version}) of the format than {VERSION}; record it again"
         )
     return chunk_bytes, dropped
 
@@ -111,7 +111,7 @@ def _definitions(chunk: bytes, path: str | os.PathLike[str]) -> Iterator[dict[st
         try:
             definition = json.loads(chunk[at : at + size])
         except (ValueError, RecursionError) as error:
-            raise ArgumentError(f"{path}: is damaged: a definition at byte {at} of its chunk is no JSON") from error
+            raise ArgumentError(f"{path}: is damaged: a definition at byte {at} of its chunk is not JSON") from error
         if isinstance(definition, dict):
             yield definition
         at += size
@@ -175,7 +175,7 @@ def _check_facts(path: str, process: Mapping[str, Any], facts: Mapping[str, Any]
     }
     for what, good in right.items():
         if not good:
-            raise ArgumentError(f"{path}: is damaged: its {what} is not of the right form; record it anew")
+            raise ArgumentError(f"{path}: is damaged: its {what} has the wrong form; record it again")
 
 
 def _is_profile(path: object = None, sha256: object = None, **_: object) -> bool:

@@ -153,23 +153,23 @@ def _read(path: Path, checksum: str | None) -> tuple[str, Mapping[str, Any]]:
         raise ArgumentError(f"{path}: cannot be read as the profile of a program: {why}") from error
     read = sha256(content).hexdigest()
     if checksum not in (None, read):
-        raise ArgumentError(f"{path}: was written anew by another run, as it belongs to the executable beside it")
+        raise ArgumentError(f"{path}: was overwritten by another run, which uses the same executable")
     if not isinstance(data, dict):
-        raise ArgumentError(f"{path}: is damaged: it is no profile of a program")
+        raise ArgumentError(f"{path}: is damaged: it is not the profile of a program")
     version = data.get("version")
     if version != VERSION:
         raise ArgumentError(
-            f"{path}: as the profile of a program it was recorded in another version ({version!r:.20}) of the format "
-            f"than {VERSION}; record it anew"
+            f"{path}: it was recorded in a different version of the profile format ({version!r:.20}) of the format "
+            f"than {VERSION}; record it again"
         )
     layout = {**_LAYOUT, "pipeline": _PIPELINE} if data.get("pipeline") is not None else _LAYOUT
     if data.get("phase") == CHECKPOINTING:
         layout = _COPIES
     for key, form in layout.items():
         if key not in data:
-            raise ArgumentError(f"{path}: is damaged: as the profile of a program it has no {key}")
+            raise ArgumentError(f"{path}: is damaged: it has no {key}")
         if not _has_form(data[key], form):
-            raise ArgumentError(f"{path}: is damaged: its {key} is not of the right form")
+            raise ArgumentError(f"{path}: is damaged: its {key} has the wrong form")
     return read, {**data, "file": str(path)}
 
 

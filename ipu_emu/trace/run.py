@@ -113,7 +113,9 @@ def read_run(folder: str | os.PathLike[str]) -> Run:
     """Read all traces of ``folder``; raise ArgumentError if there is none."""
     path = Path(folder)
     if not path.is_dir():
-        raise ArgumentError(f"{path}: is no folder; give the folder of `poprun-py --trace DIR` or IPU_EMU_TRACE=DIR")
+        raise ArgumentError(
+            f"{path}: is not a folder; give the folder of `poprun-py --trace DIR` or IPU_EMU_TRACE=DIR"
+        )
     traces = [read_process(each) for each in sorted(path.glob(f"*{SUFFIX}"))]
     if not traces:
         raise ArgumentError(f"{path}: has no traces; record one with `poprun-py --trace {path} ... program`")

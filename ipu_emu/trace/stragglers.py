@@ -1,4 +1,4 @@
-"""Stragglers: who comes late to collectives, by how much, and how much longer it works than the others."""
+"""Stragglers: instances that come late to collectives, by how much, and how much longer they work than the others."""
 
 from __future__ import annotations
 

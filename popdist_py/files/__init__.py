@@ -1,1 +1,1 @@
-"""Files: whole writes, bounded reads, and which files may be loaded as code."""
+"""Files: atomic writes, bounded reads, and which files may be loaded as code."""

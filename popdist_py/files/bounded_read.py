@@ -1,4 +1,4 @@
-"""Bounded read: reads a regular file whole, and refuses what has no end or more bytes than it can have."""
+"""Bounded read: reads a whole regular file, and rejects endless and oversized ones."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def open_regular(path: str | os.PathLike[str], flags: int = 0) -> int:
     os.close(descriptor)
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
-    raise OSError(errno.EINVAL, "It is a pipe or a device, no regular file", os.fspath(path))
+    raise OSError(errno.EINVAL, "It is a pipe or a device, not a regular file", os.fspath(path))
 
 
 def open_given(path: str | os.PathLike[str]) -> int:

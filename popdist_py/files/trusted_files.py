@@ -1,4 +1,4 @@
-"""Trusted files: whether what is about to be loaded as code can only have been written by this user.
+"""Trusted files: whether a file that is about to be loaded as code can only have been written by this user.
 
 Checked as ssh checks its keys: the file, its folder, and what leads to it (folders and symbolic links) belong to this
 user or to root, and nobody else may write to them. A folder with the sticky bit, such as /tmp, may lead to it.

@@ -1,1 +1,1 @@
-"""Messages: what commands and programs tell a user: short texts, suggestions, warnings at the user's own line."""
+"""Messages: texts for users: shortened errors, suggestions, and warnings that point to the user's own line."""

@@ -1,4 +1,4 @@
-"""Suggestion: the name that was meant when an unknown one is much like it."""
+"""Suggestion: the known name that an unknown one is probably a misspelling of."""
 
 from __future__ import annotations
 

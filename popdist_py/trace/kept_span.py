@@ -1,4 +1,4 @@
-"""KeptSpan: a span that is used again and again, without a look-up of its memory each time.
+"""KeptSpan: a span that is recorded repeatedly, without looking up its memory each time.
 
 A record is prepared with its key before it runs, as those of sequences are, so that entering a span writes nothing
 but its begin, which makes it valid, and leaving it nothing but its end. Both are plain functions in slots, which

@@ -1,4 +1,4 @@
-"""Process manager: the process of the MPI that has started a supervisor, if it is certain that it is that one.
+"""Process manager: the MPI process that started a supervisor, if it can be identified with certainty.
 
 If it dies while the supervisor starts, whoever adopts orphans seems to be the parent: init, the systemd of the user,
 the shell of a container. Nothing of this job is theirs, and they are never signalled.

@@ -1,4 +1,4 @@
-"""Supervisor script: the file that mpirun starts; it forks, so that no single death leaves a process behind.
+"""Supervisor script: the file that mpirun starts; it forks, so that killing any one process leaves none behind.
 
     mpirun's process manager
     +-- holder           the process that the process manager knows and may kill; ends when the supervisor ends

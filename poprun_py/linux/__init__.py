@@ -1,1 +1,1 @@
-"""Linux: operating system services: processes, pipes, signals, timers, the files of a job and their removal."""
+"""Linux: services of the operating system: processes, pipes, signals, timers, files of a job and their removal."""

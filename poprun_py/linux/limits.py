@@ -1,4 +1,4 @@
-"""Limits: those of the operating system that a job needs: raised, or refused with the cure, or named as a reason."""
+"""Limits: limits of the operating system that a job may exceed: raised if possible, or reported with the remedy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loopback only: the listening sockets of a process that has no setting for it ignore whoever is on another host.
+"""Loopback only: a filter that closes the listening sockets of another process to other hosts.
 
 A filter on the socket drops every packet that has not come in by the loopback interface, as a firewall would.
 """

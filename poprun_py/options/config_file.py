@@ -96,7 +96,10 @@ def _parsed(path: str) -> dict[str, Any]:
         raise UsageError([f"--import-config {path}: the file cannot be read: {error.strerror}"]) from None
     except RecursionError:
         raise UsageError(
-            [f"--import-config {path}: keys or values are nested too deep; expected are lines as num-instances = 2"]
+            [
+                f"--import-config {path}: keys or values are nested too deeply; "
+                "lines such as num-instances = 2 are expected"
+            ]
         ) from None
     except ValueError as error:  # of TOML or of UTF-8
         raise UsageError([f"--import-config {path}: {error}; lines such as num-instances = 2 are expected"]) from None

@@ -1,4 +1,4 @@
-"""StderrEnd: what the end of an instance's stderr says about why the instance ended."""
+"""StderrEnd: the last lines of an instance's stderr, and what they say about why the instance ended."""
 
 from __future__ import annotations
 

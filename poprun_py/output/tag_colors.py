@@ -1,4 +1,4 @@
-"""Tag colours: the colour of each instance's tags on a terminal, chosen to be told apart by the colour-blind too."""
+"""Tag colours: the colour of each instance's tags on a terminal, chosen to suit colour-blind users too."""
 
 from __future__ import annotations
 

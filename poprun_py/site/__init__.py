@@ -1,1 +1,1 @@
-"""Site: what a job can run on: this host, other hosts, the Slurm allocation, networks, the MPI installation."""
+"""Site: what is available to a job: this host, other hosts, the Slurm allocation, networks, the MPI."""

@@ -1,4 +1,4 @@
-"""Machine: what the planner needs to know of the host that it runs on."""
+"""Machine: what the planner needs to know about the host that it runs on."""
 
 from __future__ import annotations
 

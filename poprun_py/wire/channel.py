@@ -234,7 +234,7 @@ def _connect(address: str, key: bytes, *, timeout: float) -> Channel:
         raise ChannelError(f"the launcher at {address} cannot be reached: {error}") from None
     if not hmac.compare_digest(proof, _proof(key, b"launcher", theirs, ours)):
         connection.close()
-        raise ChannelError(f"what listens at {address} does not hold the key of this job")
+        raise ChannelError(f"the process that listens at {address} does not hold the key of this job")
     return Channel(connection, _frame_keys(key, theirs, ours)[::-1] if between_hosts else None)
 
 

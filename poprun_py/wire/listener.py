@@ -1,4 +1,4 @@
-"""Listener: the sockets on which supervisors report; others are refused before a message of theirs is read."""
+"""Listener: the sockets on which supervisors report; peers without the key are rejected before anything is read."""
 
 from __future__ import annotations
 

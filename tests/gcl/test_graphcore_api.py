@@ -81,7 +81,7 @@ def test_destinations_that_cannot_be_written(destination: Any, message: str) -> 
         shards = communicator.reduce_scatter(X)
         with pytest.raises(gcl.ArgumentError, match=message):
             gcl.allGatherToDestinationCrossReplica(communicator, shards, destination)
-        with pytest.raises(gcl.ArgumentError, match="give a list of as many destinations"):
+        with pytest.raises(gcl.ArgumentError, match="give a list of the same number of destinations"):
             gcl.allGatherToDestinationCrossReplica(communicator, [shards, shards], destination)
 
 

@@ -1,4 +1,4 @@
-"""Mailbox: rings in shared memory through which each rank of a host tells each other one what it sends.
+"""Mailbox: rings in shared memory in which each rank of a host announces its messages to every other rank.
 
     ring (source -> target)   written | read | slot 0 | slot 1 | ...
     bell of each rank         grows whenever another rank wrote something that it may wait for

@@ -1,4 +1,4 @@
-"""Monitored barrier: a barrier in which rank 0 finds out, and names, which ranks do not come."""
+"""Monitored barrier: a barrier in which rank 0 reports the ranks that did not arrive."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _lead(messages: Messages, ranks: int, seconds: float, *, all_ranks: bool) ->
     if missing:
         names = f"Rank{'s' if all_ranks else ''} {', '.join(map(str, missing))}"
         raise DistBackendError(
-            f"{names} failed to pass monitoredBarrier in {seconds * 1000:g} ms; look at what they do, "
+            f"{names} failed to pass monitoredBarrier in {seconds * 1000:g} ms; check what they are doing, "
             "or pass a longer timeout"
         )
     for rank in range(1, ranks):

@@ -1,4 +1,4 @@
-"""Offers: memory that every rank of a host offers to the others, which copy what they need of it.
+"""Offers: memory that every rank of a host makes available to the others, which copy what they need from it.
 
     meet     every rank has listed its pieces: where they are, and how long
     work     each rank copies, or reduces, what it needs of the pieces of all ranks

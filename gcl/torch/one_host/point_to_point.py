@@ -218,7 +218,7 @@ class PointToPoint:
                 if now >= deadline and not work.is_settled:
                     if seconds is not None:
                         return False
-                    work.settle(CollectiveTimeout(f"{work.what} waited {limit:g} s; look at what that rank does"))
+                    work.settle(CollectiveTimeout(f"{work.what} waited {limit:g} s; check what that rank is doing"))
                 self._box.doze(heard, _NAP)
         finally:
             self._waiting -= 1

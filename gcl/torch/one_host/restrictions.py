@@ -1,4 +1,4 @@
-"""Restrictions: what a container may forbid ranks that share memory, and how the program is told.
+"""Restrictions: what a container may forbid that shared memory needs, and the messages about it.
 
 process_vm_readv forbidden       copies take one more step: a warning when the group is made
 /dev/shm too small, or missing   ddp_hook copies DDP's buckets: a warning at the first bucket that does not fit

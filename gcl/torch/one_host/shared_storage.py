@@ -1,4 +1,4 @@
-"""Shared storage: the memory of a tensor of PyTorch, moved in place to where the other ranks of the host see it.
+"""Shared storage: the memory of a PyTorch tensor, replaced by shared memory at the same address.
 
     before    storage -> private memory
     after     storage -> shared memory without a name <- the segment of its rank, as every rank maps it

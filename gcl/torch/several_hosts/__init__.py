@@ -1,1 +1,1 @@
-"""Ranks of several hosts: collectives in two levels, and what carries bytes between hosts."""
+"""Ranks of several hosts: collectives in two levels, and the transports between hosts."""

@@ -79,7 +79,7 @@ class MpiEngine:
             if _until(work.look, limit):
                 return True
             if seconds is None:
-                work.settle(CollectiveTimeout(f"{work.what} waited {limit:g} s; look at what that rank does"))
+                work.settle(CollectiveTimeout(f"{work.what} waited {limit:g} s; check what that rank is doing"))
             return work.is_settled
 
         work.waits_with(waits, settles=False)
@@ -92,7 +92,8 @@ class MpiEngine:
             raise _lost(what, error) from error
         if not done:
             raise CollectiveTimeout(
-                f"{what} between hosts waited {self.timeout:g} s; look at what the other ranks do, or raise timeout"
+                f"{what} between hosts waited {self.timeout:g} s; check what the other "
+                "ranks are doing, or raise timeout"
             )
 
     def _tag(self, tag: int) -> int:

@@ -1,4 +1,4 @@
-"""Staged copies: a kernel run on copies, in the shared segment, of tensors that lie outside of it."""
+"""Staged copies: a kernel that runs on copies, in the shared segment, of tensors that are outside of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Announcements: what parties tell each other about their calls, apart from data: which call they make, and notices.
+"""Announcements: the messages of parties that carry no data: which call a party makes, and notices.
 
     header    CALL, SIGNATURE, MESSAGES, NBYTES, TEXT, and the bytes of a text
 

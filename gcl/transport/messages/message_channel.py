@@ -205,5 +205,5 @@ class MessageChannel:
             return PeerLost(text, text)
         names = ", ".join(self.endpoints.contact(party) for party in late)
         return CollectiveTimeout(
-            f"{request} waited {self._timeout:g} s for {names}; look at what they do, or raise timeout"
+            f"{request} waited {self._timeout:g} s for {names}; check what they are doing, or raise timeout"
         )

@@ -69,7 +69,7 @@ class MpiMessages:
         _yield_until(lambda: request.Test() or monotonic() > deadline)
         if not request.Test():
             raise TransportError(
-                f"MPI created no communicator in {timeout:g} s, so some rank has died; look at the output of all"
+                f"MPI created no communicator in {timeout:g} s, so some rank has died; check the output of all ranks"
             )
         self._communicator.Set_errhandler(MPI.ERRORS_RETURN)
         self._handle = self._communicator.handle
@@ -189,10 +189,10 @@ class MpiMessages:
             rank in self._near and not self._near[rank].alive()
         )  # checked before the farewell, which it may send just before it ends
         if self._left(rank):
-            return "which has left; call it on all ranks, or on none, and look at why that rank stopped"
+            return "which has left; call it on all ranks, or on none, and find out why that rank stopped"
         if died:
-            return "whose process has died; look at its output"
-        return "to which MPI has lost the connection; look at its output" if rank in self._broken else ""
+            return "whose process has died; check its output"
+        return "to which MPI has lost the connection; check its output" if rank in self._broken else ""
 
     def close(self) -> None:
         """Send farewells. The MPI communicator is left to MPI_Finalize, because freeing it is collective."""

@@ -279,7 +279,7 @@ class MemoryPath:
             if status == WAITING and overdue:
                 missing = ", ".join(map(self._world.describe, rank_table.missing(self._table)))
                 raise CollectiveTimeout(
-                    f"{request} waited {self.timeout:g} s for {missing}; look at what they do, or raise timeout"
+                    f"{request} waited {self.timeout:g} s for {missing}; check what they are doing, or raise timeout"
                 )
         return status
 
@@ -304,8 +304,8 @@ class MemoryPath:
         """Why ``rank``, for which ``waiting`` waits, takes part no more, if it does not."""
         who, alive = self._world.describe(rank), self._domain.alive(rank)
         if rendezvous.left(self._table[Table.CONTROL], rank):
-            return PeerLost.left(waiting, who, self._domain.read_text(rank) or "look at why it left")
-        return None if alive else PeerLost(f"{waiting} waits for {who}, whose process has died; look at its output")
+            return PeerLost.left(waiting, who, self._domain.read_text(rank) or "find out why it left")
+        return None if alive else PeerLost(f"{waiting} waits for {who}, whose process has died; check its output")
 
     def _gone(self, request: Request, rank: int) -> GclError | None:
         """The reason why ``rank`` can no longer arrive, if there is one."""
@@ -319,10 +319,10 @@ class MemoryPath:
         if rank_table.refused(self._table, rank):  # the cause, also if it has left then
             return CollectiveMismatch.refused(request, who, self._domain.read_text(rank))
         if left:
-            reason = self._domain.read_text(rank) or "call it on all ranks, or on none, and look at why it left"
+            reason = self._domain.read_text(rank) or "call it on all ranks, or on none, and find out why it left"
             return PeerLost.left(request, who, reason)
         if not alive:
-            died = f"{request} waits for {who}, whose process has died; look at its output"
+            died = f"{request} waits for {who}, whose process has died; check its output"
             return PeerLost(died, died)
         return None
 

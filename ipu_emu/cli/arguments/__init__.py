@@ -1,1 +1,1 @@
-"""Arguments: the options and models that several commands take, and what is compiled of them."""
+"""Arguments: the options and models that several commands take, and their compilation."""

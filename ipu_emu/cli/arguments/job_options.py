@@ -42,8 +42,8 @@ _OPTIONS = (
     click.option(
         "--recompute",
         type=click.Choice(RECOMPUTATIONS, case_sensitive=False),
-        help="Keep one result per layer and recompute the others; without a value Standard. NormOnly counts as none, "
-        "other kinds alike.",
+        help="Keep one result per layer and recompute the others; without a value, Standard. All kinds count alike, "
+        "except that NormOnly counts as no recomputation.",
     ),
     click.option(
         "--schedule", default="grouped", show_default=True, help="Pipeline: grouped, popart, interleaved, sequential."
@@ -52,8 +52,8 @@ _OPTIONS = (
         "--off-chip",
         multiple=True,
         metavar="WHAT",
-        help="Keep weights, states, activations, accumulators in Streaming Memory; repeatable. Without it states "
-        "go there if the job does not fit otherwise; none forbids that.",
+        help="Keep weights, states, activations, accumulators in Streaming Memory; repeatable. By default, states "
+        "are kept there if the job does not fit otherwise; none forbids that.",
     ),
     click.option("--shared", multiple=True, metavar="WHAT", help="Shard weights, states over replicas; repeatable."),
     click.option("--length", type=int, help="Tokens per sequence.  [default: that of the network]"),
@@ -69,7 +69,10 @@ _OPTIONS = (
     click.option("--embedding-ipu", type=int, default=0, show_default=True, help="IPU of embedding and tied logits."),
     click.option("--input-dtype", help="Type of inputs: uint8, float16, float, int32.  [default: uint8 for images]"),
     click.option(
-        "--overlap-io/--no-overlap-io", default=True, show_default=True, help="Input arrives while IPUs compute."
+        "--overlap-io/--no-overlap-io",
+        default=True,
+        show_default=True,
+        help="Input arrives while IPUs compute.",
     ),
     click.option("--bn-span", type=int, default=1, show_default=True, help="Replicas that share batch statistics."),
     click.option("--stash-dtype", default="float16", show_default=True, help="Type of kept activations."),
@@ -79,8 +82,8 @@ _OPTIONS = (
         show_default=True,
         help="One collective of all gradients, or one for each block.",
     ),
-    click.option("--hosts", type=int, default=0, help="Hosts.  [default: as many as the system may have]"),
-    click.option("--host-rate", help="Input that a host prepares a second, such as 2GB, as hostio measures it."),
+    click.option("--hosts", type=int, default=0, help="Number of hosts.  [default: as many as the system may have]"),
+    click.option("--host-rate", help="Input that a host prepares per second, such as 2GB, as measured by hostio."),
     click.option("--samples", type=float, default=0.0, help="Samples of an epoch, for the time to train."),
     click.option("--epochs", type=float, default=0.0, help="Epochs, for the time to train."),
     release_option,
@@ -107,7 +110,7 @@ def calibration_option(command: Callable[..., None]) -> Callable[..., None]:
     return click.option(
         "--calibration",
         metavar="FILE",
-        help="A file of ipu-emu calibrate, or none for nominal rates.  [default: the one of this package]",
+        help="A file written by ipu-emu calibrate, or none for nominal rates.  [default: the built-in calibration]",
     )(command)
 
 
@@ -150,13 +153,15 @@ def job_of(model: str, **options: Any) -> tuple[Job, bool]:
     else:
         where = System.named(system, "--system ")
     if "none" in off_chip and len(off_chip) > 1:
-        raise EmulatorError("--off-chip none and others: none means that everything is on the IPUs; give one of both")
+        raise EmulatorError(
+            "--off-chip none with other values: none means that everything is on the IPUs; give either"
+        )
     try:
         host_rate = 0.0 if rate is None else float(parse_bytes(rate.removesuffix("/s"), "--host-rate"))
     except ArgumentError as error:
         raise EmulatorError(str(error)) from None
     if rate is not None and not host_rate:
-        raise EmulatorError(f"--host-rate {rate}: a host that prepares nothing; use a rate above 0")
+        raise EmulatorError(f"--host-rate {rate}: the rate must be above 0")
     network, dtype = OnnxFile.read(model, given["batch"]).network() if isfile(model) else (None, "float16")
     given["dtype"] = given["dtype"] or dtype
     job = Job(

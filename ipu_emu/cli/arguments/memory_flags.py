@@ -1,4 +1,4 @@
-"""Memory flags: the options of a command by which a model may fit its IPUs."""
+"""Memory flags: the command-line options that may make a model fit its IPUs."""
 
 from __future__ import annotations
 

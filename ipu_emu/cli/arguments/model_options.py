@@ -78,7 +78,7 @@ _OPTIONS = (
     click.option(
         _RECOMPUTE,
         type=NamedChoice(RECOMPUTATIONS, case_sensitive=False),
-        help="Recompute activations in the backward pass; without a value Standard.",
+        help="Recompute activations in the backward pass; without a value, Standard.",
     ),
     click.option(
         "--off-chip",
@@ -104,13 +104,13 @@ _OPTIONS = (
         type=click.IntRange(1),
         default=1,
         show_default=True,
-        help="Buffers of each input in Streaming Memory, which the host fills ahead.",
+        help="Buffers of each input in Streaming Memory, which the host fills ahead of time.",
     ),
     click.option(
         "--placement",
         metavar="3,7,7,7",
-        help="Layers on each IPU; balanced, as predict does it; or auto, the compiler's own cuts. Tied logits stay "
-        "with their table but with auto.  [default: what a file says of its ops, else balanced]",
+        help="Layers on each IPU; balanced, as in predict; or auto: the compiler chooses. Except with auto, tied "
+        "logits stay with their table.  [default: the annotations of a file, else balanced]",
     ),
     click.option(
         "--length", type=click.IntRange(1), help="Tokens per sequence of a named model.  [default: its own]"

@@ -21,18 +21,18 @@ _HELP = """Fit the parameters of ipu-emu predict to measured steps, and write th
 
 ROWS is a CSV file with a line for each measured configuration: columns model, replicas, batch, accumulation, and
 step_seconds or samples_per_second; other columns are options of predict (ipus, system, recompute, layers, ...).
-Rows of ipu-emu scale --run give t and c of that program instead.
-Without ROWS the rows of this package are used: published results of 16 to 128 IPUs.
+For rows written by ipu-emu scale --run, t and c of that program are fitted instead.
+Without ROWS, the default rows are used: published results of 16 to 128 IPUs.
 
 \b
 Examples
-  ipu-emu calibrate                                          the fit that this package uses
-  ipu-emu calibrate --print-rows > rows.csv                  its rows, to add your own
+  ipu-emu calibrate                                          the default calibration
+  ipu-emu calibrate --print-rows > rows.csv                  its rows, to which you can add your own
   ipu-emu calibrate rows.csv -o profile.json --leave-one-out
   ipu-emu predict resnet50 --calibration profile.json
 
-The parameters are shares of nominal rates, and factors of older releases; none belongs to a single row. A parameter
-that no row determines keeps its nominal value and is marked. Rows of the same configuration are copies: together they
+The parameters are shares of nominal rates, and factors for older releases; none is specific to a row. A parameter
+that no row determines keeps its nominal value and is marked. All rows of the same configuration together
 count as one.
 """
 
@@ -40,8 +40,8 @@ count as one.
 @click.command(help=_HELP, short_help="Fit predictions to measured steps.")
 @click.argument("rows", required=False, type=click.Path(dir_okay=False, path_type=Path))
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write the calibration.")
-@click.option("--leave-one-out", is_flag=True, help="Show how well each configuration is predicted from the others.")
-@click.option("--print-rows", is_flag=True, help="Print the rows of this package, and do nothing else.")
+@click.option("--leave-one-out", is_flag=True, help="Show how well the other configurations predict each one.")
+@click.option("--print-rows", is_flag=True, help="Print the default rows and exit.")
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def calibrate(rows: Path | None, output: Path | None, leave_one_out: bool, print_rows: bool, form: str) -> None:
     """Fit, write and print."""
@@ -93,7 +93,7 @@ def _calibrate_program(rows: list[ProgramRow], name: str, output: Path | None, f
         return
     click.echo(f"{len(rows)} rows of {name}: {rows[0].name}\n\ninstances  t per micro-batch    c per step  residual")
     for each in fits:
-        exact = "  exact: nothing is tested" if not each["degrees_of_freedom"] else ""
+        exact = "  exact fit: nothing is tested" if not each["degrees_of_freedom"] else ""
         click.echo(
             f"{each['instances']:>9}  {each['micro_batch_seconds'] * 1e3:>14.3f} ms  "
             f"{each['constant_seconds'] * 1e3:>8.3f} ms  {each['largest_residual']:>8.1%}{exact}"

@@ -35,7 +35,7 @@ _HELP = """Compile a model without running it, and model the time of its step on
 host I/O and collectives.
 
 MODEL is a name that ipu-emu models lists, an ONNX file, or a TensorFlow program (train.py), which is traced without
-running; then only the options of the output have an effect.
+running; only the options for the output then have an effect.
 
 \b
 Examples
@@ -44,10 +44,10 @@ Examples
   ipu-emu clock mlp --inference --format json
   ipu-emu clock transformer --ipus 2 --schedule interleaved --accumulation 8 --output timeline.svg
 
-The timeline has the calibrated rates of ipu-emu predict, the shares of nominal rates that real Pods reach;
---calibration none shows nominal rates. For named models the closed form of ipu-emu predict is shown beside it,
-with the options that describe the same program: it counts no start and no sync of single ops, which small
-micro-batches feel. docs/guides/ipu-emu.md describes the model.
+The timeline uses the calibrated rates of ipu-emu predict, the shares of nominal rates that real Pods reach;
+--calibration none uses nominal rates. For named models, the closed form of ipu-emu predict is shown as well, with the
+options that describe the same program: it ignores the start and the sync of single ops, which matter for small
+micro-batches. docs/guides/ipu-emu.md describes the model.
 """
 
 
@@ -66,7 +66,7 @@ micro-batches feel. docs/guides/ipu-emu.md describes the model.
 @click.option(
     "--output",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Also write the timeline: .svg, or .json for ui.perfetto.dev.",
+    help="Write the timeline as well: .svg, or .json for ui.perfetto.dev.",
 )
 @click.option("--format", "form", type=NamedChoice(["text", "json"]), default="text", show_default=True)
 def clock(

@@ -16,7 +16,7 @@ _HELP = """Compile a model without running it, and print the result: the ops of 
 program and the memory plan.
 
 MODEL is a name that ipu-emu models lists, an ONNX file, or a TensorFlow program (train.py), which is traced without
-running; then only the options of the output have an effect.
+running; only the options for the output then have an effect.
 
 \b
 Examples
@@ -51,7 +51,7 @@ def _print_passes(form: str) -> None:
         say(f"{number:>2}  {one.name:<{width}}  {one.summary}")
 
 
-@click.command(cls=ModelCommand, help=_HELP, short_help="The result of each pass of the compiler.")
+@click.command(cls=ModelCommand, help=_HELP, short_help="The result of each compiler pass.")
 @model_options
 @click.option("--stop-after", metavar="PASS", help="Print the result of this pass.  [default: the last pass]")
 @click.option("--list", is_flag=True, is_eager=True, expose_value=False, callback=_list, help="List the passes.")

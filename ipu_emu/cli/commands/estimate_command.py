@@ -1,4 +1,4 @@
-"""estimate command: ``ipu-emu estimate`` computes with the formulas of the technical notes, and names each."""
+"""estimate command: ``ipu-emu estimate`` evaluates the formulas of the technical notes, and shows each of them."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = ["estimate"]
 
-_HELP = """Estimate on paper: nominal rates, every formula named, no calibration. Give a network, or the times that
-you know, or only the share of a step that is constant. Amdahl's and Gustafson's laws are always both shown.
+_HELP = """Estimate with closed formulas at nominal rates, without calibration. Give a network, or times that you
+know, or only the constant share of a step. Every formula is shown, and always both Amdahl's and Gustafson's law.
 
 MODEL is the name of a network, as ipu-emu predict --list lists them, or an ONNX file.
 
@@ -33,7 +33,7 @@ Examples
   ipu-emu estimate --layer dense:1000:10 --optimiser adam --batch 4 --dtype float
   ipu-emu estimate bert-large --ipus 4 --replicas 16 --batch 2 --accumulation 48 --optimiser lamb
 
-ipu-emu predict says what a real system reaches.
+ipu-emu predict estimates what a real system reaches.
 """
 _UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 
@@ -42,7 +42,7 @@ def _seconds(text: str) -> float:
     """The seconds of a time such as 10.4ms."""
     found = re.fullmatch(r"\s*(\d+(?:\.\d*)?(?:e[+-]?\d+)?)\s*(s|ms|us|ns)\s*", text)
     if not found:
-        raise EmulatorError(f"{text} is no time; write a number with s, ms, us or ns, such as 10.4ms")
+        raise EmulatorError(f"{text} is not a time; write a number with s, ms, us or ns, such as 10.4ms")
     return float(found[1]) * _UNITS[found[2]]
 
 
@@ -54,13 +54,13 @@ def _point(text: str) -> tuple[float, float]:
         raise EmulatorError(f"--point {text} is not valid; write an accumulation and a time: 10=108.32ms") from None
 
 
-@click.command(cls=ModelCommand, help=_HELP, short_help="Formulas on paper: throughput, all-reduce, laws, memory.")
+@click.command(cls=ModelCommand, help=_HELP, short_help="Closed formulas for throughput, laws, memory.")
 @click.argument("model", required=False)
 @job_options
 @click.option("--t-mb", metavar="TIME", help="Time of a micro-batch.")
 @click.option("--t-ar", metavar="TIME", help="Time of the all-reduce and the weight update.")
 @click.option("--constant", type=float, help="Share of the time that is constant, 0 to 1.")
-@click.option("--compute", type=float, default=2.0, show_default=True, help="How many times faster the rest gets.")
+@click.option("--compute", type=float, default=2.0, show_default=True, help="By how much the rest becomes faster.")
 @click.option("--tensor", metavar="BYTES", help="Bytes to reduce: T_AR by the rule, the ring, between domains.")
 @click.option("--rate", metavar="BYTES/S", help="Link rate per direction.  [default: 29.2GB/s, a rail]")
 @click.option("--gateway-rate", metavar="BYTES/S", help="GW-Link rate per IPU.  [default: 6.25GB/s]")

@@ -19,14 +19,14 @@ __all__ = ["hostio"]
 _HELP = """Run PROGRAM with three kinds of step data on 1, 2, 4 ... instances, and report what limits it.
 
 \b
-  real        the program unchanged
-  generated   random data, generated once and moved in every step: no preparation
+  real        unchanged: the data of the program
+  generated   random data, generated once and transferred in every step: no preparation
   synthetic   nothing is prepared or moved for a step: the upper limit of the throughput
 
 PROGRAM takes its replicas from poprun-py. It reads its data from an ipu_emu.hostio.Feed or an InfeedQueue, from an
-infeed of a TensorFlow program, or passes them to session.run as a PyStepIO or PyStepIOCallback; then its time between
-runs counts as preparation. Each run ends after --steps timed steps. Times are measured on this machine. In a
-poprun-py job the first instance measures, on up to as many instances as the job has.
+infeed of a TensorFlow program, or passes it to session.run as a PyStepIO or PyStepIOCallback; the time between runs
+then counts as preparation. Each run ends after --steps timed steps. Times are measured on this machine. In a
+poprun-py job, the first instance runs the measurements, on up to as many instances as the job has.
 
 \b
   ipu-emu hostio train.py
@@ -37,7 +37,7 @@ poprun-py job the first instance measures, on up to as many instances as the job
 @click.command(
     "hostio",
     help=_HELP,
-    short_help="Whether host I/O limits a program.",
+    short_help="Find out whether host I/O limits a program.",
     context_settings={"allow_interspersed_args": False},
 )
 @click.option(
@@ -83,7 +83,7 @@ def hostio(
     if popdist_py.getInstanceIndex():
         return
     if not os.path.isfile(program):
-        raise EmulatorError(f"{program} is no file; name the program to measure")
+        raise EmulatorError(f"{program} is not a file; name the program to measure")
     check_outputs(json=json_file, png=png, html=html)
     if png:
         check_png()

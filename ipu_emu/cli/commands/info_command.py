@@ -14,7 +14,7 @@ _HELP = """Draw a system: its machines, IPU-Link domains and IPUs, their memory 
 
 \b
 Examples
-  ipu-emu info                          the system that programs of this environment get
+  ipu-emu info                          the system that programs get in this environment
   ipu-emu info --system pod64           a larger system
   ipu-emu info --system 4xpod16         four Pods, connected by GW-Links
   ipu-emu info --system bow-pod16 --format json

@@ -24,7 +24,7 @@ _HELP = """Compile a model without running it, and show the memory of each IPU o
 (weights, optimiser states, gradients that are reduced), stashes and FIFOs of a pipeline, and transient data.
 
 MODEL is a name that ipu-emu models lists, an ONNX file, or a TensorFlow program (train.py), which is traced without
-running; then only the options of the output have an effect.
+running; only the options for the output then have an effect.
 
 \b
 Examples
@@ -35,15 +35,14 @@ Examples
 
 Variables, gradients, stashes, FIFOs and transient data are what the emulator allocates, without the scratch memory
 of its kernels, which an IPU does not need. Code, vertices and exchange buffers are estimates of what a real IPU
-needs in addition. Remedies are listed for a model that does not
-fit.
+needs in addition. If a model does not fit, remedies are listed.
 """
 
 
 @click.command(cls=ModelCommand, help=_HELP, short_help="The memory of a model on each IPU.")
 @model_options
 @click.option(
-    "--output", type=click.Path(dir_okay=False, path_type=Path), help="Also write a picture: .svg, .html or .png."
+    "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write a picture as well: .svg, .html or .png."
 )
 @click.option("--format", "form", type=NamedChoice(["text", "json"]), default="text", show_default=True)
 def memory(system: str | None, output: Path | None, form: str, **options: Any) -> None:

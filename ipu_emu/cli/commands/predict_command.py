@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["predict"]
 
 _HELP = """Predict the time of a training step on a Pod, its memory, and what limits it. Nothing is compiled; a
-calibration on published results says which share of the nominal rates real systems reach.
+calibration against published results gives the share of the nominal rates that real systems reach.
 
 MODEL is the name of a network, as ipu-emu predict --list lists them, or an ONNX file.
 
@@ -40,11 +40,11 @@ Examples
 
 \b
 How to read the terms
-  compute    what the busiest IPU does for all micro-batches       ramps      filling and draining the pipeline
+  compute    the busiest IPU, for all micro-batches       ramps      filling and draining the pipeline
   ipu_links  collectives and copies over IPU-Links                 gw_links   the part that crosses IPU-Link domains
-  host       input that computing does not hide                    streaming  to and from Streaming Memory
+  host       input that compute does not hide                    streaming  to and from Streaming Memory
   update     the weight update                                     fixed      syncs and latencies
-They add up to the step. The interval covers 90 %; docs/guides/prediction.md says how far to trust it.
+They add up to the step. The interval covers 90 %; docs/guides/prediction.md explains how far to trust it.
 """
 
 
@@ -58,24 +58,32 @@ def _list(context: click.Context, parameter: click.Parameter, value: bool) -> No
         context.exit()
 
 
-@click.command(cls=ModelCommand, help=_HELP, short_help="What a Pod would do, without compiling.")
+@click.command(cls=ModelCommand, help=_HELP, short_help="Predict a job on a Pod, without compiling.")
 @click.argument("model")
 @job_options
 @calibration_option
 @click.option("--anchor", metavar="POD16=29543", help="Measured samples/s of this job there, to correct compute.")
 @click.option(
-    "--what-if", "changes", multiple=True, metavar="GW-LINKS=X2", help="Also with another rate; may be repeated."
+    "--what-if",
+    "changes",
+    multiple=True,
+    metavar="GW-LINKS=X2",
+    help="With another rate as well; may be repeated.",
 )
 @click.option("--sweep", "sweeps", multiple=True, metavar="BATCH=1..8", help="All these values; may be repeated.")
 @click.option("--search", is_flag=True, help="The best of all configurations of the system that fit.")
 @click.option("--top", type=click.IntRange(1), default=10, show_default=True, help="Rows of --search.")
 @click.option("--explain", is_flag=True, help="Show memory, calibration, and what each rate would give.")
 @click.option(
-    "--unknown", type=float, default=10.0, show_default=True, help="How much smaller unknown parameters may be."
+    "--unknown",
+    type=float,
+    default=10.0,
+    show_default=True,
+    help="How much smaller unknown parameters may be.",
 )
 @click.option("--list", is_flag=True, is_eager=True, expose_value=False, callback=_list, help="List the networks.")
 @click.option(
-    "--output", type=click.Path(dir_okay=False, path_type=Path), help="Also write a picture: .svg, .png or .html."
+    "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write a picture as well: .svg, .png or .html."
 )
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def predict(
@@ -101,7 +109,9 @@ def predict(
     asked = [what_if_factors([text]) for text in changes]
     if search or sweeps:
         if (search and sweeps) or asked or explain or anchor:
-            raise EmulatorError("--search and --sweep go without each other, --what-if, --explain, --anchor")
+            raise EmulatorError(
+                "--search and --sweep cannot be combined with each other or with --what-if, --explain, --anchor"
+            )
         _check_fixed(search)
         _many(model, calibration, sweeps, top, output, form, options)
         return
@@ -151,7 +161,9 @@ def _many(
     asked = [sweep_values(text) for text in sweeps]
     axes = dict(asked)
     if len(axes) < len(asked):
-        raise EmulatorError(f"--sweep {' --sweep '.join(sweeps)}: a name is given twice; write all values behind one")
+        raise EmulatorError(
+            f"--sweep {' --sweep '.join(sweeps)}: a name is given twice; write all of its values in one --sweep"
+        )
     wanted = None if axes else options.pop("global_batch", None)
     first = {name: values[0] for name, values in axes.items() if name in _NUMBERS}
     base = {"global_batch": None, "replicas": options["bn_span"]} if not axes else {}

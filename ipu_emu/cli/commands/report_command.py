@@ -1,4 +1,4 @@
-"""report command: ``ipu-emu report DIR`` says what a traced run spent its time on; two folders are compared."""
+"""report command: ``ipu-emu report DIR`` shows what a traced run spent its time on, or compares two runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ipu_emu.errors import ArgumentError
 
 __all__ = ["report"]
 
-_HELP = """Say what a traced run spent its time on, and what limits it. With two folders, compare them.
+_HELP = """Show what a traced run spent its time on, and what limits it. With two folders, compare the runs.
 
 Record a run with `poprun-py --trace DIR ... program`, or any program with IPU_EMU_TRACE=DIR. All times are wall time
 measured on the hosts of the run.
@@ -19,16 +19,16 @@ measured on the hosts of the run.
   ipu-emu report run                                       summary, findings and tables
   ipu-emu report run --html run.html                       the same with a timeline of all instances, as one page
   ipu-emu report run --perfetto run.json                   the timeline for ui.perfetto.dev
-  ipu-emu report one-replica two-replicas                  which part of a step takes longer, and what that costs
+  ipu-emu report one-replica two-replicas                  which parts of a step take longer
 """
 
 
-@click.command("report", help=_HELP, short_help="What a traced run spent its time on.")
+@click.command("report", help=_HELP, short_help="Analyse a traced run.")
 @click.option(
     "--format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="json has all numbers."
 )
 @click.option("--text", is_flag=True, help="Print text, as --format text does.")
-@click.option("--html", type=click.Path(path_type=Path, dir_okay=False), help="Write one page, with a timeline.")
+@click.option("--html", type=click.Path(path_type=Path, dir_okay=False), help="Write a single page, with a timeline.")
 @click.option(
     "--perfetto", type=click.Path(path_type=Path, dir_okay=False), help="Write a trace for ui.perfetto.dev."
 )

@@ -1,4 +1,4 @@
-"""scale command: ``ipu-emu scale`` predicts a job on more and more IPUs, or measures a program on this machine."""
+"""scale command: ``ipu-emu scale`` predicts a job on increasing numbers of IPUs, or measures a program's scaling."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ from ipu_emu.errors import EmulatorError
 
 __all__ = ["scale"]
 
-_HELP = """Scale a job. With MODEL: predict it on more and more IPUs, weak (the global batch grows) or strong (it
-stays). With --run: measure your program with more and more instances on this machine, and fit t and c.
+_HELP = """Scale a job. With MODEL: predict it on increasing numbers of IPUs, with weak scaling (the global batch
+grows) or strong scaling (it stays the same). With --run: measure your program with increasing numbers of instances on
+this machine, and fit the time t of a micro-batch and the constant time c of a step.
 
 \b
 Examples
@@ -31,21 +32,21 @@ Examples
   ipu-emu scale resnet50 --sizes 16..128 --batch 20 --accumulation 3 --recompute --measured rows.csv
   ipu-emu scale --run train.py --instances 1,2,4 --accumulations 1,2,4 --batch 32 --weak --strong --rows rows.csv
 
-With --run the program gets --accumulation, or what stands for {accumulation}, {instances}, {replicas} in its
-arguments. It prints "step_seconds 0.0123", or "throughput 4567" in samples per second. Rounds are interleaved, least
-times count, and a busy machine is refused. --launcher passes options to poprun-py, such as hosts of a cluster.
+With --run, the program is passed --accumulation, or the values that replace {accumulation}, {instances}, {replicas}
+in its arguments. It must print "step_seconds 0.0123", or "throughput 4567" in samples per second. Rounds are
+interleaved, the shortest times are used, and a busy machine is refused. --launcher passes options to poprun-py, such
+as the hosts of a cluster.
 
-\b
-Throughput is shown with its 90 % interval, the ideal line from the smallest size, and what Amdahl's law (the same
-work) and Gustafson's law (work that grows) would give with the constant share of the smallest size.
+Throughput is shown with its 90 % interval, the ideal line from the smallest size, and the results of Amdahl's law
+(fixed work) and Gustafson's law (scaled work) for the constant share of the smallest size.
 """
 
 
-@click.command(cls=ModelCommand, help=_HELP, short_help="A job on more and more IPUs.")
+@click.command(cls=ModelCommand, help=_HELP, short_help="A job on increasing numbers of IPUs.")
 @click.argument("model", required=False)
 @shared_job_options
 @calibration_option
-@click.option("--sizes", default="16..256", show_default=True, help="IPUs: 16..65536 doubles, 16,64,256 lists.")
+@click.option("--sizes", default="16..256", show_default=True, help="IPUs: 16,64,256, or 16..65536 (doubling).")
 @click.option("--weak", is_flag=True, help="Keep the accumulation of every replica.  [default]")
 @click.option("--strong", is_flag=True, help="Keep the global batch.")
 @click.option("--run", metavar="'PROGRAM ARGS'", help="Measure this program under poprun-py instead.")
@@ -54,11 +55,11 @@ work) and Gustafson's law (work that grows) would give with the constant share o
 @click.option("--rounds", type=click.IntRange(1), default=5, show_default=True, help="Rounds of --run.")
 @click.option("--launcher", default="", metavar="OPTIONS", help="More options of poprun-py for --run.")
 @click.option("--timeout", type=float, default=600.0, show_default=True, help="Seconds that one run may take.")
-@click.option("--force", is_flag=True, help="Measure although the machine is busy; the result is marked.")
+@click.option("--force", is_flag=True, help="Measure even if the machine is busy; the result is marked.")
 @click.option("--rows", type=click.Path(dir_okay=False, path_type=Path), help="Write measured rows for calibrate.")
 @click.option("--measured", type=click.Path(dir_okay=False, path_type=Path), help="Measured rows, as for calibrate.")
 @click.option(
-    "--output", type=click.Path(dir_okay=False, path_type=Path), help="Also write a picture: .svg, .png or .html."
+    "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write a picture as well: .svg, .png or .html."
 )
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def scale(

@@ -93,7 +93,7 @@ IPUs and the weight update.
     type=NamedChoice(["one", "halves", "none"]),
     default="one",
     show_default=True,
-    help="Sync of all IPUs: once per slot; twice, after forward and after backward tasks; never.",
+    help="When all IPUs sync: once per slot; twice, after forward and after backward tasks; never.",
 )
 @click.option("--format", "form", type=NamedChoice(["text", "json", "svg"]), default="text", show_default=True)
 @click.pass_context

@@ -1,4 +1,4 @@
-"""Experiment report: measured steps beside what fewer instances predict, t and c, serial fractions, both laws."""
+"""Experiment report: measured steps next to predictions from fewer instances, t, c, serial fractions, both laws."""
 
 from __future__ import annotations
 

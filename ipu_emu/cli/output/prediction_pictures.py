@@ -1,4 +1,4 @@
-"""Prediction pictures: the terms of a step, the memory of each IPU, and what other rates would give."""
+"""Prediction pictures: the terms of a step, the memory of each IPU, and the effect of other rates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Prediction text: a prediction for people."""
+"""Prediction text: a prediction as text."""
 
 from __future__ import annotations
 

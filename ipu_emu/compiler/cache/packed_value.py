@@ -1,4 +1,4 @@
-"""Packed value: values that the compiler makes as the content of a file, with a checksum.
+"""Packed value: results of the compiler as the content of a file, with a checksum.
 
 8 bytes    magic, with the kind of value and the version of this layout
 32 bytes   SHA-256 of all that follows

@@ -1,4 +1,4 @@
-"""Tied tables: a weight that is looked up in and multiplied with has two sums over micro-batches, joined at the end.
+"""Tied tables: a weight used for look-ups and for products has two gradient accumulators, added at the end.
 
     Gradient___w = Add(MatMulT:0, GatherGrad:0)           Accum___w/tied += MatMulT:0
     Accum___w += Gradient___w                        ->   Accum___w      += GatherGrad:0

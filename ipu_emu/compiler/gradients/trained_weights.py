@@ -23,7 +23,8 @@ from popdist_py.messages.suggestion import did_you_mean
 __all__ = ["check_trained", "doubts"]
 
 _CURE = (
-    "List what is to be trained, and nothing else is: trainedWeights of a session's options. torch.onnx.export with "
+    "List what should be trained in the session option trainedWeights; nothing else "
+    "is then trained. torch.onnx.export with "
     "training=TrainingMode.TRAINING, do_constant_folding=False, dynamo=False keeps parameters apart, under their "
     "names in named_parameters(), and batch normalisations in their training form"
 )
@@ -63,9 +64,9 @@ def check_trained(graph: Graph, trained: Collection[str]) -> None:
     for id in trained:
         if id not in weights:
             hint = did_you_mean(id, weights) or f"; it has {', '.join(weights) or 'none'}"
-            raise EmulatorError(f"'{id}' is to be trained and is no initializer of the model{hint}")
+            raise EmulatorError(f"'{id}' cannot be trained: it is not an initializer of the model{hint}")
         if not weights[id].dtype.is_float:
-            raise EmulatorError(f"{weights[id]} is to be trained; only floating-point initializers can be")
+            raise EmulatorError(f"{weights[id]} cannot be trained; only floating-point initializers can be")
 
 
 def doubts(graph: Graph, trained: Collection[str] | None) -> str:
@@ -77,7 +78,7 @@ def doubts(graph: Graph, trained: Collection[str] | None) -> str:
     lines = list(seen.of_losses())
     if trained is None and IMPORTED_FROM in graph.metadata:
         lines = [*seen.of_weights(), *seen.of_batch_norms(), *lines]
-    return "\n  ".join(["This model may be trained otherwise than meant:", *lines]) if lines else ""
+    return "\n  ".join(["This model may not be trained as intended:", *lines]) if lines else ""
 
 
 class _Doubts:
@@ -101,7 +102,7 @@ class _Doubts:
         if scalars:
             yield f"scalars are trained: {_named(scalars)}"
         if buffers:
-            yield f"what looks like buffers (by name, shape or values) is trained: {_named(buffers)}"
+            yield f"initializers that look like buffers (by name, shape or values) are trained: {_named(buffers)}"
         if merged:
             which = [f"{id} (read by {_named(users)})" for id, users in merged.items()]
             yield f"equal initializers were merged and are trained as one: {_named(which)}"
@@ -113,7 +114,7 @@ class _Doubts:
         lost, folded = module.lost(self.graph), module.folded_norms(self.graph)
         signs = {
             "equal ones were merged and are trained as one": [one.id for one in weights if self.is_read_often(one)],
-            "what was computed of them is not trained": [one.id for one in weights if module.foreign(one.id)],
+            "values computed from them are not trained": [one.id for one in weights if module.foreign(one.id)],
             "biases that were 0 were removed": module.lost_biases(self.graph),
         }
         found = [f"{text}: {_named(ids)}" for text, ids in signs.items() if lost and ids]

@@ -1,4 +1,4 @@
-"""Offloading: tensors in Streaming Memory are on the IPU only while ops use them.
+"""Offloading: tensors in Streaming Memory, which are on the IPU only while ops use them.
 
 variables, between their uses                        activations, between their last use and the backward pass
 

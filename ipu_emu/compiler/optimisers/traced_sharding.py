@@ -1,4 +1,4 @@
-"""Traced sharding: optimiser states of updates that a framework has traced, divided between replicas.
+"""Traced sharding: divides the optimiser states of updates that a framework has traced between replicas.
 
     n = Add(Mul(m, 0.9), g)                      t = ReduceScatterGradient(g)
     v = Sub(w, Mul(n, rate))                     n = Add(Mul(m, 0.9), t)                     m is a shard

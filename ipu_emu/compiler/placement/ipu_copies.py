@@ -1,4 +1,4 @@
-"""Copies between IPUs: a tensor that an op reads from another IPU is copied to its own, once per destination.
+"""Copies between IPUs: a tensor that an op reads from another IPU is copied to the op's IPU, once per destination.
 
     IPU 0   y = Gemm(x, w)                             IPU 0   y = Gemm(x, w)
     IPU 1   z = Relu(y)             ->                 IPU 1   y/ipu1 = IpuCopy(y)

@@ -1,4 +1,4 @@
-"""Channel groups: which channels a group normalisation takes as one group, where the model's options say so."""
+"""Channel groups: the channels that form a group of a group normalisation, if the options choose them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dropout keys: in a model that trains, every dropout draws random numbers of its own.
+"""Dropout keys: in training, every dropout op draws its own random numbers.
 
 Dropout          DropoutWithKey
 ShapedDropout    ones of its shape -> DropoutWithKey -> broadcast and multiplied with the data

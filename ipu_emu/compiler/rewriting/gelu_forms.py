@@ -1,4 +1,4 @@
-"""GELU forms: GELU as exporters write it, with elementary ops, becomes one op with a gradient of its own.
+"""GELU forms: GELU as exporters write it, with elementary ops, becomes one op with its own gradient.
 
     x / sqrt(2) -> Erf -> + 1 -> times x -> times 0.5                       ->  GeluErf(x)
     x^3 times 0.044715, + x, times sqrt(2 / pi) -> Tanh -> + 1 -> ...       ->  Gelu(x)

@@ -1,4 +1,4 @@
-"""Transposed products: a matrix product of a transposed matrix reads the matrix where it lies.
+"""Transposed products: matrix products of transposed matrices, which read the matrices without transposing them.
 
     MatMul(x, Transpose(w))  ->  MatMulT(x, w, transB=1)
 

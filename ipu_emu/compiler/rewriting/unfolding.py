@@ -1,4 +1,4 @@
-"""Unfolding: results of constants that are computed in the step after all, because a gradient must pass them.
+"""Unfolding: constant expressions that are computed in the step, because a gradient must flow through them.
 
 When a model is read, an op whose inputs are all constants becomes a constant, so that the constants before it have no
 gradient. As in PopART, an anchored result is not folded:

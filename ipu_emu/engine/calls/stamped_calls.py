@@ -1,4 +1,4 @@
-"""Stamped calls: groups of calls as one function without loops, which writes the time after each group.
+"""Stamped calls: groups of calls as one function without loops, which records the time after each group.
 
 Python finds out once for each place in a program what is called there. In a loop over calls that place is one and
 the same for all of them; in a function that names every call it is another for each, and calls get faster.

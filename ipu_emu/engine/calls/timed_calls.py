@@ -1,4 +1,4 @@
-"""Timed calls: calls of instructions that write down when each ended, and short ones that are timed together.
+"""Timed calls: calls of instructions that record when each ended, and short ones that are timed together.
 
 A time stamp takes 0.2 us of a step. So after some rounds short instructions that follow each other get one for all,
 and the proportions in which they share its time are those of these rounds.

@@ -1,4 +1,4 @@
-"""TokenQueue: tokens from thread to thread; a thread that waits looks for the next one a while before it sleeps.
+"""TokenQueue: tokens passed between threads; a waiting thread spins for a while before it sleeps.
 
 To wake a sleeping thread takes 50 us or more on an idle machine, as long as a micro-batch of a small stage takes, and
 Linux likes to wake it on the core of the thread that wakes it, where it has to wait for that one's next sleep.

@@ -1,1 +1,1 @@
-"""Samples: where they come from, their order, their preparation, and generated data that replace them."""
+"""Samples: their sources, their order, their preparation, and generated data that replaces them."""

@@ -1,4 +1,4 @@
-"""Sample preparation: how a sample is changed on its way into a slot: by nothing, transforms, or a function."""
+"""Sample preparation: what is done to a sample on its way into a slot: nothing, transforms, or a function."""
 
 from __future__ import annotations
 

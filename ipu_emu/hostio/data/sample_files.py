@@ -107,7 +107,7 @@ def _member(archive: Any, name: str) -> NDArray[Any]:
     except ValueError as error:
         raise ValueError(f"array '{name}': {_without_advice(error)}") from None
     if not isinstance(array, np.ndarray):
-        raise ValueError(f"'{name}' is no array")
+        raise ValueError(f"'{name}' is not an array")
     return array
 
 

@@ -1,4 +1,4 @@
-"""Callback feed: step data that user functions give and take, one micro-batch of one replica at a time."""
+"""Callback feed: step data that user functions provide and receive, one micro-batch of one replica at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Feed benchmarks: ``dataset_benchmark`` and ``infeed_benchmark`` measure how fast data are read, without a model.
+"""Feed benchmarks: ``dataset_benchmark`` and ``infeed_benchmark`` measure how fast data is read, without a model.
 
 The result is JSON: ``{"epochs": [{"elements_processed", "total_bytes_processed", "time_elapsed",
 "elements_per_second", "bandwidth"}, ...]}``; time in wall seconds, bandwidth in GB/s.

@@ -1,4 +1,4 @@
-"""Prefetch queue: a thread takes elements, whose arrays are ready, from a data set ahead of the program."""
+"""Prefetch queue: a thread that takes elements from a data set ahead of the program."""
 
 from __future__ import annotations
 

@@ -110,7 +110,8 @@ def reports(
             found = measurement_in(read_file(file, _MOST_REPORT_BYTES))
         except (OSError, ValueError) as error:
             raise EmulatorError(
-                f"{program.command[0]} has left {file.name}, which is no report of a feed: {error}; let the program "
+                f"{program.command[0]} has left {file.name}, which is not the report "
+                f"of a feed: {error}; let the program "
                 f"write nothing to the folder in {REPORTS_VARIABLE}"
             ) from None
         if found.instance not in longest or found.steps > longest[found.instance].steps:

@@ -1,4 +1,4 @@
-"""Blocked matrix product: the larger of two matrices is packed into panels a group at a time.
+"""Blocked matrix product: the larger of two matrices is packed into panels, one group of panels at a time.
 
     a  [m, k]    strips of a few rows, or in place if its rows are contiguous   y = a b
     b  [k, n]    strips of a tile of columns

@@ -1,4 +1,4 @@
-"""Compiler pages: after its kernels are linked, a process gives the machine code of LLVM itself back to the system.
+"""Compiler pages: after its kernels are linked, a process returns the memory of LLVM's own machine code.
 
 Loading kernels touches 48 MiB of it and compiling some 67 MiB, of which a step needs nothing. The pages are clean and
 come from a file, so the system keeps them for others and reads them again if another kernel is compiled, in about a

@@ -202,7 +202,7 @@ def _writable(folder: str) -> Path | None:
         return None
     fault = folder_fault(folder)
     if fault:
-        _warn(f"compiled kernels are not kept in {folder}: {fault}; let {KERNEL_CACHE} name a folder of your own")
+        _warn(f"compiled kernels are not cached in {folder}: {fault}; set {KERNEL_CACHE} to a folder of your own")
         return None
     return Path(folder)
 

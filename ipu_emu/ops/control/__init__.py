@@ -1,1 +1,1 @@
-"""Subgraphs and control flow: call, if, loop, scan; ops that end, print or refuse."""
+"""Subgraphs and control flow: call, if, loop, scan; ops that abort or print; unsupported ops."""

@@ -1,4 +1,4 @@
-"""Unsupported ops: sequences of tensors and strings, which no device has; a model that uses one is refused."""
+"""Unsupported ops: sequences of tensors and strings, which devices do not have; models that use them are rejected."""
 
 from __future__ import annotations
 

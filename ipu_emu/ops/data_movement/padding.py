@@ -1,4 +1,4 @@
-"""Padding and masking: elements are added around a tensor, or are 0 on one side of a diagonal (Trilu)."""
+"""Padding and masking: adds elements around a tensor, or sets those on one side of a diagonal to 0 (Trilu)."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def check_io_tiles(device: DeviceInfo, options: SessionOptions, tensors: Sequenc
         raise EmulatorError(f"numIOTiles is {count}, and an IPU of this device has {tiles} tiles; use {allowed}")
     if tensors and not count:
         raise EmulatorError(
-            f"Tensor '{tensors[0]}' is to be exchanged by I/O tiles (TileSet.IO), and numIOTiles is 0; set it to "
+            f"Tensor '{tensors[0]}' should be exchanged by I/O tiles (TileSet.IO), but numIOTiles is 0; set it to "
             f"{allowed}"
         )
 

@@ -1,4 +1,4 @@
-"""Memory advice: the options of a session by which a model fits that does not."""
+"""Memory advice: the session options that would make a model fit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Option groups: the session options that consist of several options."""
+"""Option groups: session options that consist of several options."""
 
 from __future__ import annotations
 

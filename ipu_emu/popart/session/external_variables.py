@@ -1,4 +1,4 @@
-"""External variables: the variables of a session whose values are in files of their own beside its model."""
+"""External variables: the variables of a session whose values are in separate files next to its model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PopART's limits: what it refuses of a model, although the emulator could run it.
+"""PopART's limits: models that PopART rejects although the emulator could run them.
 
 They hold for models of the Builder. A model of another program runs as far as the emulator can run it.
 """

@@ -340,7 +340,7 @@ class Session:
         instances = popdist_py.getNumInstances()
         if not isinstance(rootRank, (int, np.integer)) or not 0 <= rootRank < instances:
             raise EmulatorError(
-                f"broadcastWeights: rootRank is {rootRank!r}, which is no instance of this job; "
+                f"broadcastWeights: rootRank is {rootRank!r}, which is not an instance of this job; "
                 f"give a number from 0 to {instances - 1}"
             )
         for id, value in self._weights.values.items():

@@ -1,4 +1,4 @@
-"""Indexing: reads and writes of elements and rows at computed places."""
+"""Indexing: reads and writes of elements and rows at computed positions."""
 
 from __future__ import annotations
 

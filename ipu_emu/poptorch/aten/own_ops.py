@@ -1,4 +1,4 @@
-"""Own ops: what PopTorch adds to PyTorch's ops."""
+"""Own ops: the ops that PopTorch adds to those of PyTorch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AsynchronousDataAccessor: a process of its own that loads a data set into a ring of shared buffers."""
+"""AsynchronousDataAccessor: a separate process that loads a data set into a ring of shared buffers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DataLoader: PyTorch's, with batches of a whole step: batch_size x D x A x R / G samples."""
+"""DataLoader: PyTorch's loader, with batches for a whole step: batch_size x D x A x R / G samples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks: what options refuse of a module, before it is compiled or after it was traced."""
+"""Checks: combinations of modules and options that are rejected, before compilation or after tracing."""
 
 from __future__ import annotations
 

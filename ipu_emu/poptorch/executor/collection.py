@@ -1,4 +1,4 @@
-"""Collection: work that makes many objects which stay, done without Python's cyclic garbage collector."""
+"""Paused garbage collection: for work that creates many long-lived objects."""
 
 from __future__ import annotations
 

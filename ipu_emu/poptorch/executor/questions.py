@@ -1,4 +1,4 @@
-"""Questions: what a compiled module can be asked: names, anchored tensors, random state, times and cycles."""
+"""Inspection of a compiled module: tensor names, anchored tensors, random state, times and cycles."""
 
 from __future__ import annotations
 

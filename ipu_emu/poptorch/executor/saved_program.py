@@ -44,7 +44,7 @@ def read_program(filename: str) -> dict[str, Any]:
             raise UntrustedError(f"{fault}; if you trust it, copy it to a private folder")
         data = memoryview(read_trusted(file, _magic(os.stat(file).st_size)))
         if sha256(data[_START:]).digest() != data[_CHECKSUM:_START]:
-            raise refusal("it is damaged, or no file of PopTorch")
+            raise refusal("it is damaged, or not a PopTorch file")
         content = pickle.loads(data[_START:])
         if not isinstance(content, dict) or "trace" not in content:
             raise refusal("it has no program")

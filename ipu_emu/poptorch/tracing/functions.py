@@ -1,4 +1,4 @@
-"""Functions: what a trace sees of PyTorch's functions before they become ATen ops: losses, dropout, detach."""
+"""Functions: PyTorch functions that a trace intercepts before they become ATen ops: losses, dropout, detach."""
 
 from __future__ import annotations
 

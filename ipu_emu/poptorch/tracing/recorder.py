@@ -1,4 +1,4 @@
-"""Recorder: runs every ATen op of a module on the host, and appends what it means to the graph."""
+"""Recorder: runs every ATen op of a module on the host, and appends the equivalent ops to the graph."""
 
 from __future__ import annotations
 

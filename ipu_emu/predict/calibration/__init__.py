@@ -1,1 +1,1 @@
-"""Calibration: the parameters of the prediction, fitted to measured rows; those that this project ships."""
+"""Calibration: the parameters of the prediction, fitted to measured rows, and the default calibration."""

@@ -1,4 +1,4 @@
-"""Fit: the parameters of the model from measured rows, their uncertainty, and how well they predict what is left out.
+"""Fit: the parameters of the model from measured rows, their uncertainty, and cross-validation.
 
 Least squares of the logarithms of step times by Gauss-Newton steps. A row that has copies (rows of the same
 configuration) counts as one divided by their number. What is known before any row is seen holds a parameter that the

@@ -155,7 +155,7 @@ def _profile(text: str | bytes, name: str) -> Profile:
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
-        fault = "it is no JSON"
+        fault = "it is not JSON"
     else:
         fault = _fault(found)
     if fault:
@@ -172,7 +172,7 @@ def _profile(text: str | bytes, name: str) -> Profile:
 def _fault(found: Any) -> str:
     """Why the content of a file is no profile; '' if it is one."""
     if not isinstance(found, dict):
-        return "it is no JSON object"
+        return "it is not JSON object"
     if found.get("schema") != _SCHEMA:
         return f"its schema is not '{_SCHEMA}'"
     missing = [key for key in _PARTS if key not in found and key not in _OPTIONAL]

@@ -52,7 +52,7 @@ def rows_text(path: Path, option: str = "") -> str:
     try:
         text = read_file(path, _MOST_BYTES).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        why = error.strerror if isinstance(error, OSError) else "it is not text"
         raise EmulatorError(f"{option}{path} cannot be read: {why}; give a CSV file, as for calibrate") from None
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
@@ -63,7 +63,7 @@ def _table(text: str, name: str) -> tuple[list[str], list[dict[str, str]]]:
     try:
         return list(table.fieldnames or ()), list(table)
     except csv.Error as error:
-        raise EmulatorError(f"{name}, after line {table.line_num}: no CSV: {error}; correct the file") from None
+        raise EmulatorError(f"{name}, after line {table.line_num}: not CSV: {error}; correct the file") from None
 
 
 def program_rows(text: str, name: str) -> list[ProgramRow]:
@@ -82,7 +82,8 @@ def program_rows(text: str, name: str) -> list[ProgramRow]:
                 raise ValueError
         except (AttributeError, KeyError, ValueError):
             raise EmulatorError(
-                f"{name}, line {number}: no row of a program; it needs instances, accumulation, batch, step_seconds"
+                f"{name}, line {number}: not a row of a program; it needs instances, "
+                "accumulation, batch, step_seconds"
             ) from None
         rows.append(ProgramRow(line.get("name") or "", instances, accumulation, batch, seconds))
     return rows

@@ -1,4 +1,4 @@
-"""Graph network: the blocks of any forward graph, read off its ops.
+"""Graph network: the blocks of any forward graph, derived from its ops.
 
 a block       the ops between two cuts, one of which multiplies by weights (``graph_cuts.py``)
 a layer       the blocks between two clean cuts

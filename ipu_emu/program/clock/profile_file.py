@@ -1,4 +1,4 @@
-"""ProfileFile: where the profiles of a program are written: beside its executable, or else beside the trace.
+"""ProfileFile: where the profiles of a program are written: next to its executable or, without one, to the trace.
 
 The trace says which profiles beside executables are of its run, and their checksums: a later run may replace them.
 The folder of executables of a launched job may end with it, so a profile there has a copy beside the trace.

@@ -1,4 +1,4 @@
-"""ProgramRecord: what a process that records a trace writes about one of its programs besides: profiles by phase."""
+"""ProgramRecord: what a traced process writes about one of its programs in addition: a profile for each phase."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Instruction: the attributes that all instructions have, and the ways to go through a program.
+"""Instruction: the attributes that all instructions have, and iteration over the instructions of a program.
 
 A ``Leaf`` contains no other instructions; ``Repeat``, ``Preload`` and ``Pipeline`` do.
 """

@@ -1,4 +1,4 @@
-"""The table of all instructions, and the look-up in the tables of those who read programs."""
+"""The table of all instructions, and look-ups in the tables of the readers of programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sharding: functions of early releases by which programs hand shards on."""
+"""Sharding: functions of early releases that pass on the shard of an op."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Held order: variables in the order of axes in which a program reads them, so that no step turns them.
+"""Axis order: variables stored in the axis order that a program reads, so that steps need not transpose them.
 
     w [h, w, C, M]                             w' [M, C, h, w]
     y = Conv(x, Transpose(w))                  y = Conv(x, w')

@@ -1,4 +1,4 @@
-"""Node: an op of TensorFlow with what is known of its inputs, as the rules see it."""
+"""Node: an op of TensorFlow with what is known about its inputs, the argument of a rule."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Op order: the ops of a graph such that each comes after what it needs."""
+"""Op order: the ops of a graph in topological order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Elements: what an execution takes from the iterator of a data set, one element for each step and replica."""
+"""Elements: the elements of a data set that an execution takes, one for each step and replica."""
 
 from __future__ import annotations
 

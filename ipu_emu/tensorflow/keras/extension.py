@@ -1,4 +1,4 @@
-"""Extension: what a Keras model has more when it was made in the scope of an IPU strategy."""
+"""Extension: the additional state of a Keras model that was created in the scope of an IPU strategy."""
 
 from __future__ import annotations
 

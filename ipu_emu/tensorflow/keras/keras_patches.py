@@ -288,7 +288,7 @@ KERAS_PATCHES: tuple[Patch, ...] = (
     *(
         Patch(
             f"tf_keras.src.optimizers.{module}.apply_gradients",
-            "the ops of a weight update are to be known, and their gradients dense",
+            "the ops of a weight update must be known, and their gradients dense",
             _apply_gradients,
         )
         for module in ("optimizer:Optimizer", "legacy.optimizer_v2:OptimizerV2")

@@ -1,4 +1,4 @@
-"""Model methods: what a Keras model has more, such as ``set_pipelining_options``."""
+"""Model methods: the methods that are added to Keras models, such as ``set_pipelining_options``."""
 
 from __future__ import annotations
 

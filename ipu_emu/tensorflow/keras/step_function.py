@@ -1,4 +1,4 @@
-"""Step function: what takes the place of a model's ``train_function``, ``test_function`` and ``predict_function``."""
+"""Step function: the replacement for a model's ``train_function``, ``test_function`` or ``predict_function``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Environment: what TF_POPLAR_FLAGS and POPLAR_ENGINE_OPTIONS ask of programs."""
+"""Environment: the settings in TF_POPLAR_FLAGS and POPLAR_ENGINE_OPTIONS."""
 
 from __future__ import annotations
 

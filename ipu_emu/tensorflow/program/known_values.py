@@ -1,4 +1,4 @@
-"""Known values: tensors of a trace whose value follows from constants and from arguments of the present call."""
+"""Known values: tensors of a trace whose value follows from constants and from arguments of the current call."""
 
 from __future__ import annotations
 

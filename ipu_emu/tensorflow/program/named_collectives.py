@@ -1,4 +1,4 @@
-"""Named collectives: collectives of the host in a session, which instances may reach in different orders.
+"""Named collectives: host collectives in a session, which instances may reach in different orders.
 
 TensorFlow runs ops that do not depend on each other in any order, and on few threads, none of which may wait. So an
 op posts a collective under its name, and the next op waits in a queue, which takes no thread. Meanwhile a thread of

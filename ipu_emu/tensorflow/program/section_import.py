@@ -1,4 +1,4 @@
-"""Section import: a section of a trace as a graph of the emulator, with what goes in and comes out."""
+"""Section import: a section of a trace as a graph of the emulator, with its inputs and outputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Section work: what of a trace each section has to do, in order, and what it gives to others."""
+"""Section work: the ops that each section of a trace runs, in order, and the values that it passes to others."""
 
 from __future__ import annotations
 

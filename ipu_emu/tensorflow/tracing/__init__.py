@@ -1,1 +1,1 @@
-"""Tracing: what a program calls while its graph is built, and which part of a step each op belongs to."""
+"""Tracing: the calls of a program while its graph is built, and the part of a step that each op belongs to."""

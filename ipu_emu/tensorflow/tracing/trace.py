@@ -1,4 +1,4 @@
-"""Trace: the TensorFlow graph of a compiled function, with what TensorFlow has no op for.
+"""Trace: the TensorFlow graph of a compiled function, and annotations for which TensorFlow has no op.
 
 The ops of a trace are divided into sections, each of which is a program of its own for the device: a loop, a
 pipeline, or the ops before, between and after them. An op with a **marker** means something that TensorFlow does not

@@ -169,6 +169,6 @@ def test_arrays_in_another_order_are_another_kind() -> None:
 
 def test_kernels_work_where_nothing_can_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("numba.core.caching.CacheImpl._locator_classes", [])
-    with pytest.warns(UserWarning, match="let NUMBA_CACHE_DIR name a folder of your own"):
+    with pytest.warns(UserWarning, match="set NUMBA_CACHE_DIR to a folder of your own"):
         doubled = jit_module.jit(lambda x: 2 * x)
     assert doubled(21) == 42

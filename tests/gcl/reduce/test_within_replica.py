@@ -83,7 +83,7 @@ def test_lists_are_their_tensors_one_by_one() -> None:
         outs = [np.zeros_like(one) for one in found]
         collective(tensors, out=outs)
         assert all(same_bits(out, one) for out, one in zip(outs, found, strict=True))
-        with pytest.raises(gcl.ArgumentError, match="give a list of as many arrays as out"):
+        with pytest.raises(gcl.ArgumentError, match="give a list of the same number of arrays as out"):
             collective(tensors, out=outs[:2])
     before = [x.copy() for x in tensors]
     with pytest.raises(gcl.ArgumentError, match="str is not a tensor of replicas"):

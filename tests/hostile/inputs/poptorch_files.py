@@ -18,7 +18,7 @@ __all__ = ["poptorch_files"]
 #: What reading a damaged file may take of memory; whole ones are smaller by far.
 _MOST_MEMORY = 1 << 30
 
-_REFUSAL = "model.poptorch: 'poptorch_py_error': it is damaged, or no file of PopTorch"
+_REFUSAL = "model.poptorch: 'poptorch_py_error': it is damaged, or not a PopTorch file"
 
 
 @contextmanager

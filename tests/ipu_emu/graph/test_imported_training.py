@@ -251,7 +251,7 @@ def test_a_list_of_what_is_trained_is_checked() -> None:
     loss = builder.aiGraphcore.l1loss([w], 0.1)
     model = onnx.load_model_from_string(builder.getModelProto())
     for given, text in (
-        (["weigth"], "'weigth' is to be trained and is no initializer of the model; did you mean 'weight'?"),
+        (["weigth"], "'weigth' cannot be trained: it is not an initializer of the model; did you mean 'weight'?"),
         ("weight", "give a list of ids"),
     ):
         with pytest.raises(popart.popart_exception) as caught:

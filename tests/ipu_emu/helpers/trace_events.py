@@ -40,7 +40,7 @@ def checked_events(trace: bytes | str) -> list[Event]:
 
 
 def _not_json(text: str) -> Any:
-    raise AssertionError(f"{text} is no JSON")
+    raise AssertionError(f"{text} is not JSON")
 
 
 def _check(event: Event) -> None:

@@ -26,5 +26,5 @@ def test_how_an_instance_ended(how: str, tmp_path: Path) -> None:
     instance.span(instance.name("training")).__enter__()
     launcher.instant(launcher.name("end of the instance", rank=0, how=how))
     (death,) = deaths(read_run(tmp_path))
-    assert death.sentence.startswith(f"instance 0 on h ended {SAID[how]} 0.00 s after the begin of the run")
+    assert death.sentence.startswith(f"instance 0 on h ended {SAID[how]} 0.00 s after the beginning of the run")
     assert death.sentence.endswith("in the middle of: training")

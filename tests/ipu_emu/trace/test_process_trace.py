@@ -208,7 +208,7 @@ DAMAGE = {
 @pytest.mark.parametrize(("key", "value"), DAMAGE.values(), ids=DAMAGE)
 def test_damaged_facts_are_refused(key, value, tmp_path):
     Recorder(str(tmp_path), limit=1 << 20, about={key: value}).close()
-    with pytest.raises(ArgumentError, match=f"is damaged: its {key} is not of the right form"):
+    with pytest.raises(ArgumentError, match=f"is damaged: its {key} has the wrong form"):
         read_run(tmp_path)
 
 
@@ -217,7 +217,7 @@ def test_damaged_facts_are_refused(key, value, tmp_path):
 )
 def test_damaged_clock_offsets_are_refused(offsets, recorder):
     recorder.define({"clock_offsets": offsets})
-    with pytest.raises(ArgumentError, match="is damaged: its clock_offsets is not of the right form"):
+    with pytest.raises(ArgumentError, match="is damaged: its clock_offsets has the wrong form"):
         read_process(recorder.path)
 
 

@@ -1,4 +1,4 @@
-"""Host collectives: values of the host, combined over all instances."""
+"""Host collectives: host values combined over all instances."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Horovod: the functions of Horovod that programs for several instances call, by PopDist."""
+"""Horovod: the functions of Horovod that programs for several instances call, based on PopDist."""
 
 from __future__ import annotations
 

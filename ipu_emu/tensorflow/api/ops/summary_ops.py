@@ -1,4 +1,4 @@
-"""Summary ops: what the compiler made of the programs of a graph, as a summary."""
+"""Summary ops: the compiled programs of a graph, as a summary."""
 
 from __future__ import annotations
 

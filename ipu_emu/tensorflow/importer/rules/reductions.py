@@ -1,4 +1,4 @@
-"""Rules of reductions, of places of extremes, and of running sums."""
+"""Rules of reductions, of ArgMax and ArgMin, and of cumulative sums."""
 
 from __future__ import annotations
 

@@ -84,5 +84,5 @@ def test_python_objects_are_refused_without_advice_to_load_them(tmp_path: Path) 
             open_files(tmp_path / name)
     with zipfile.ZipFile(tmp_path / "text.npz", "w") as archive:
         archive.writestr("notes.txt", "x")
-    with pytest.raises(FeedError, match=r"'notes.txt' is no array$"):
+    with pytest.raises(FeedError, match=r"'notes.txt' is not an array$"):
         open_files(tmp_path / "text.npz")

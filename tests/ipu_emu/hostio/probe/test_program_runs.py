@@ -245,7 +245,7 @@ def test_a_report_that_is_none_ends_the_command_with_one_sentence(tmp_path: Path
     (tmp_path / "other.json").write_text(text)
     program = MeasuredProgram(("train.py",), replicas_per_instance=1, steps=10, timeout=1.0)
     end = subprocess.CompletedProcess([], 0, "")
-    with pytest.raises(EmulatorError, match=r"train\.py has left other\.json, which is no report of a feed: "):
+    with pytest.raises(EmulatorError, match=r"train\.py has left other\.json, which is not the report of a feed: "):
         reports(tmp_path, program, end, 1, DataMode.REAL)
 
 
@@ -368,4 +368,4 @@ def test_a_program_that_is_no_file_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.py")
     done = CliRunner().invoke(main, ["hostio", str(tmp_path / "pipe.py")])
     assert done.exit_code == 2
-    assert f"{tmp_path / 'pipe.py'} is no file; name the program to measure" in done.output
+    assert f"{tmp_path / 'pipe.py'} is not a file; name the program to measure" in done.output

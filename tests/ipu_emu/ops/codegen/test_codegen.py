@@ -280,5 +280,5 @@ def test_code_that_others_may_have_written_is_not_run(tmp_path: Path) -> None:
         os.chown(folder, owner, -1)
         folder.chmod(mode)
         before = kernel.stat()
-        assert compiled_anew(str(folder), "compiled kernels are not kept in") == 1
+        assert compiled_anew(str(folder), "compiled kernels are not cached in") == 1
         assert kernel.stat() == before

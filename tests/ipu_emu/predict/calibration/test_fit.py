@@ -150,10 +150,10 @@ def with_value(value: float) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("", "it is no JSON"),
-        ("\xff", "it is no JSON"),
-        ("[" * 100_000, "it is no JSON"),
-        ([1], "it is no JSON object"),
+        ("", "it is not JSON"),
+        ("\xff", "it is not JSON"),
+        ("[" * 100_000, "it is not JSON"),
+        ([1], "it is not JSON object"),
         ({}, "its schema is not 'ipu-emu calibration 1'"),
         ({"schema": ["ipu-emu calibration 1"]}, "its schema is not"),
         ({"schema": SHIPPED["schema"]}, "it has no rows"),

@@ -163,4 +163,4 @@ def test_a_profile_with_one_damaged_value_is_left_out(tmp_path: Path, damage: st
     (tmp_path / f"1.0{PROFILE_SUFFIX}").write_text(json.dumps(profile))
     found = read_profiles(tmp_path)
     assert not found.whole
-    assert f"is damaged: its {[*way, last][0]} is not of the right form" in found.damaged[0]
+    assert f"is damaged: its {[*way, last][0]} has the wrong form" in found.damaged[0]

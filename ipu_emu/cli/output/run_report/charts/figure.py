@@ -1,4 +1,4 @@
-"""Figure: a chart as plain data, traces and layout, in the form that plotly reads; what all charts have in common.
+"""Figure: a chart as plain data, traces and layout, in plotly's format; and what all charts have in common.
 
 Values are those of the report, never rounded; texts are escaped, because plotly reads some HTML in them.
 """

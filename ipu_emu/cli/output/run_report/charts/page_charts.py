@@ -1,4 +1,4 @@
-"""Page charts: the figures of a page and the library that draws them, or the sentence that it is missing."""
+"""Page charts: the figures of a page and the library that draws them, or a note that it is missing."""
 
 from __future__ import annotations
 
