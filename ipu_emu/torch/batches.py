@@ -74,8 +74,8 @@ def _equally_long(tensors: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]
     shapes = [list(one.shape) for one in tensors]
     if not all(shapes) or len({shape[0] for shape in shapes}) > 1:
         raise ValueError(
-            f"data has tensors of the shapes {', '.join(map(str, shapes))}; give tensors with equally many samples, "
-            "which are their first axis"
+            f"data has tensors of the shapes {', '.join(map(str, shapes))}; give tensors with the same number of "
+            "samples on their first axis"
         )
     return tensors
 

@@ -96,7 +96,8 @@ def _header(data: NDArray[np.uint8], path: str | os.PathLike[str]) -> tuple[int,
         raise ArgumentError(f"{path}: is not the trace of a process; give the folder of --trace or IPU_EMU_TRACE")
     if version != VERSION:
         raise ArgumentError(
-            f"{path}: was recorded in a different version ({version}) of the format than {VERSION}; record it again"
+            f"{path}: was recorded in version {version} of the format, but only version {VERSION} can be read; "
+            "record it again"
         )
     return chunk_bytes, dropped
 

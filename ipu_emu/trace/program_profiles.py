@@ -138,7 +138,7 @@ def read_profiles(folder: str | os.PathLike[str], beside: Mapping[str, str] | No
             read, profile = _read(Path(path), checksum)
             found.setdefault(read, profile)
         except ArgumentError as error:
-            damaged.append(f"{error}; the report is without it")
+            damaged.append(f"{error}; the report leaves it out")
     copies = [each for each in found.values() if each["phase"] == CHECKPOINTING]
     return Profiles([each for each in found.values() if each["phase"] != CHECKPOINTING], copies, damaged)
 
@@ -159,15 +159,15 @@ def _read(path: Path, checksum: str | None) -> tuple[str, Mapping[str, Any]]:
     version = data.get("version")
     if version != VERSION:
         raise ArgumentError(
-            f"{path}: it was recorded in a different version of the profile format ({version!r:.20}) of the format "
-            f"than {VERSION}; record it again"
+            f"{path}: this profile of a program was recorded in version {version!r:.20} of the format, but only "
+            f"version {VERSION} can be read; record it again"
         )
     layout = {**_LAYOUT, "pipeline": _PIPELINE} if data.get("pipeline") is not None else _LAYOUT
     if data.get("phase") == CHECKPOINTING:
         layout = _COPIES
     for key, form in layout.items():
         if key not in data:
-            raise ArgumentError(f"{path}: is damaged: it has no {key}")
+            raise ArgumentError(f"{path}: is damaged: this profile of a program has no {key}")
         if not _has_form(data[key], form):
             raise ArgumentError(f"{path}: is damaged: its {key} has the wrong form")
     return read, {**data, "file": str(path)}

@@ -70,7 +70,7 @@ def test_the_parameters_of_the_module_are_trained_unless_others_are_listed(
 )
 def test_what_looks_like_a_mask_is_reported(mask: Any) -> None:
     nodes = [helper.make_node("MatMul", ["x", "onnx::m_7"], ["s"]), helper.make_node("Mul", ["s", "w"], ["y"])]
-    said = r"what looks like buffers \(by name, shape or values\) is trained: onnx::m_7\n"
+    said = r"initializers that look like buffers \(by name, shape or values\) are trained: onnx::m_7\n"
     with pytest.warns(UserWarning, match=said):
         session(model(nodes, {"onnx::m_7": mask, "w": [1, 2, 3]}, ""))
 
@@ -89,7 +89,7 @@ NORM = ["a.running_mean", "a.running_var"]
     ("nodes", "weights", "signature", "text"),
     [(TWO, LAYERS | {"b.bias": np.zeros(3)}, listing(NAMES), r"lacks the parameters a\.bias; equal ones were merged"),
      (NO_BIAS, LAYERS, listing(NAMES), r"biases that were 0 were removed: a\.bias, b\.bias"),
-     (SCALED, {"w": [1, 2, 3], "c": [2, 2, 2]}, listing(["w", "gone"]), "computed of them is not trained: c"),
+     (SCALED, {"w": [1, 2, 3], "c": [2, 2, 2]}, listing(["w", "gone"]), "computed from them are not trained: c"),
      (NO_BIAS, LAYERS, listing(["a.weight", "b.weight"], NORM), "folded batch normalisations into other layers: a"),
     ],
 )  # fmt: skip
@@ -180,7 +180,8 @@ def test_a_program_of_the_exporter_trains_as_in_pytorch(torch: Any, norm: str) -
 
 @pytest.mark.torch
 @pytest.mark.parametrize(
-    ("norm", "text"), [("none", "biases that were 0"), ("batch", "folded batch norm"), ("group", "computed of them")]
+    ("norm", "text"),
+    [("none", "biases that were 0"), ("batch", "folded batch norm"), ("group", "computed from them")],
 )
 def test_an_optimised_program_is_reported(torch: Any, norm: str, text: str) -> None:
     net, data = network(torch, norm)

@@ -161,7 +161,7 @@ def parameters(net: Any) -> list[str]:
 def test_a_language_model_trains_as_in_pytorch_if_its_buffers_are_not_trained(torch: Any, rotary: bool) -> None:
     net, data = language_model(torch, rotary)
     model = exported(torch, net, data)
-    with pytest.warns(UserWarning, match="may be trained otherwise") as caught:
+    with pytest.warns(UserWarning, match="may not be trained as intended") as caught:
         unlisted = session(model)
     text = str(caught[0].message)
     assert len(caught) == 1
@@ -237,7 +237,7 @@ def test_a_loss_of_raw_scores_is_reported(torch: Any) -> None:
             popart.TrainingSession(
                 builder.getModelProto(), popart.DataFlow(1, [loss]), loss, popart.ConstSGD(0.1), device
             )
-        return [str(one.message) for one in caught if "may be trained otherwise" in str(one.message)]
+        return [str(one.message) for one in caught if "may not be trained as intended" in str(one.message)]
 
     assert "needs the result of a Softmax" in said(False)[0]
     assert "insert a Softmax" in said(False, "logsoftmax")[0]

@@ -83,7 +83,7 @@ def test_rows_can_be_read_again(found: Measurements) -> None:
     rows = program_rows(found.rows(), "rows.csv")
     assert [(row.instances, row.accumulation, row.batch) for row in rows][:2] == [(1, 1, 8), (1, 2, 8)]
     assert rows[0].seconds == pytest.approx(T + C)
-    with pytest.raises(EmulatorError, match="line 2: no row of a program"):
+    with pytest.raises(EmulatorError, match="line 2: not a row of a program"):
         program_rows("model,instances\nprogram,1\n", "rows.csv")
 
 

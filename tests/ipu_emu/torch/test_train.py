@@ -207,8 +207,8 @@ def test_each_sample_is_used_once_an_epoch_however_replicas_are_spread():
         ({"batch_size": 0}, "batch_size = 0; use at least 1"),
         ({"batch_size": -1}, "batch_size = -1; use at least 1"),
         ({"epochs": -1}, "epochs = -1; use at least 0"),
-        ({"data": (X, Y[:5])}, r"shapes \[48, 6\], \[5\]; give tensors with equally many samples"),
-        ({"data": (X, Y[0])}, r"shapes \[48, 6\], \[\]; give tensors with equally many samples"),
+        ({"data": (X, Y[:5])}, r"shapes \[48, 6\], \[5\]; give tensors with the same number of samples"),
+        ({"data": (X, Y[0])}, r"shapes \[48, 6\], \[\]; give tensors with the same number of samples"),
         ({"data": (X[:0], Y[:0])}, "there are no samples; give at least one batch"),
     ],
 )

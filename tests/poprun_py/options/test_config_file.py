@@ -139,4 +139,4 @@ def test_a_folder_that_is_not_there_is_said(tmp_path, capfd):
 )
 def test_what_is_nested_too_deep_is_a_mistake(text, tmp_path):
     (tmp_path / "o.toml").write_text(text)
-    assert "nested too deep" in mistakes("--import-config", str(tmp_path / "o.toml"), "x")[0]
+    assert "nested too deeply" in mistakes("--import-config", str(tmp_path / "o.toml"), "x")[0]

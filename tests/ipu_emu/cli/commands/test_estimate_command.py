@@ -92,7 +92,7 @@ def test_equal_layers_are_one_row() -> None:
         ("", "nothing given"),
         ("resnet50 --constant 0.5", "MODEL and --constant given"),
         ("--t-mb 10ms", "belong together"),
-        ("--t-mb 10 --t-ar 4ms", "10 is no time"),
+        ("--t-mb 10 --t-ar 4ms", "10 is not a time"),
         ("--t-mb 10ms --t-ar 4ms --replicas 0", "--replicas 0 is not possible"),
         ("--constant 1.5", "constant share of 1.5"),
         ("--tensor much", "--tensor much is not valid"),

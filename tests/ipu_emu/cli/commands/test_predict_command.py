@@ -134,7 +134,7 @@ def test_a_page_needs_no_network_and_has_the_numbers_of_the_json(tmp_path: Path)
         (f"{RESNET} --packing inf", "packing inf is not possible; use at most 1,000,000,000"),
         (f"{RESNET} --batch 99999999999999999999", "is not possible; use at most"),
         (f"{RESNET} --bn-span 0", "bn_span 0 is not possible"),
-        (f"{RESNET} --host-rate 0", "--host-rate 0: a host that prepares nothing"),
+        (f"{RESNET} --host-rate 0", "--host-rate 0: the rate must be above 0"),
         (f"{RESNET} --samples 100", "belong together"),
         (f"{RESNET} --samples nan --epochs 2", "cannot be negative or without end"),
         (f"{RESNET} --unknown inf", "--unknown inf is not possible"),
@@ -211,7 +211,7 @@ def test_a_sweep_is_drawn_with_what_does_not_fit(tmp_path: Path) -> None:
 def test_sweep_and_search_exclude_each_other() -> None:
     done = run("predict resnet50 --search --sweep batch=1,2")
     assert done.exit_code == 2
-    assert "go without each other" in done.stderr
+    assert "cannot be combined with each other" in done.stderr
 
 
 def test_clock_and_memory_quote_the_same_prediction() -> None:

@@ -107,8 +107,8 @@ def test_a_profile_that_is_gone_or_of_another_run_is_left_out(
     whole = beside(executable).read_bytes()
     beside(executable).write_bytes(whole.replace(b'"training"', b'"another"'))
     (said,) = profiles(folder).damaged
-    assert said.startswith(f"{beside(executable)}: was written anew by another run")
-    assert said.endswith("the report is without it")
+    assert said.startswith(f"{beside(executable)}: was overwritten by another run")
+    assert said.endswith("the report leaves it out")
     beside(executable).unlink()
     (said,) = profiles(folder).damaged
     assert "No such file" in said
