@@ -73,7 +73,8 @@ class HostGroup:
             warn_of_copies()
         self._cores = domain.cores
         world = World(rank, (1,) * self.ranks, tuple(names))
-        self.path = MemoryPath(domain, world, Group.all(self.ranks), timeout)
+        crowded = self._neighbours() > self._cores
+        self.path = MemoryPath(domain, world, Group.all(self.ranks), timeout, shares_cores=crowded)
         #: a ``with`` block around checks, which tells the other ranks of calls that are not made
         self.refusals = Refusals(self.path.refuse, self.path.fail)
         self.messages = messages(self.path, tuple(names))
@@ -242,11 +243,8 @@ class HostGroup:
         elif x.nbytes <= COPIED_BYTES:
             self.path.run(request, self._copied(request, x[None]), out[None])
         else:
-            parts, outs = np.split(x, self.ranks), np.split(out, self.ranks)
-            if self.path.uses_process_vm and self.path.takes_turns:
-                self.all_to_all(parts, outs, what)  # no rank waits for chunks of one that has no core
-            else:
-                self._offers.stream(self._named(f"all_to_all({what})"), *self._parts(parts, outs))
+            parts = self._parts(np.split(x, self.ranks), np.split(out, self.ranks))
+            self._offers.stream(self._named(f"all_to_all({what})"), *parts)
 
     def all_to_all(self, parts: Sequence[np.ndarray], outs: Sequence[np.ndarray], what: str) -> None:
         """Copy the bytes ``parts[j]`` of rank i to ``outs[i]`` of rank j; sizes may differ."""

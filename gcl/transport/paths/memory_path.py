@@ -48,7 +48,7 @@ class MemoryPath:
     def __init__(
         self, domain: MemoryDomain, world: World, group: Group, timeout: float, *, shares_cores: bool = False
     ) -> None:
-        """``shares_cores``: the machine has more ranks than cores, among them ranks of other hosts."""
+        """``shares_cores``: the machine has more ranks than cores, and others than these may run on them."""
         self.name = domain.name
         self._domain, self._world, self.timeout = domain, world, timeout
         staging = staging_layout(world.counts, domain.smallest)

@@ -6,8 +6,10 @@ A wait spins briefly if there is a core per rank, then yields, then sleeps on a 
 cores the waiting ranks do not take time from the rank they wait for. If there is a core per rank, but two ranks run
 on the same core, the waiting rank sleeps at once: Linux wakes a sleeping thread on an idle core, but is slow to
 separate two threads that spin or yield on one core (64 KiB on 2 cores: 4 us instead of 120). It also sleeps at once
-(``spins`` < 0) where ranks of other hosts share the cores: to yield does not let them run. A wait returns after a
-fraction of a second at the latest, so that the caller can check for dead peers, signals and its deadline.
+(``spins`` < 0) where others share the cores: to yield does not let ranks of other hosts run, and gives a turn away to
+whatever else runs, which a rank that is woken need not wait for (all-reduces of 64 KiB of 8 ranks on 2 busy cores:
+0.9 ms instead of 10). A wait returns after a fraction of a second at the latest, so that the caller can check for
+dead peers, signals and its deadline.
 """
 
 from __future__ import annotations
@@ -59,11 +61,11 @@ _SPINS, _SLEEP_AT_ONCE, _YIELDS, _SLEEPS = 2000, -1, 200, 5
 def spins_of_waits(ranks: int, cores: int, *, shares_cores: bool) -> int:
     """How often ``ranks`` on this machine look before they yield; -1: they sleep at once.
 
-    ``shares_cores``: the machine has more ranks than cores, among them ranks of other hosts.
+    ``shares_cores``: the machine has more ranks than cores, and others than these may run on them.
     """
-    if ranks > cores:
-        return 0
-    return _SLEEP_AT_ONCE if shares_cores else _SPINS
+    if shares_cores:
+        return _SLEEP_AT_ONCE
+    return 0 if ranks > cores else _SPINS
 
 
 class Line(IntEnum):

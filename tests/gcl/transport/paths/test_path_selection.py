@@ -27,3 +27,4 @@ def test_a_wait_spins_only_where_every_rank_of_the_machine_has_a_core() -> None:
     assert spins_of_waits(2, 2, shares_cores=False) > 0
     assert spins_of_waits(3, 2, shares_cores=False) == 0
     assert spins_of_waits(2, 2, shares_cores=True) < 0
+    assert spins_of_waits(3, 2, shares_cores=True) < 0
