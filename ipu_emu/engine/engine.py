@@ -34,10 +34,12 @@ from ipu_emu.errors import SessionError
 from ipu_emu.graph import Role, original_of
 from ipu_emu.ops import Call
 from ipu_emu.ops.codegen.compiler_pages import give_back_compiler
+from ipu_emu.ops.codegen.held_copies import HeldCopies
 from ipu_emu.ops.core.call_chain import call_chain
 from ipu_emu.program.buckets import Bucket
 from ipu_emu.program.early_reductions import BucketPart, EarlyReductions
 from ipu_emu.program.executable import Executable
+from ipu_emu.program.held_variables import held_variables
 from ipu_emu.program.instructions import (
     Instruction,
     Leaf,
@@ -93,8 +95,16 @@ class Engine:
             region: BackgroundReduction(replicas, self._buckets[region], parts)
             for region, parts in (self._early.parts if self._early else {}).items()
         }
+        self._held, self._written = HeldCopies(held_variables(executable)), True
         self._binder = Binder(
-            executable, replicas, self._buffers, self._buckets, self._host, watch=watch, early=self._reductions
+            executable,
+            replicas,
+            self._buffers,
+            self._buckets,
+            self._host,
+            watch=watch,
+            early=self._reductions,
+            held=self._held,
         )
         with early_pages([part for buffers in self._buffers for part in buffers.weights()]):
             self._program = list(self._bind(executable.program))
@@ -150,12 +160,17 @@ class Engine:
 
     def _set(self, id: str, value: NDArray[Any]) -> None:
         tensor = self.executable.graph.tensors[id]
+        self._written |= id in self._held.ids
         for replica, buffers in enumerate(self._buffers):
             own = value[self.replicas.group_of(replica, tensor.group)] if value.ndim > tensor.rank else value
             np.copyto(buffers.arrays[id], own, casting="unsafe")
 
     def view(self, id: str, replica: int = 0) -> NDArray[Any]:
-        """A view of a tensor of one local replica in its logical shape, which the next step changes."""
+        """A view of a tensor of one local replica in its logical shape, which the next step changes.
+
+        The caller may write to it until then.
+        """
+        self._written |= id in self._held.ids
         return self._buffers[replica].arrays[id]
 
     def read(self, id: str, replica: int = 0) -> NDArray[Any]:
@@ -203,6 +218,9 @@ class Engine:
                 "may not be updated; create a new session"
             )
         start = perf_counter_ns()
+        if self._written:
+            self._held.refresh()
+            self._written = False
         self._host.feed = feed
         try:
             self._pin_blas()

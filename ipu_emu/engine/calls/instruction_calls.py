@@ -27,6 +27,7 @@ from ipu_emu.engine.replicas.rounded_reduction import RoundedSum, float_view, ro
 from ipu_emu.engine.replicas.shard_collectives import CollectiveMember, shard_collective_call
 from ipu_emu.graph import Op
 from ipu_emu.ops import Call
+from ipu_emu.ops.codegen.held_copies import HeldCopies
 from ipu_emu.ops.core.call_chain import call_chain
 from ipu_emu.program.buckets import Bucket, workspace_of
 from ipu_emu.program.executable import Executable
@@ -79,7 +80,7 @@ class Binder:
     """Makes the calls; ``buckets`` have a row per local replica, and ``buffers`` are the memory of these replicas.
 
     A tensor with several buffers is used in the buffer of ``micro_batch``. The all-reduces of ``early`` buckets begin
-    elsewhere.
+    elsewhere. Ops read their own copies of what is ``held``.
     """
 
     def __init__(
@@ -92,9 +93,10 @@ class Binder:
         *,
         watch: bool = False,
         early: Mapping[str, BackgroundReduction] = MappingProxyType({}),
+        held: HeldCopies | None = None,
     ) -> None:
         self.executable, self.replicas, self.buffers, self.buckets = executable, replicas, buffers, buckets
-        self.host, self.watch, self._early = host, watch, early
+        self.host, self.watch, self._early, self._held = host, watch, early, held
         self._recorder = trace.recorder()
 
     def shared(self, leaf: Leaf, counters: StepCounters, micro_batch: int = 0) -> Call:
@@ -160,7 +162,8 @@ class Binder:
         return [set_key]
 
     def _op_calls(self, op: Op, replica: int, micro_batch: int) -> list[Call]:
-        return op_calls(self.executable.graph, op, self.buffers[replica], micro_batch, watch=self.watch)
+        buffers, graph = self.buffers[replica], self.executable.graph
+        return op_calls(graph, op, buffers, micro_batch, watch=self.watch, held=self._held)
 
     # Collectives
 

@@ -9,6 +9,7 @@ perceptron of 16 x 16 layers, 36 instructions: 2.3 us of CPU time per instructio
 
 from __future__ import annotations
 
+from collections.abc import Container
 from functools import partial
 from typing import Any
 
@@ -21,6 +22,7 @@ from ipu_emu.engine.replicas.buffers import Buffers
 from ipu_emu.graph import Graph, Op
 from ipu_emu.ops import TABLE, BoundOp, Call
 from ipu_emu.ops.codegen.compiled_call import relocation
+from ipu_emu.ops.codegen.held_copies import HeldCopies
 from ipu_emu.ops.control.loop_and_while import WHILE
 from ipu_emu.ops.core.call_chain import CallChain, call_chain
 from ipu_emu.ops.core.kernel_helpers import storage
@@ -29,10 +31,19 @@ from ipu_emu.program.memory_plan import node_in
 __all__ = ["op_calls"]
 
 
-def op_calls(graph: Graph, op: Op, buffers: Buffers, micro_batch: int = 0, *, watch: bool = False) -> list[Call]:
+def op_calls(
+    graph: Graph,
+    op: Op,
+    buffers: Buffers,
+    micro_batch: int = 0,
+    *,
+    watch: bool = False,
+    held: HeldCopies | None = None,
+) -> list[Call]:
     """The calls that run ``op`` on one replica in ``micro_batch``; none for a view.
 
-    With ``watch`` they raise an error if a result is infinite or NaN and no operand was.
+    With ``watch`` they raise an error if a result is infinite or NaN and no operand was. They read copies of inputs
+    that are ``held``.
     """
     if op.outputs[0] in buffers.plan.views:
         return []
@@ -45,6 +56,7 @@ def op_calls(graph: Graph, op: Op, buffers: Buffers, micro_batch: int = 0, *, wa
         tuple(arrays[id] if id else None for id in op.inputs),
         tuple(arrays[id] for id in op.outputs),
         tuple(workspace),
+        *_held(op, held, images),
     )
     kernel = partial(while_call, bind=partial(op_calls, watch=watch)) if op.type == WHILE else TABLE[op].kernel
     assert kernel is not None
@@ -60,6 +72,12 @@ def op_calls(graph: Graph, op: Op, buffers: Buffers, micro_batch: int = 0, *, wa
         operands = ([stored[id] for id in ids if id] for ids in (op.inputs, op.outputs))
         steps = [with_floating_point_check(f"Op {op.type} ({', '.join(op.outputs)})", call_chain(*steps), *operands)]
     return [_guarded(buffers.at(op.guard, micro_batch), call_chain(*steps))] if op.guard else steps
+
+
+def _held(op: Op, held: HeldCopies | None, images: Container[str]) -> tuple[HeldCopies, frozenset[int]]:
+    """``held`` and the inputs of which it may keep copies: not the float32 images, which every step writes."""
+    held = held or HeldCopies()
+    return held, frozenset(i for i, id in enumerate(op.inputs) if id in held.ids and id not in images)
 
 
 def _without_dispatch(step: Call) -> Call:

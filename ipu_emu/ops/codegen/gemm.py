@@ -1,5 +1,6 @@
 """Gemm: the calls that multiply two (batches of) matrices of any storage order, FLOAT or FLOAT16, with float32 sums.
 
+    b that no step changes   b is copied into panels once, before the first step
     few rows, or a batch     operands are read in place
     many rows                both are copied into panels, the larger one a group at a time; contiguous rows of a
                              may be read in place
@@ -22,10 +23,11 @@ from ipu_emu.ops.codegen.blocked_matmul import Blocked, blocked_workspace
 from ipu_emu.ops.codegen.compiled_call import Call, offsets, relocation
 from ipu_emu.ops.codegen.compiled_call import call as bound_call
 from ipu_emu.ops.codegen.dot_kernel import DOT_COLUMNS, DOT_ROWS
+from ipu_emu.ops.codegen.held_copies import HeldCopies
 from ipu_emu.ops.codegen.llvm_compiler import vector_width
 from ipu_emu.ops.codegen.matmul_calls import Operands, dots_call, product_call, whole_and_rest
 from ipu_emu.ops.codegen.matmul_kernel import ROWS
-from ipu_emu.ops.codegen.packed_matrix import tile_starts
+from ipu_emu.ops.codegen.packed_matrix import PackedMatrix, held_matrix, tile_starts
 from ipu_emu.ops.codegen.panel_packing import BLOCK, panels_of_columns
 
 __all__ = ["gemm", "gemm_workspace"]
@@ -36,6 +38,8 @@ _Array = NDArray[Any]
 _MANY, _MANY_BY_COLUMNS = 16, 96
 #: Rows of b (depths) that are processed at a time if b is read in place.
 _DEPTH = 64
+#: The most rows of products whose b is copied only once: 512 rows gain 5 %.
+_MOST_ROWS = 1024
 
 
 def gemm_workspace(m: int, k: int, n: int, batch: int, *, half: bool) -> list[int]:
@@ -55,18 +59,27 @@ def gemm_workspace(m: int, k: int, n: int, batch: int, *, half: bool) -> list[in
 
 
 def gemm(
-    a: _Array, b: _Array, y: _Array, scratch: Sequence[_Array], bias: _Array | None = None, *, wide: bool = True
+    a: _Array,
+    b: _Array,
+    y: _Array,
+    scratch: Sequence[_Array],
+    bias: _Array | None = None,
+    *,
+    wide: bool = True,
+    held: HeldCopies | None = None,
 ) -> list[Call]:
     """The calls that set ``y`` [..., m, n] to ``a`` [..., m, k] times ``b`` [..., k, n], plus ``bias``.
 
     Leading axes are equal or 1. The bias is float32 and has a number per column of y, or, if it is not ``wide``, per
-    row.
+    row. If no step changes b, ``held`` keeps its copy.
     """
     if y.size == 0:
         return []
     if a.size == 0:
         sums = np.zeros(1, np.float32) if bias is None else bias if wide else bias[:, None]
         return [partial(np.copyto, y, sums, casting="same_kind")]
+    if held is not None and _fits_strips(a, b, y):
+        return held_matrix(b, held).product(a, y, bias, wide=wide, once=True)
     if y.strides[-1] != y.itemsize and y.strides[-2] == y.itemsize and y.shape[-1] > 1:
         a, b, y = (np.swapaxes(array, -1, -2) for array in (b, a, y))
         wide = not wide
@@ -83,6 +96,12 @@ def gemm(
         if calls is not None:
             return calls
     return unblocked.by_numpy()
+
+
+def _fits_strips(a: _Array, b: _Array, y: _Array) -> bool:
+    """Whether a product can read a copy of b in strips, and has so few rows that copying b takes long."""
+    matrices = a.ndim == b.ndim == y.ndim == 2 and PackedMatrix.fits(b.shape[1])
+    return matrices and a.dtype == np.float32 and y.strides[1] == y.itemsize and len(a) <= _MOST_ROWS
 
 
 def _by_dots(a: _Array, b: _Array, y: _Array) -> bool:

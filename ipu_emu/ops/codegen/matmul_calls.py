@@ -49,6 +49,7 @@ def product_call(y: _Array, k: int, blocks: int, rows: int, first: int = 0, **gi
         given["w_block"] = rows * given["w_row"]
     defaults = {"batch": 1, "x_batch": 0, "w_batch": 0, "y_batch": 0, "bias_batch": 0, "add": 0, "x_step": 0}
     defaults |= {"next": 0, "next_row": 0, "next_tile": 0, "next_tiles": 0}
+    defaults["next_block"] = given["tiles"] * given.get("next_tile", 0)
     defaults |= {"depth_chunk": k, "tile_chunk": given["tiles"], "y_row": y.strides[-2]}
     own = {"y": y, "depth": k, "blocks": blocks}
     return named_call(function, PRODUCT, **(defaults | given | own))

@@ -55,6 +55,7 @@ PRODUCT = [
     "y_batch",
     "next",
     "next_row",
+    "next_block",
     "next_tile",
     "next_tiles",
 ]
@@ -84,9 +85,10 @@ def product(
 
     The bias has one number per row, or with ``wide_bias`` one per column; address 0 means no bias.
 
-    With ``prefetch`` cache lines at ``next`` that a later call reads are requested, one for each depth and tile: tile
-    number t of all requests line ``next + t next_tile + k next_row``, while t is below ``next_tiles``. Copying
-    weights into panels otherwise waits for the memory: inference of ConvNeXt takes 45 ms instead of 39.
+    With ``prefetch`` cache lines at ``next`` that are read later are requested, one for each depth and tile: tile t
+    of block m requests line ``next + m next_block + t next_tile + k next_row``, if it is among the first
+    ``next_tiles`` of all. Copying weights into panels otherwise waits for the memory: inference of ConvNeXt takes 45
+    ms instead of 39.
 
     Chunks of depth are outermost, then chunks of tiles, then blocks of rows, then tiles: a chunk of x stays in the
     L2 cache for all rows, and a block of w in the L1 cache for all tiles.
@@ -138,7 +140,7 @@ def _product_of(kernel: NamedKernel, n: Any, form: _Form) -> None:
                 def finish(request: Callable[[Any], None] | None) -> None:
                     registers.store(registers.run(source, weights, first, last, sums, request), target)
 
-                _with_requests(kernel, b.add(b.mul(m, kernel["tiles"]), t), finish) if form.prefetch else finish(None)
+                _with_requests(kernel, m, t, finish) if form.prefetch else finish(None)
                 return []
 
             repeat(b, stop, [], tile, start=start)
@@ -148,14 +150,15 @@ def _product_of(kernel: NamedKernel, n: Any, form: _Form) -> None:
     kernel.each(_chunks(kernel, "depth", "depth_chunk"), depths)
 
 
-def _with_requests(kernel: NamedKernel, tile: Any, run: Callable[[Callable[[Any], None] | None], None]) -> None:
+def _with_requests(kernel: NamedKernel, m: Any, t: Any, run: Callable[[Callable[[Any], None] | None], None]) -> None:
     """``run`` with the function that requests the cache line of a depth, or with None if the tile requests none.
 
     Requests take a tenth of the time of a product, so the tiles without any have a loop of their own.
     """
     b = kernel.b
-    start = kernel.address("next", (tile, kernel["next_tile"]))
-    with b.if_else(b.icmp_signed("<", tile, kernel["next_tiles"])) as (requesting, plain):
+    start = kernel.address("next", (m, kernel["next_block"]), (t, kernel["next_tile"]))
+    number = b.add(b.mul(m, kernel["tiles"]), t)
+    with b.if_else(b.icmp_signed("<", number, kernel["next_tiles"])) as (requesting, plain):
         with requesting:
             run(lambda k: kernel.prefetch(b.gep(start, [b.mul(k, kernel["next_row"])])))
         with plain:

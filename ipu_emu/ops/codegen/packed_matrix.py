@@ -12,14 +12,20 @@ from numpy.typing import NDArray
 
 from ipu_emu.ops.codegen.compiled_call import Call, offsets, relocation
 from ipu_emu.ops.codegen.compiled_call import call as bound_call
+from ipu_emu.ops.codegen.held_copies import HeldCopies
 from ipu_emu.ops.codegen.llvm_compiler import vector_width
 from ipu_emu.ops.codegen.matmul_calls import product_call
 from ipu_emu.ops.codegen.matmul_kernel import ROWS
 from ipu_emu.ops.codegen.panel_packing import BLOCK, panels_of_columns, panels_of_rows
 
-__all__ = ["PackedMatrix", "lanes_within", "packing_calls", "tile_starts"]
+__all__ = ["PackedMatrix", "held_matrix", "lanes_within", "packing_calls", "tile_starts"]
 
 _Array = NDArray[Any]
+
+#: Bytes of the strips that are multiplied by all rows before the next ones, a part of a typical L2 cache.
+_CHUNK = 1 << 18
+#: Bytes of a cache line.
+_LINE = 64
 
 
 def lanes_within(line: int) -> int:
@@ -73,28 +79,55 @@ class PackedMatrix:
         tile = 2 * vector_width()
         return k * -(-n // tile) * tile
 
-    def product(self, a: _Array, y: _Array, bias: _Array | None = None, *, add: bool = False) -> list[Call]:
-        """The calls that set ``y`` to ``a`` b + ``bias`` (a number per column), or ``add`` a b to it.
+    def product(
+        self,
+        a: _Array,
+        y: _Array,
+        bias: _Array | None = None,
+        *,
+        wide: bool = True,
+        add: bool = False,
+        once: bool = False,
+    ) -> list[Call]:
+        """The calls that set ``y`` to ``a`` b + ``bias``, or ``add`` a b to it.
 
-        Rows of a and y are contiguous. With ``add`` n must be a multiple of a tile.
+        The bias has a number per column, or per row if it is not ``wide``. Rows of y are contiguous. With ``add`` n
+        must be a multiple of a tile. If b is multiplied only ``once`` a step, it comes from memory: a few strips are
+        read at a time, and the next ones are requested meanwhile.
         """
         assert not add or self.starts[-1] % self.tile == 0
         blocks, left = divmod(len(a), ROWS)
         common: dict[str, Any] = {
             "bias": bias,
-            "wide": True,
+            "wide": wide,
             "x": self.strips,
             "from": offsets(np.arange(len(self.starts)) * self.k * self.tile * 4),
-            "at": offsets(self.starts * 4),
+            "at": offsets(self.starts * y.itemsize),
             "x_step": 4 * self.tile,
             "tiles": len(self.starts),
             "w_row": a.strides[0],
-            "w_step": 4,
+            "w_step": a.strides[1],
             "w_block": None,
             "add": int(add),
         }
+        strip = 4 * self.k * self.tile
+        ahead: dict[str, Any] = {}
+        if once:
+            common["tile_chunk"] = chunk = min(max(_CHUNK // strip, 1), len(self.starts))
+            # Two blocks of rows request a cache line of each row of a strip.
+            ahead = {"next": self.strips.ctypes.data + chunk * strip, "next_row": _LINE, "next_tile": strip}
+            ahead |= {"next_block": strip // 2, "next_tiles": 2 * len(self.starts)}
         calls: list[Call] = []
         for first, count, rows in ((0, blocks, ROWS), (blocks * ROWS, 1, left)):
             if count and rows:
-                calls.append(product_call(y[first:], self.k, count, rows, first, w=a[first:], **common))
+                calls.append(product_call(y[first:], self.k, count, rows, first, w=a[first:], **common, **ahead))
+                ahead = {}
         return calls
+
+
+def held_matrix(b: _Array, held: HeldCopies) -> PackedMatrix:
+    """``b``, which no step changes: its strips are copied with what else is ``held``, and not by ``packing``."""
+    strips = held.copy(b, "strips", PackedMatrix.size(*b.shape), lambda strips: PackedMatrix(b, strips).packing)
+    matrix = PackedMatrix(b, strips)
+    matrix.packing = []
+    return matrix

@@ -86,7 +86,7 @@ def with_contiguous_operands(kernel: Kernel) -> Kernel:
         after = [partial(np.copyto, old, new) for new, old in zip(outputs, bound.outputs, strict=True)]
         before = [step for step in before if step.args[0] is not step.args[1]]
         after = [step for step in after if step.args[0] is not step.args[1]]
-        step = kernel(BoundOp(bound.node, tuple(inputs), tuple(outputs), bound.scratch))
+        step = kernel(_with_arrays(bound, inputs, outputs))
         return call_chain(*before, step, *after) if before or after else step
 
     return wrapped
@@ -101,10 +101,16 @@ def in_float32(kernel: Kernel) -> Kernel:
         pairs = zip(inputs, bound.inputs, strict=True)
         before = [partial(np.copyto, n, o) for n, o in pairs if n is not None and o is not None and n is not o]
         after = [partial(np.copyto, o, n) for n, o in zip(outputs, bound.outputs, strict=True) if n is not o]
-        step = kernel(BoundOp(bound.node, tuple(inputs), tuple(outputs), bound.scratch))
+        step = kernel(_with_arrays(bound, inputs, outputs))
         return call_chain(*before, step, *after) if before or after else step
 
     return wrapped
+
+
+def _with_arrays(bound: BoundOp, inputs: list[NDArray[Any] | None], outputs: list[NDArray[Any]]) -> BoundOp:
+    """``bound`` on these arrays: inputs that were replaced are written in every step."""
+    held = frozenset(index for index in bound.held_inputs if inputs[index] is bound.inputs[index])
+    return BoundOp(bound.node, tuple(inputs), tuple(outputs), bound.scratch, bound.held, held)
 
 
 def _float32_copy(array: NDArray[Any]) -> NDArray[Any]:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ipu_emu.errors import EmulatorError, InternalError
 from ipu_emu.graph import Graph, Op
+from ipu_emu.ops.codegen.held_copies import HeldCopies
 from ipu_emu.ops.core.adjoint import GradRule
 from ipu_emu.ops.core.cost import CostRule
 from ipu_emu.ops.core.formulas import Formula
@@ -41,17 +42,24 @@ class BoundOp:
     """An op with its arrays in logical shapes; FLOAT16 tensors are float32 arrays unless the entry takes halves.
 
     An array may be stored in any order of its axes; ``scratch`` holds the arrays whose sizes ``workspace`` gives.
+    No step changes the inputs whose indices are in ``held_inputs``; ``held`` keeps copies of them.
     """
 
     node: Node
     inputs: tuple[NDArray[Any] | None, ...]
     outputs: tuple[NDArray[Any], ...]
     scratch: tuple[NDArray[Any], ...]
+    held: HeldCopies = field(default_factory=HeldCopies)
+    held_inputs: frozenset[int] = frozenset()
 
     def input(self, index: int) -> NDArray[Any]:
         array = self.inputs[index]
         assert array is not None
         return array
+
+    def held_of(self, index: int) -> HeldCopies | None:
+        """What keeps copies of an input that no step changes; None for other inputs."""
+        return self.held if index in self.held_inputs else None
 
 
 #: Prepares the call of an op on its arrays.

@@ -64,7 +64,7 @@ def _product(bound: BoundOp) -> list[Call]:
     if b.ndim == 2 and a.ndim > 2 and a.flags.c_contiguous and y.flags.c_contiguous:
         # One large product is faster than one per row of the batch.
         a, y = a.reshape(-1, a.shape[-1]), y.reshape(-1, y.shape[-1])
-    return gemm(a, b, y, bound.scratch)
+    return gemm(a, b, y, bound.scratch, held=bound.held_of(1))
 
 
 def _matmul(bound: BoundOp) -> Call:
@@ -143,7 +143,8 @@ def _gemm(bound: BoundOp) -> Call:
             bias = bias.reshape(given.shape)
             steps.append(partial(np.multiply, given, scalar(beta), bias))
     if _is_plain(bound.node):
-        return call_chain(*steps, *gemm(a, b, y, scratch, bias.reshape(-1) if bias.size else None))
+        added = bias.reshape(-1) if bias.size else None
+        return call_chain(*steps, *gemm(a, b, y, scratch, added, held=bound.held_of(1)))
     result = y if y.dtype == np.float32 else result.reshape(y.shape)
     steps += [*gemm(a, b, result, scratch), partial(np.multiply, result, scalar(alpha), result)]
     if bias.size:

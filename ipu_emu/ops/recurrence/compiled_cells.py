@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from ipu_emu.graph.dtype import FLOAT, FLOAT16
 from ipu_emu.ops.codegen.gemm import gemm, gemm_workspace
-from ipu_emu.ops.codegen.packed_matrix import PackedMatrix
+from ipu_emu.ops.codegen.packed_matrix import PackedMatrix, held_matrix
 from ipu_emu.ops.core.call_chain import call_chain
 from ipu_emu.ops.core.node import Node
 from ipu_emu.ops.core.op_definition import BoundOp, Call
@@ -118,8 +118,9 @@ def compiled_forward(bound: BoundOp) -> Call:
     x, r, bias, h = (bound.input(index) for index in range(4))
     y, *last = bound.outputs
     run, form = _run_of(bound.node, x, r)
-    packed, products = PackedMatrix(r.T, bound.scratch[0]), bound.scratch[1][: run.n * run.wide]
-    products = products.reshape(run.n, run.wide)
+    held = bound.held_of(1)
+    packed = PackedMatrix(r.T, bound.scratch[0]) if held is None else held_matrix(r.T, held)
+    products = bound.scratch[1][: run.n * run.wide].reshape(run.n, run.wide)
     steps: list[Call] = [*packed.packing]
     if run.has_cell:
         steps.append(partial(np.copyto, last[1], bound.input(4)))

@@ -107,7 +107,9 @@ class _Direction:
         axis = 1 if _batch_first(self.node) and index >= _FIRST and index != _PEEPHOLES else 0
         whole = list(self.node.input(index).shape)
         place: dict[str, Any] = {"starts": [self.direction], "ends": [self.direction + 1], "axes": [axis]}
-        one = self.rewrite.op("Slice", self.node.op.inputs[index], **place)
+        one = self.node.op.inputs[index]
+        if self.directions > 1:  # else there is no other part, and the weights are read where they lie
+            one = self.rewrite.op("Slice", one, **place)
         flat = self.rewrite.op("ReshapeTo", one, shape=whole[:axis] + whole[axis + 1 :])
         return flat if high is None else self.rewrite.op("Slice", flat, starts=[low], ends=[high], axes=[0])
 

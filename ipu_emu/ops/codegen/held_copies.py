@@ -1,0 +1,56 @@
+"""Held copies: operands that no step changes, copied once in the order in which kernels read them.
+
+    weights [k, n] of a product   ->   strips of columns, as ``product`` reads them
+
+The weights of inference change only when the host sets them. ``refresh`` then makes the copies again. Copies lie one
+after the other in the order of the ops, so that a kernel can request what the next one reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["HeldCopies"]
+
+_Array = NDArray[Any]
+#: Bytes that are reserved at a time; they take no memory before they are written to.
+_RESERVED = 1 << 26
+_LINE = 64
+
+
+class HeldCopies:
+    """Copies of the tensors ``ids`` of all local replicas."""
+
+    def __init__(self, ids: Collection[str] = ()) -> None:
+        self.ids = frozenset(ids)
+        self.nbytes = 0
+        self._copies: dict[tuple[Any, ...], _Array] = {}
+        self._calls: list[Callable[[], object]] = []
+        self._free = np.empty(0, np.float32)
+
+    def copy(self, source: _Array, form: str, nelms: int, fill: Callable[[_Array], Sequence[Any]]) -> _Array:
+        """The float32 copy of ``source`` in a ``form``, which the calls of ``fill`` make; one for all its users."""
+        key = (form, source.ctypes.data, source.shape, source.strides, source.dtype.str)
+        if key not in self._copies:
+            made = self._copies[key] = self._allocated(nelms)
+            self._calls += fill(made)
+        return self._copies[key]
+
+    def refresh(self) -> None:
+        """Make all copies from the present values."""
+        for call in self._calls:
+            call()
+
+    def _allocated(self, nelms: int) -> _Array:
+        whole = -(-4 * nelms // _LINE) * _LINE
+        if 4 * self._free.size < whole:
+            pages = mmap(-1, max(whole, _RESERVED), flags=MAP_PRIVATE | MAP_ANONYMOUS)
+            self._free = np.frombuffer(pages, np.float32)
+        made, self._free = self._free[:nelms], self._free[whole // 4 :]
+        self.nbytes += whole
+        return made
