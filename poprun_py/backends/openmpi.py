@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import pwd
+from pathlib import Path
 
 from poprun_py.backends.start_command import StartCommand, StartRequest
+from poprun_py.wire.variables import FOLDER_VARIABLE
 
 __all__ = ["QUICK_START", "SHARED_MEMORY", "command"]
 
@@ -30,6 +32,15 @@ _SHARED_CORES = {"OMPI_MCA_mpi_yield_when_idle": "1"}
 #: The session folder of the daemon on this host: of Open MPI 5 and 4.
 _SESSION = ("PRTE_MCA_prte_local_tmpdir_base", "OMPI_MCA_orte_local_tmpdir_base")
 
+#: What Open MPI runs to reach other hosts.
+_AGENT = ("PRTE_MCA_plm_ssh_agent", "OMPI_MCA_plm_rsh_agent")
+
+#: Starts the guard of each daemon too; Open MPI divides the words of its agent at the separators, quoted or not.
+_SSH, _SEPARATORS = Path(__file__).with_name("prte_ssh.sh"), frozenset(" :,")
+
+#: Where Open MPI prefers another command to ssh.
+_GRID_ENGINE = "SGE_ROOT"
+
 #: The folder of the shared memory of Open MPI 5: between processes, and for windows.
 SHARED_MEMORY = tuple(f"OMPI_MCA_{name}_backing_directory" for name in ("btl_sm", "osc_sm", "osc_rdma"))
 
@@ -50,6 +61,7 @@ def command(request: StartRequest) -> StartCommand:
     oversubscribe = ("--oversubscribe",) if request.oversubscribed else ()
     places = _on_hosts(request, environment) if request.cluster.hosts else oversubscribe
     count = ("-n", str(request.num_instances))
+    guards = (FOLDER_VARIABLE,) if request.cluster.hosts else ()
     return StartCommand(
         argv=(
             *(request.installation.launcher, "--bind-to", "none", *places, *request.extra),
@@ -57,7 +69,8 @@ def command(request: StartRequest) -> StartCommand:
         ),
         environment=environment,
         rank_variable="OMPI_COMM_WORLD_RANK",
-        folder_variables=tuple(name for name in _SESSION if name not in request.environ),
+        folder_variables=(*(name for name in _SESSION if name not in request.environ), *guards),
+        unset=guards,
         shared_variables=tuple(name for name in SHARED_MEMORY if name not in request.environ),
     )
 
@@ -80,7 +93,15 @@ def _on_hosts(request: StartRequest, environment: dict[str, str]) -> tuple[str, 
 
 def _network(request: StartRequest) -> dict[str, str]:
     """Variables for the ssh to use, and for the subnet of the daemons and the processes."""
-    network, ssh = request.cluster.network, request.ssh
+    network, agent = request.cluster.network, _agent(request)
     daemons = dict.fromkeys(("PRTE_MCA_oob_tcp_if_include", "OMPI_MCA_oob_tcp_if_include"), network)
-    ssh_variables = dict.fromkeys(("PRTE_MCA_plm_ssh_agent", "OMPI_MCA_plm_rsh_agent"), ssh)
-    return (daemons | {"OMPI_MCA_btl_tcp_if_include": network} if network else {}) | (ssh_variables if ssh else {})
+    interfaces = daemons | {"OMPI_MCA_btl_tcp_if_include": network} if network else {}
+    return interfaces | (dict.fromkeys(_AGENT, agent) if agent else {})
+
+
+def _agent(request: StartRequest) -> str:
+    """What Open MPI is to run as its ssh, which starts guards too where it can; empty: its own choice."""
+    words = (str(_SSH), request.supervisor[0], request.ssh or "ssh")
+    if (request.ssh or _GRID_ENGINE not in request.environ) and not _SEPARATORS & {*"".join(words)}:
+        return " ".join(words) if os.access(_SSH, os.X_OK) else request.ssh
+    return request.ssh

@@ -7,6 +7,7 @@ popdist_py/environment.py: importing popdist_py would delay every supervisor by 
 __all__ = [
     "ADDRESS_VARIABLE",
     "EXECUTABLE_CACHE_PATH",
+    "FOLDER_VARIABLE",
     "KEY_VARIABLE",
     "PATH_VARIABLE",
     "RANK_VARIABLE",
@@ -24,6 +25,9 @@ PATH_VARIABLE = "POPRUN_PY_PATH"
 
 #: The name of the variable in which the MPI's process manager gives each process its rank.
 RANK_VARIABLE = "POPRUN_PY_RANK_VARIABLE"
+
+#: The job's own folder, for what reaches other hosts; backends/prte_ssh.sh repeats the name.
+FOLDER_VARIABLE = "POPRUN_PY_FOLDER"
 
 #: The folder in which programs keep compiled executables.
 EXECUTABLE_CACHE_PATH = "POPDIST_EXECUTABLE_CACHE_PATH"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,9 +16,10 @@ import pytest
 
 from tests.helpers.mpi_jobs import PROGRAMS, ROOT
 from tests.helpers.network_namespaces import Hosts, hosts, needs_hosts
+from tests.helpers.patience import Patience
 from tests.helpers.warm_processes import EMULATOR, warm_python
 from tests.poprun_py.conftest import MPIS, OPENMPI, sampled_with_mpi
-from tests.poprun_py.helpers.several_hosts import Job, kill_one
+from tests.poprun_py.helpers.several_hosts import Job, kill_one, processes_on, role_of
 
 HELLO = 'echo "$POPDIST_REPLICA_INDEX_OFFSET $POPDIST_LOCAL_INSTANCE_INDEX $(hostname) $PWD $FLAVOUR"'
 
@@ -192,3 +195,36 @@ def test_a_death_leaves_no_process_on_any_host(four, mpi, role):
     where = Hosts(four.names[:2], four.ssh)
     faults = [fault for fault in kill_one(where, mpi, role, random.Random(role)).faults if "took" not in fault]
     assert not faults
+
+
+def _is_connected(pid: int) -> bool:
+    """Has the host of a process a connection that is not one of its sshd?"""
+    lines = Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]
+    return any(words[3] == "01" and not words[1].endswith(":0016") for words in map(str.split, lines))
+
+
+@needs_hosts
+@pytest.mark.openmpi
+@pytest.mark.skipif(not OPENMPI.exists(), reason="there is no .venv-openmpi here")
+def test_a_daemon_that_mpirun_has_never_answered_ends_with_the_job(four, run):
+    """Open MPI's daemon waits for ever if its mpirun is killed between the connection and the answer."""
+    job = run(2, "--mpi", MPIS["openmpi"], "--num-instances", "2", "sleep", "60")
+
+    def pids(role: str) -> list[int]:
+        return [pid for pid, words in processes_on(four).items() if role_of(words) == role]
+
+    patience = Patience(30)
+    while not pids("ssh"):
+        assert not patience.is_over
+        time.sleep(0.001)
+    (mpirun,) = pids("mpirun")
+    os.kill(mpirun, signal.SIGSTOP)
+    while not any(map(_is_connected, pids("proxy"))):
+        assert not patience.is_over
+        time.sleep(0.01)
+    time.sleep(0.2)  # it speaks
+    os.kill(mpirun, signal.SIGKILL)
+    code, _, err = job.finish()
+    assert code == 128 + signal.SIGKILL
+    assert f"mpirun (pid {mpirun}) was killed by signal 9" in err
+    assert not job.left(within=20)

@@ -35,8 +35,9 @@ PROGRAM = str(PROGRAMS / "poprun_py/hello_from_hosts.py")
 
 #: Role -> how its command line looks; the first that fits counts, "program" is what no other is.
 ROLES = {
-    "watchman": "poprun-py|^unshare|^sh ",
+    "watchman": r"^\S*python[\d.]* \S*poprun-py |^unshare|^sh ",
     "supervisor": r"^\S*python[\d.]* .*supervisor_main.py",
+    "guard": r"^\S*python[\d.]* .*daemon_guard.py",
     "session": "^sshd: ",
     "ssh": r"^(\S*/)?ssh ",
     "proxy": "hydra_pmi_proxy|prted",
@@ -52,7 +53,7 @@ BLAMED = {
 }
 
 #: Roles that a running job may do without.
-DISPENSABLE = ("session", "ssh", "watchman")
+DISPENSABLE = ("guard", "session", "ssh", "watchman")
 
 #: Seconds in which everything must be gone, and the longest that is waited for it.
 PROMISED, PATIENCE = 2.0, 60.0
@@ -181,10 +182,9 @@ def kill_one(
         if survived:  # once started, MPICH needs them no more
             job.process.send_signal(signal.SIGTERM)
         seconds, left = job.wait_until_gone(PATIENCE)
-        faults = [f"left {sorted(map(role_of, left.values()))}"] * bool(left) + [f"took {seconds:.1f} s"] * (
-            seconds > promised
-        )
-        code, _, said = job.finish(20) if not left else (None, "", "")
+        roles = sorted("launcher" if pid == job.process.pid else role_of(words) for pid, words in left.items())
+        faults = [f"left {roles}"] * bool(left) + [f"took {seconds:.1f} s"] * (seconds > promised)
+        code, _, said = job.finish(20) if job.process.pid not in left else (None, "", "")
         if role != "launcher" and victims:
             faults += [f"code {code}"] * (not code) + ["said nothing"] * ("poprun-py: " not in said)
             faults += [f"code {code} after SIGTERM"] * bool(survived and code != 128 + signal.SIGTERM)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from popdist_py.environment import Environment
-from poprun_py.backends import mpich
+from poprun_py.backends import mpich, openmpi
 from poprun_py.errors import UsageError
 from poprun_py.numa.topology import NumaNode, NumaTopology
 from poprun_py.options.parser import parse
@@ -147,7 +147,8 @@ def test_the_open_mpi_command_for_several_hosts():
         "/ompi/bin/mpirun --bind-to none --host a:2,b:2 --map-by slot --wdir / -x POPRUN_PY_CHANNEL -x POPRUN_PY_KEY "
         f"-x POPRUN_PY_PATH -x POPRUN_PY_RANK_VARIABLE -n 4 {SUPERVISOR}"
     )
-    assert command.environment["PRTE_MCA_plm_ssh_agent"] == "/my/ssh"
+    script = Path(openmpi.__file__).with_name("prte_ssh.sh")
+    assert command.environment["PRTE_MCA_plm_ssh_agent"] == f"{script} /venv/bin/python /my/ssh"
 
 
 def test_a_subnet_is_passed_to_both_mpis():

@@ -1,0 +1,137 @@
+"""Daemon guard: the script that a remote host runs beside Open MPI's daemon, which it ends when nobody else would.
+
+    sshd: the session of mpirun's ssh
+    +-- first            prted or orted, or the shell that starts it
+        +-- guard
+        +-- daemon       forked by the first
+            +-- holder   of the first supervisor, and so on
+
+A daemon whose mpirun dies before it has answered waits for that for ever, and has started no supervisor yet that
+would end it. Python runs this without site (-S), so it sets the path of the package itself.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from poprun_py.linux.job_record import JobRecord
+
+__all__ = ["DaemonGuard"]
+
+#: How the commands of daemons begin.
+_NAMES = ("orte", "prte")
+
+#: Seconds between two looks at the daemon: at first, and after a while.
+_SHORTEST, _LONGEST = 0.05, 1.0
+
+#: Seconds after which a daemon that has started nothing is ended, whatever became of its session. The launcher gives
+#: up much sooner, unless the job has thousands of instances.
+_START_TIMEOUT = 7200.0
+
+#: What a daemon gets whose session is over, and the seconds that it then has to end: at first to do so by itself.
+_ENDING = ((0, 0.5), (signal.SIGTERM, 0.5), (signal.SIGKILL, 0.5))
+
+
+def main() -> int:
+    """Guard the daemon that our parent is, or will start; ``argv[1]`` is the job's own folder, or empty."""
+    os.closerange(0, 1024)  # sshd waits for the end of pipes that it passed to this process
+    sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+    from poprun_py.linux.job_record import JobRecord
+
+    try:
+        record = JobRecord(sys.argv[1]) if any(sys.argv[1:]) else None
+    except OSError:  # the job can do without
+        record = None
+    try:
+        DaemonGuard(os.getppid(), record).run()
+    except OSError:  # the first process is gone, or the kernel refuses what this needs
+        return os.EX_OSERR
+    finally:
+        if record:
+            record.close()
+    return 0
+
+
+class DaemonGuard:
+    """Guards the process ``first`` and the daemons below it, and lists their session folders in ``record``."""
+
+    def __init__(self, first: int, record: JobRecord | None) -> None:
+        from poprun_py.linux import processes
+
+        self._processes, self._record = processes, record
+        self._known = {first: os.pidfd_open(first)}  # the first and the daemons; a pid may be in use again, no pidfd
+        self._session = os.pidfd_open(max(processes.parent(first), 0) or os.getpid())  # a container may hide it
+        self._has_started = False  # any supervisor, which looks after the daemon from then on
+
+    def run(self) -> None:
+        """Return once the daemon is gone."""
+        interval, limit = _SHORTEST, time.monotonic() + _START_TIMEOUT
+        while self._look():
+            is_over = self._wait(interval) or time.monotonic() > limit
+            if is_over and not self._has_started:
+                self._end()
+            interval = min(1.5 * interval, _LONGEST)
+
+    def _look(self) -> bool:
+        """Take note of the daemons and of what they have started; return whether there is any process to guard."""
+        roots = self._living()
+        family = {*roots, *(pid for root in roots for pid in self._processes.descendants(root))} - {os.getpid()}
+        daemons = {pid for pid in family if self._processes.command(pid).startswith(_NAMES)}
+        for pid in daemons - {*self._known}:
+            try:
+                self._known[pid] = os.pidfd_open(pid)
+            except OSError:  # it is gone
+                continue
+        self._list(daemons)
+        others = family - daemons
+        self._has_started = self._has_started or any(self._processes.parent(pid) in daemons for pid in others)
+        return bool(roots)
+
+    def _list(self, daemons: set[int]) -> None:
+        if self._record:
+            from poprun_py.linux.mpi_files import FOLDERS, folders_of
+
+            folders = sorted({*FOLDERS, os.environ.get("TMPDIR", "/tmp")})
+            self._record.add(path for pid in sorted(daemons) for path in folders_of(pid, folders))
+
+    def _living(self) -> list[int]:
+        return [pid for pid, process in self._known.items() if not _has_ended(process)]
+
+    def _wait(self, seconds: float) -> bool:
+        """Wait for the end of any process that matters, at most so long; return whether the session is over."""
+        watched = [self._known[pid] for pid in self._living()]
+        select.select([*watched, *([] if self._has_started else [self._session])], [], [], seconds)
+        return _has_ended(self._session)
+
+    def _end(self) -> None:
+        """End the daemons, unless they turn out to have started something."""
+        for number, seconds in _ENDING:
+            for pid in self._living():
+                if self._processes.command(pid).startswith(_NAMES):
+                    self._send(pid, number)
+            limit = time.monotonic() + seconds
+            while time.monotonic() < limit:
+                if not self._look() or self._has_started:
+                    return
+                time.sleep(_SHORTEST)
+
+    def _send(self, pid: int, number: int) -> None:
+        try:
+            signal.pidfd_send_signal(self._known[pid], number)
+        except ProcessLookupError:
+            return
+
+
+def _has_ended(process: int) -> bool:
+    """Has the process of a pidfd ended?"""
+    return bool(select.select([process], [], [], 0)[0])
+
+
+if __name__ == "__main__":
+    os._exit(main())

@@ -1,0 +1,108 @@
+"""The guard of Open MPI's daemon on another host: it ends one that has started nothing when its session is over."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import poprun_py.host
+from poprun_py.linux import processes
+from tests.helpers.patience import Patience
+
+GUARD = Path(poprun_py.host.__path__[0]) / "daemon_guard.py"
+
+#: What sshd and the remote shell do: the guard, then the daemon in place of the shell.
+SESSION = '({python} -I -S {guard} "{folder}" & exec {first}) & wait'
+
+#: A daemon that forks another, which makes its session folder and perhaps starts something.
+DAEMON = """#!{python}
+import os, signal, subprocess, sys
+if os.fork() == 0:
+    os.setsid()
+    os.mkdir("{temporary}/prted.%d" % os.getpid())
+    started = {start} and subprocess.Popen(["sleep", "60"])
+    open("{temporary}/ready", "w").write(str(os.getpid()))
+    signal.pause()
+os.wait()
+"""
+
+
+class Session:
+    """A session in which a daemon runs, with a guard beside it."""
+
+    def __init__(self, folder: Path, *, starts: bool) -> None:
+        self.folder = folder
+        daemon = folder / "prted"
+        daemon.write_text(DAEMON.format(python=sys.executable, temporary=folder, start=starts))
+        daemon.chmod(0o700)
+        job = folder / f"poprun-py.{os.getuid()}" / "0123456789abcdef"
+        job.parent.mkdir(mode=0o700)
+        command = SESSION.format(python=sys.executable, guard=GUARD, folder=job, first=daemon)
+        environment = os.environ | {"TMPDIR": str(folder)}
+        self.process = subprocess.Popen(["sh", "-c", command], env=environment, stdout=subprocess.PIPE)
+        self.until(lambda: self.record().is_file() and self.record().read_bytes().count(b"/prted.") == 1)
+        self.daemon = int((folder / "ready").read_text())
+        self.first = processes.parent(self.daemon)
+
+    def record(self) -> Path:
+        return self.folder / f"poprun-py.{os.getuid()}" / "0123456789abcdef.files"
+
+    def until(self, condition, seconds: float = 20.0) -> None:
+        patience = Patience(seconds)
+        while not condition():
+            assert not patience.is_over
+            time.sleep(0.02)
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def close(self) -> None:
+        for pid in (self.first, *processes.descendants(self.first), *processes.descendants(self.daemon), self.daemon):
+            processes.kill(pid, signal.SIGKILL)
+        self.end()
+
+
+@pytest.fixture
+def session(request, tmp_path):
+    made = Session(tmp_path, starts=request.param)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("session", [False], indirect=True)
+def test_a_daemon_that_has_started_nothing_ends_with_its_session(session):
+    session.end()
+    session.until(lambda: not processes.is_alive(session.daemon) and not session.record().exists())
+    assert not list(session.folder.glob("prted.*"))
+
+
+@pytest.mark.parametrize("session", [True], indirect=True)
+def test_a_daemon_that_has_started_something_is_left_to_that(session):
+    time.sleep(0.5)  # the guard looks
+    session.end()
+    time.sleep(3)  # more than it gives to others
+    assert processes.is_alive(session.daemon)
+    assert session.record().exists()
+
+
+@pytest.mark.parametrize("session", [False], indirect=True)
+def test_a_daemon_that_is_killed_leaves_no_folder(session):
+    processes.kill(session.daemon, signal.SIGKILL)
+    session.until(lambda: not session.record().exists())
+    assert not list(session.folder.glob("prted.*"))
+    assert session.process.poll() is not None or not processes.is_alive(session.first)
+
+
+@pytest.mark.parametrize("session", [False], indirect=True)
+def test_the_guard_keeps_no_pipe_of_the_session_open(session):
+    (guard,) = (pid for pid in processes.descendants(session.process.pid) if processes.command(pid).startswith("py"))
+    pipe = os.readlink(f"/proc/{session.daemon}/fd/1")
+    assert pipe.startswith("pipe:")
+    assert pipe not in [os.readlink(f"/proc/{guard}/fd/{name}") for name in os.listdir(f"/proc/{guard}/fd")]
