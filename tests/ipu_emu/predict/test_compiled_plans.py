@@ -132,8 +132,16 @@ PLACED = [
 ]
 
 
-@pytest.mark.parametrize("is_file", [False, True])
-@pytest.mark.parametrize(("name", "ipus", "schedule", "recompute", "batch", "optimiser"), PLACED)
+def placed() -> list[Any]:
+    """Each job by the name of its model or from a file, in turn; the other way with ``--full``."""
+    return [
+        pytest.param(*job, is_file, marks=() if is_file == bool(number % 2) else pytest.mark.full)
+        for number, job in enumerate(PLACED)
+        for is_file in (False, True)
+    ]
+
+
+@pytest.mark.parametrize(("name", "ipus", "schedule", "recompute", "batch", "optimiser", "is_file"), placed())
 def test_a_plan_has_the_placement_of_its_prediction(
     name: str, ipus: int, schedule: str, recompute: str, batch: int, optimiser: str, is_file: bool, tmp_path: Path
 ) -> None:
