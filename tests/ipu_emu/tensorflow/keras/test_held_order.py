@@ -43,7 +43,8 @@ def fitted(tf2: Any, strategy: Any, chosen: Any, optimizer: Any, steps: int = 2,
             model.set_gradient_accumulation_options(2)
         model.compile(optimizer() if callable(optimizer) else optimizer, "sparse_categorical_crossentropy",
                       steps_per_execution=4 if stages else steps)  # fmt: skip
-        history = model.fit(_X, _Y, 4, epochs=2, shuffle=False, verbose=0).history
+        batches = tf2.data.Dataset.from_tensor_slices((_X, _Y)).batch(4, drop_remainder=True)
+        history = model.fit(batches, epochs=2, verbose=0).history
     return model, history
 
 
