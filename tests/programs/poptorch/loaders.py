@@ -1,4 +1,7 @@
-"""Data loaders and accessors in all modes, with map-style and iterable data sets and with workers."""
+"""Data loaders and accessors in all modes, with map-style and iterable data sets and with workers.
+
+Their processes are forked: the one of mnist.py is made as it is by default, and has to import PyTorch.
+"""
 
 import poptorch
 import torch
@@ -38,13 +41,12 @@ def main():
             assert sorted(seen) == list(range(48)), (mode, workers)
             assert len(loader) == 3
     one = poptorch.Options()
-    loader = poptorch.DataLoader(
-        one, Stream(101), batch_size=4, num_workers=2, mode=poptorch.DataLoaderMode.AsyncRebatched
-    )
+    rebatched = poptorch.DataLoaderMode.AsyncRebatched
+    loader = poptorch.DataLoader(one, Stream(101), batch_size=4, num_workers=2, mode=rebatched, async_options=fork)
     assert sum(len(batch) for batch in loader) == 100
     loader.terminate()
     accessor = poptorch.AsynchronousDataAccessor(
-        torch.utils.data.DataLoader(Numbers(6), batch_size=2), load_indefinitely=False
+        torch.utils.data.DataLoader(Numbers(6), batch_size=2), load_indefinitely=False, **fork
     )
     assert sum(len(x) for x, _ in accessor) == 6
     accessor.terminate()
