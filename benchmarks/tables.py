@@ -35,6 +35,19 @@ def figures(value: float) -> str:
     return f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
 
 
+#: Seconds of each unit of time.
+_TIMES = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
+
+
+def quantity(value: float, unit: str) -> str:
+    """Three figures with the unit; a time has the unit in which it is easiest to read."""
+    if unit not in _TIMES:
+        return f"{figures(value)} {unit}"
+    seconds = value * _TIMES[unit]
+    best = next((name for name, size in _TIMES.items() if seconds >= size), "us")
+    return f"{figures(seconds / _TIMES[best])} {best}"
+
+
 def collective_tables(rows: list[dict[str, Any]]) -> list[str]:
     """One table for each collective and dtype: a line per size, three columns per number of processes."""
     cells: dict[str, dict[str, dict[str, str]]] = {}
@@ -102,9 +115,9 @@ def plain_table(rows: list[dict[str, Any]]) -> list[str]:
     head = ["case", "ours", *peers, "ratio", *(["load"] if loads else [])]
     lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
     for row in rows:
-        cells = [figures(row["peers"][name]) if name in row["peers"] else "" for name in peers]
+        cells = [quantity(row["peers"][name], row["unit"]) if name in row["peers"] else "" for name in peers]
         load = [f"{row['load']:.0f}" if "load" in row else ""] if loads else []
-        cells = [row["case"], f"{figures(row['ours'])} {row['unit']}", *cells, f"**{row['ratio']:.2f}**", *load]
+        cells = [row["case"], quantity(row["ours"], row["unit"]), *cells, f"**{row['ratio']:.2f}**", *load]
         lines.append(f"| {' | '.join(cells)} |")
     return ["\n".join([*lines, ""])]
 

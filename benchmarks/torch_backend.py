@@ -243,10 +243,14 @@ def measure(rank: int, ranks: int, store: str, options: argparse.Namespace, into
     dist.destroy_process_group()
 
 
-def told(row: dict[str, Any]) -> str:
+def _size(nbytes: int) -> str:
+    return f"{nbytes // MIB} MiB" if nbytes >= MIB else f"{nbytes // KIB} KiB"
+
+
+def printed(row: dict[str, Any]) -> str:
     what = f"{row['ranks']} ranks, {row['case']}"
     if "bytes" in row:
-        what += f", {row['dtype']}, {row['bytes'] // KIB} KiB"
+        what += f", {row['dtype']}, {_size(row['bytes'])}"
     times = ", ".join(f"{name} {1e3 * value:.3f} ms" for name, value in row.items() if _is_time(name))
     said = f"{what:50} {times}, ratio {row['ratio']:.2f}"
     if "ratio_hook" in row:
@@ -277,7 +281,7 @@ def measured(row: dict[str, Any]) -> dict[str, Any]:
     """``row`` as ``benchmarks/tables.py`` reads it: milliseconds of gcl, and of what it is compared with."""
     case = f"{row['case']}, {row['ranks']} ranks"
     if "bytes" in row:
-        case += f", {row['dtype']}, {row['bytes'] // KIB} KiB"
+        case += f", {row['dtype']}, {_size(row['bytes'])}"
     if "hidden" in row:
         case += f" ({hidden(row)})"
     peers = {name: 1e3 * value for name, value in row.items() if _is_time(name) and name != "gcl"}

@@ -78,9 +78,9 @@ def connect(
     directly from the tensors of its peers. It is not GCL's choice by size: for that pass "auto,auto", or set
     GCL_REAL_COLLECTIVES=1 and pass no method.
 
-    ``timeout`` (seconds) bounds every wait, but connecting waits 5 s at least. ``segment_bytes`` is the address space
-    reserved for tensors, not the memory in use. ``host`` (default: detected) names the host of this instance; ranks
-    with different names exchange messages, so that several hosts can be simulated on one machine.
+    ``timeout`` (seconds) bounds every wait, except that connecting waits at least 5 s. ``segment_bytes`` is the
+    address space reserved for tensors, not the memory in use. ``host`` (default: detected) names the host of this
+    instance; ranks with different names exchange messages, so that several hosts can be simulated on one machine.
 
     Raises ArgumentError if the replicas of all instances do not form one job, CollectiveTimeout naming the replicas
     of instances that do not connect, TransportError if the transport does not work here, BackendError (popdist_py)

@@ -121,9 +121,9 @@ def getLocalInstanceIndex() -> int:
 def getDeviceId(ipusPerReplica: int = 0) -> int:
     """Return the id of the device that holds the IPUs of this instance.
 
-    ``ipusPerReplica`` 0 stands for what the launcher was given. Device ids are numbered by the number of IPUs: on a
-    Pod16, devices 0 to 15 have one IPU, 16 to 23 two, 24 to 27 four, 28 and 29 eight, and 30 has all. Raises
-    LayoutError if the number of IPUs of the instance is not a power of two, PopdistEnvironmentError as
+    With ``ipusPerReplica`` 0, the number that was passed to the launcher is used. Device ids are numbered by the
+    number of IPUs: on a Pod16, devices 0 to 15 have one IPU, 16 to 23 two, 24 to 27 four, 28 and 29 eight, and 30 has
+    all. Raises LayoutError if the number of IPUs of the instance is not a power of two, PopdistEnvironmentError as
     ``getInstanceIndex`` does.
     """
     environment = _environment()
@@ -141,7 +141,7 @@ def getDeviceId(ipusPerReplica: int = 0) -> int:
 
 
 def checkNumIpusPerReplica(n: int) -> bool:
-    """Return whether ``n`` is the number of IPUs per replica that the launcher was given (1 without poprun-py).
+    """Return whether ``n`` is the number of IPUs per replica passed to the launcher (1 without poprun-py).
 
     Raises PopdistEnvironmentError if the POPDIST_* variables are malformed.
     """

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from gcl.errors import ArgumentError
-from gcl.kernels.dtypes import witness
+from gcl.kernels.dtypes import type_tag
 
 __all__ = [
     "Refusals",
@@ -57,7 +57,7 @@ def check_tensor(x: np.ndarray, local: int) -> None:
         )
     if not x.flags.c_contiguous:
         raise ArgumentError("the tensor is not C-contiguous; pass np.ascontiguousarray(x)")
-    witness(x.dtype)
+    type_tag(x.dtype)
 
 
 def check_flat(x: np.ndarray, local: int) -> None:
@@ -131,5 +131,5 @@ def dtype_of(dtype: DTypeLike) -> np.dtype[Any]:
         found: np.dtype[Any] = np.dtype(dtype)
     except TypeError:
         raise ArgumentError(f"{dtype!r} is not a dtype; give a dtype such as 'float32'") from None
-    witness(found)
+    type_tag(found)
     return found

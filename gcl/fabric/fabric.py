@@ -238,7 +238,7 @@ class Fabric:
 
         A route changes the rail first, then the row, then the domain (directly through the GW switch). On a torus
         it takes the shorter direction along the rows, and not the loop-back if both are equal. Raises ArgumentError
-        for a domain with an odd number of IPUs above one, which is no ladder.
+        for a domain with an odd number of IPUs above one, which cannot form a ladder.
         """
         self._check_even()
         domain, row, rail = self.coordinates(source)

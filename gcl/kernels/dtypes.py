@@ -9,7 +9,7 @@ import numpy as np
 
 from gcl.errors import ArgumentError
 
-__all__ = ["DTYPES", "sum_dtype", "witness"]
+__all__ = ["DTYPES", "sum_dtype", "type_tag"]
 
 
 class _Representation(NamedTuple):
@@ -32,7 +32,7 @@ DTYPES: dict[np.dtype[Any], _Representation] = {
 }
 
 
-def witness(dtype: np.dtype[Any]) -> np.ndarray:
+def type_tag(dtype: np.dtype[Any]) -> np.ndarray:
     """An empty array that selects the kernels of ``dtype``; ArgumentError if the dtype cannot be reduced."""
     if dtype not in DTYPES:
         raise ArgumentError(f"a tensor of {dtype} is not supported; use {', '.join(map(str, DTYPES))}")

@@ -21,7 +21,7 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 
-from gcl.kernels.dtypes import witness
+from gcl.kernels.dtypes import type_tag
 from gcl.kernels.half import narrow_bfloat, narrow_half, widen_bfloat, widen_half
 from gcl.kernels.jit import address_of, bare, intrinsic, pointer_to
 from gcl.kernels.numba_internals import for_range
@@ -249,7 +249,7 @@ class ElementLoop(IntEnum):
 
 def loops_of(dtype: np.dtype[Any]) -> int:
     """The address of the loops for ``dtype``."""
-    pointer = pointer_to(getattr(types, witness(dtype).dtype.name))
+    pointer = pointer_to(getattr(types, type_tag(dtype).dtype.name))
     return address_of(_loops, *[types.int64] * 5, pointer)
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from gcl.core.operators import Operator
 from gcl.core.tensor_checks import Tensors
 from gcl.errors import ArgumentError
-from gcl.kernels.dtypes import witness
+from gcl.kernels.dtypes import type_tag
 from gcl.reduce.reduction import new_scratch, recipe, reduce_range
 
 __all__ = ["all_gather_within_replica", "all_reduce_within_replica", "reduce_scatter_within_replica"]
@@ -132,7 +132,7 @@ def _checked(x: np.ndarray, op: str) -> Operator:
         raise ArgumentError(f"{found} is not a tensor of replicas; give an array [local replicas, IPUs, ...]")
     if not x.flags.c_contiguous:
         raise ArgumentError("the tensor is not C-contiguous; pass np.ascontiguousarray(x)")
-    witness(x.dtype)
+    type_tag(x.dtype)
     return Operator.parse(op, x.dtype)
 
 

@@ -13,8 +13,8 @@ from gcl.core.argument_checks import check_whole
 from gcl.errors import ArgumentError
 from gcl.torch.one_host.host_group import HostGroup
 from gcl.torch.process_group import GclProcessGroup
-from gcl.torch.several_hosts.engine import Engine
-from gcl.torch.several_hosts.gloo_engine import GlooEngine
+from gcl.torch.several_hosts.gloo_transport import GlooTransport
+from gcl.torch.several_hosts.host_transport import HostTransport
 from gcl.torch.several_hosts.two_levels import SeveralHosts
 from gcl.torch.store_all_gather import StoreAllGather, in_mpi_job
 from gcl.transport.memory.segment import DEFAULT_BYTES
@@ -67,7 +67,7 @@ def _make(asked: Any, options: Any) -> GclProcessGroup:
     )
     group: HostGroup | SeveralHosts = inner
     if len(hosts) > 1:
-        group = _between(hosts, rank, inner, _engines(gather, store, rank, timeout))
+        group = _between(hosts, rank, inner, _transports(gather, store, rank, timeout))
     return GclProcessGroup(store, group, timeout)
 
 
@@ -77,28 +77,30 @@ def _hosts(names: list[bytes]) -> list[list[int]]:
 
 
 def _between(
-    hosts: list[list[int]], rank: int, inner: HostGroup, engine: Callable[[str, list[int]], Engine]
+    hosts: list[list[int]], rank: int, inner: HostGroup, transport: Callable[[str, list[int]], HostTransport]
 ) -> SeveralHosts:
-    """Join the hosts by engines: all ranks, and those at each position if the hosts are alike."""
+    """Join the hosts by transports: all ranks, and those at each position if the hosts are alike."""
     in_order = [rank for ranks in hosts for rank in ranks]
-    everyone = engine("everyone", sorted(in_order))
+    everyone = transport("everyone", sorted(in_order))
     each = len(hosts[0])
     column = None
     if in_order == sorted(in_order) and each & (each - 1) == 0 and all(len(ranks) == each for ranks in hosts):
-        column = engine(f"column {inner.rank}", [ranks[inner.rank] for ranks in hosts])
+        column = transport(f"column {inner.rank}", [ranks[inner.rank] for ranks in hosts])
     return SeveralHosts(rank, hosts, inner, everyone, column)
 
 
-def _engines(gather: StoreAllGather, store: Store, rank: int, timeout: float) -> Callable[[str, list[int]], Engine]:
-    """What makes an engine between some ranks: of MPI if they met in a job that has it, else of gloo."""
+def _transports(
+    gather: StoreAllGather, store: Store, rank: int, timeout: float
+) -> Callable[[str, list[int]], HostTransport]:
+    """What makes a transport between some ranks: of MPI if they met in a job that has it, else of gloo."""
     world = [-1]
     if in_mpi_job(store):
-        from gcl.torch.several_hosts.mpi_engine import MpiEngine
+        from gcl.torch.several_hosts.mpi_transport import MpiTransport
         from gcl.transport.mpi.process_subset import world_rank
 
         world = [int(found) for found in gather.all_gather(str(world_rank()).encode())]
     if min(world) >= 0:
-        return lambda _, members: MpiEngine([world[member] for member in members], timeout)
-    return lambda name, members: GlooEngine(
+        return lambda _, members: MpiTransport([world[member] for member in members], timeout)
+    return lambda name, members: GlooTransport(
         PrefixStore(f"{name}/", store), members.index(rank), len(members), timeout
     )

@@ -27,8 +27,8 @@ from ipu_emu.engine.parts import CallLists, Loop, Part, PartList, StepContext
 from ipu_emu.engine.pipeline.bound_pipeline import BoundPipeline
 from ipu_emu.engine.replicas.background_reduction import BackgroundReduction
 from ipu_emu.engine.replicas.buffers import Buffers
-from ipu_emu.engine.replicas.early_pages import early_pages
 from ipu_emu.engine.replicas.local_replicas import Replicas
+from ipu_emu.engine.replicas.prefaulting import prefaulted
 from ipu_emu.engine.threads.worker_threads import PART_IN_PIPELINES, WORTH_A_THREAD, Workers
 from ipu_emu.errors import SessionError
 from ipu_emu.graph import Role, original_of
@@ -106,7 +106,7 @@ class Engine:
             early=self._reductions,
             held=self._held,
         )
-        with early_pages([part for buffers in self._buffers for part in buffers.weights()]):
+        with prefaulted([part for buffers in self._buffers for part in buffers.weights()]):
             self._program = list(self._bind(executable.program))
         self._warm_up()
         self._load()

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipu_emu.engine import Engine
-from ipu_emu.program.weight_copies import Copy
+from ipu_emu.program.weight_copies import WeightCopy
 from popdist_py.trace import Category
 
 __all__ = ["WeightsOut"]
@@ -35,7 +35,7 @@ class WeightsOut:
         """Around the copy of a tensor of one local replica."""
         if self._record is None:
             return nullcontext()
-        copy = Copy(id, replica, self._engine.view(id, replica).nbytes)
+        copy = WeightCopy(id, replica, self._engine.view(id, replica).nbytes)
         return self._record.copying(self._what, self._category, copy)
 
     def __enter__(self) -> WeightsOut:

@@ -244,8 +244,8 @@ def check_idle(*, force: bool, cores: int | None = None, load: float | None = No
         return True
     if not force:
         raise EmulatorError(
-            f"the load is {now / count:.2f} per core, and times of a busy machine mean nothing; wait until it is at "
-            f"most {_IDLE}, or use --force, which marks the result"
+            f"the load is {now / count:.2f} per core, and times measured on a busy machine are meaningless; "
+            f"wait until it is at most {_IDLE}, or use --force, which marks the result"
         )
     return False
 

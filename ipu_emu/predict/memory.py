@@ -35,7 +35,7 @@ from ipu_emu.predict.networks import NetworkBlock
 from ipu_emu.predict.variable_memory import OPTIMISER_STATES
 from ipu_emu.predict.work import PlacedWork
 
-__all__ = ["PARTS", "IpuMemory", "bounds", "parts", "table_bytes", "verdict"]
+__all__ = ["PARTS", "PredictedMemory", "bounds", "parts", "table_bytes", "verdict"]
 
 PARTS = ("weights", "gradients", "states", "stash", "transient", "inputs")
 #: Code, vertex state and exchange, as shares of the memory of an IPU: least; most for one block, and in all.
@@ -46,7 +46,7 @@ _STATE_BYTES = {"adam": 4, "lamb": 4}
 
 
 @dataclass(frozen=True)
-class IpuMemory:
+class PredictedMemory:
     """Bytes of data by part on IPU ``ipu``, and least and most with code."""
 
     ipu: int

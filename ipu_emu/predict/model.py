@@ -237,14 +237,14 @@ class StepModel:
         low, high = memory.bounds(self.job, self.work, ipu, parts, **{name: getattr(shape, name) for name in names})
         return parts, low, high
 
-    def memories(self) -> list[memory.IpuMemory]:
+    def memories(self) -> list[memory.PredictedMemory]:
         """The memory of every IPU of a replica."""
         limit, shape = float(self.system.generation.sram), Shape.of(self.job)
         found = []
         for ipu in range(self.work.ipus):
             parts, low, high = self.memory_of(ipu, shape)
             each = {name: float(value) for name, value in parts.items()}
-            found.append(memory.IpuMemory(ipu, each, float(low), float(high), limit))
+            found.append(memory.PredictedMemory(ipu, each, float(low), float(high), limit))
         return found
 
 

@@ -20,7 +20,7 @@ from ipu_emu.hardware.rates import NOMINAL, Rates
 from ipu_emu.predict.calibration.profile import PARAMETERS, Profile, rates_of
 from ipu_emu.predict.job import Job
 from ipu_emu.predict.links import domains_of
-from ipu_emu.predict.memory import IpuMemory
+from ipu_emu.predict.memory import PredictedMemory
 from ipu_emu.predict.model import CLASSES, TERMS, WHAT_IF, Shape, StepModel, placed
 from popdist_py.messages.suggestion import did_you_mean
 
@@ -173,12 +173,12 @@ class Prediction:
         return found
 
     @property
-    def fullest(self) -> IpuMemory:
+    def fullest(self) -> PredictedMemory:
         """The IPU of the worst verdict; of several the one that may need most."""
         return max(self.memories, key=lambda each: (_VERDICTS.index(each.verdict), each.high))
 
     @cached_property
-    def memories(self) -> list[IpuMemory]:
+    def memories(self) -> list[PredictedMemory]:
         return self.model.memories()
 
     @property

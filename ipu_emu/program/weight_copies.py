@@ -6,10 +6,10 @@ from typing import NamedTuple, Protocol
 
 from popdist_py.trace import Category, Span
 
-__all__ = ["CopiesRecord", "Copy"]
+__all__ = ["CopiesRecord", "WeightCopy"]
 
 
-class Copy(NamedTuple):
+class WeightCopy(NamedTuple):
     """A tensor of a local replica that is copied to the host."""
 
     tensor: str
@@ -20,7 +20,7 @@ class Copy(NamedTuple):
 class CopiesRecord(Protocol):
     """Protocol of what records copies; several make up one phase, ``what``."""
 
-    def copying(self, what: str, category: Category, copy: Copy) -> Span:
+    def copying(self, what: str, category: Category, copy: WeightCopy) -> Span:
         """A span around a copy."""
 
     def copied(self, what: str) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from gcl.drawing.units import memory
 from ipu_emu.trace.collective_calls import CollectiveCalls, collective_calls
 from ipu_emu.trace.deaths import deaths
-from ipu_emu.trace.pipelines.stages import StageTimes, stage_times
+from ipu_emu.trace.pipelines.stages import StageBalance, stage_times
 from ipu_emu.trace.run import Run
 from ipu_emu.trace.stragglers import inside_steps, lateness, slowness
 from ipu_emu.trace.time_use import OTHER, TimeUse, time_uses
@@ -62,7 +62,7 @@ class RunAnalysis:
     run: Run
     uses: Sequence[TimeUse]
     collectives: Sequence[CollectiveCalls]
-    stages: StageTimes | None
+    stages: StageBalance | None
     findings: Sequence[Finding]
 
     @property

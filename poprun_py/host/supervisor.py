@@ -28,8 +28,8 @@ from poprun_py.wire.messages import LAUNCHER, MPI, OWN, STDERR, UNMANAGED
 from poprun_py.wire.variables import ADDRESS_VARIABLE, EXECUTABLE_CACHE_PATH, KEY_VARIABLE, RANK_VARIABLE
 
 if TYPE_CHECKING:
+    from poprun_py.host.canary import Canary
     from poprun_py.host.progress_socket import ProgressSocket
-    from poprun_py.host.witness import Witness
 
 __all__ = ["CONNECT_TIMEOUT", "supervise"]
 
@@ -51,11 +51,11 @@ _MANAGER_TIMEOUT = 0.7
 _LINGER = 0.3
 
 
-def supervise(*, holder: int, manager: int, witness: Witness) -> int:
+def supervise(*, holder: int, manager: int, canary: Canary) -> int:
     """Run one instance until it has ended and the launcher has sent Leave; return the exit code.
 
     ``holder`` is the pid of our parent, ``manager`` that of its parent: the MPI's process manager, unless it is dead.
-    ``witness`` leads to a process in the group of our parent.
+    ``canary`` leads to a process in the group of our parent.
     """
     signals = SignalPipe((signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
     processes.adopt_orphans()
@@ -71,7 +71,7 @@ def supervise(*, holder: int, manager: int, witness: Witness) -> int:
         print(f"poprun-py supervisor {rank}: {error}", file=sys.stderr, flush=True)
         return 1
     channel.send(messages.Hello(rank, os.uname().nodename, os.getpid()))
-    supervisor = Supervisor(channel, signals, process_manager, holder, witness)
+    supervisor = Supervisor(channel, signals, process_manager, holder, canary)
     supervisor.run()
     record = supervisor.record
     if not supervisor.dismissed:
@@ -107,7 +107,7 @@ class Supervisor:
     """The event loop of one instance."""
 
     def __init__(
-        self, channel: Channel, signals: SignalPipe, manager: ProcessManager, holder: int, witness: Witness
+        self, channel: Channel, signals: SignalPipe, manager: ProcessManager, holder: int, canary: Canary
     ) -> None:
         self._channel = channel
         self._signals = signals
@@ -116,7 +116,7 @@ class Supervisor:
         self._selector.register(channel, selectors.EVENT_READ, self._on_readable)
         self._selector.register(signals, selectors.EVENT_READ, self._on_signal)
         self._manager = manager
-        self._holder, self._witness = holder, witness
+        self._holder, self._canary = holder, canary
         self._progress_socket: ProgressSocket | None = None
         self._hangs = HangDetector(self._timers, self._send)
         self._streams = StreamForwarder(
@@ -296,23 +296,23 @@ class Supervisor:
         self._childless = not left
 
     def _examine_holder(self) -> None:
-        """If the holder is gone before anybody has ended the instance, ask the witness whether that was the MPI."""
+        """If the holder is gone before anybody has ended the instance, ask the canary whether that was the MPI."""
         is_early = not self._is_stopping and self._program.status is None
         if is_early and self._manager.ends_groups and os.getppid() != self._holder:
-            self._selector.register(self._witness, selectors.EVENT_READ, self._on_witness)
-            self._witness.ask()
+            self._selector.register(self._canary, selectors.EVENT_READ, self._on_canary)
+            self._canary.ask()
 
-    def _on_witness(self) -> None:
-        self._selector.unregister(self._witness)
-        if self._witness.has_answered():
+    def _on_canary(self) -> None:
+        self._selector.unregister(self._canary)
+        if self._canary.has_answered():
             self._send(messages.Orphaned(self._holder, time.monotonic()))
-        self._witness.end()
+        self._canary.end()
 
     def _on_exit(self, status: int) -> None:
         at = time.monotonic()
         self._program.status = status
         self._hangs.stop()
-        self._witness.end()
+        self._canary.end()
         if self._cause == OWN and status > 0 and self._manager.is_ending:
             self._cause = UNMANAGED
         self._streams.drain()
@@ -338,7 +338,7 @@ class Supervisor:
         """Send Gone once no process is left; without a launcher, end instead of waiting for Leave."""
         if self._program.status is None or not self._childless or self._streams.has_open_outputs:
             return
-        if self._witness.is_asked:
+        if self._canary.is_asked:
             return
         if self._launcher_lives and not self._reported:
             self._reported = True

@@ -4,7 +4,7 @@
     +-- holder           the process that the process manager knows and may kill; ends when the supervisor ends
         +-- supervisor   in a session of its own, so that it outlives the holder long enough to clean up
         |   +-- program  killed by the kernel when the supervisor dies
-        +-- witness      in the group of the holder: tells whether the process manager has killed that
+        +-- canary      in the group of the holder: tells whether the process manager has killed that
 
 Python runs it without site (-S), so it sets the path of the packages itself.
 """
@@ -23,7 +23,7 @@ PATH_VARIABLE = "POPRUN_PY_PATH"
 def main() -> int:
     """Fork the supervisor, and wait for it as the process that the process manager knows; return the exit code."""
     sys.path += os.environ.pop(PATH_VARIABLE, "").split(os.pathsep)
-    from poprun_py.host.witness import Witness
+    from poprun_py.host.canary import Canary
     from poprun_py.linux import processes
 
     processes.close_listening_sockets()  # MPICH's process manager passes its own on
@@ -45,19 +45,19 @@ def main() -> int:
     os.setsid()
     from poprun_py.host.supervisor import supervise
 
-    return supervise(holder=holder, manager=manager, witness=Witness(near))
+    return supervise(holder=holder, manager=manager, canary=Canary(near))
 
 
-def _hold(supervisor: int, manager: int, witness: socket.socket) -> int:
-    """Forward signals, wait, and clean up after a supervisor that was killed; ``witness`` is to be given to it."""
-    from poprun_py.host.witness import start_witness
+def _hold(supervisor: int, manager: int, canary: socket.socket) -> int:
+    """Forward signals, wait, and clean up after a supervisor that was killed; ``canary`` is to be given to it."""
+    from poprun_py.host.canary import start_canary
     from poprun_py.linux import processes
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: processes.kill(supervisor, signal.SIGTERM))
     signal.signal(signal.SIGUSR1, lambda *_: os._exit(0))  # the supervisor goes on alone
-    start_witness(witness)  # what the witness survives, this process does by now
-    witness.close()
+    start_canary(canary)  # what the canary survives, this process does by now
+    canary.close()
     processes.die_with_parent(signal.SIGTERM, manager)
     _, status = os.waitpid(supervisor, 0)
     code = os.waitstatus_to_exitcode(status)

@@ -1,4 +1,4 @@
-"""Connections: the channels to all supervisors that have reported, by rank."""
+"""Connections: the channels to all supervisors that have reported, by rank, and the detection of silent hosts."""
 
 from __future__ import annotations
 

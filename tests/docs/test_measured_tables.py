@@ -50,11 +50,19 @@ def test_tables_are_replaced_and_the_text_around_them_stays(tmp_path: Path) -> N
     for line in (
         "| net | 2 | 3, **1.50** | 3 |",
         "| 1 KiB | 2 us | 3 us (peer) | **1.50** |",
-        "| start | 2 ms | 3 | **1.50** | 12 |",
-        "| end | 2 ms | 3 | **1.50** |  |",
+        "| start | 2 ms | 3 ms | **1.50** | 12 |",
+        "| end | 2 ms | 3 ms | **1.50** |  |",
     ):
         assert line in made.splitlines()
     assert TABLES["with_tables"](made, tmp_path) == made
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "shown"),
+    [(0.0206, "ms", "20.6 us"), (0.2, "s", "200 ms"), (1500.0, "ms", "1.5 s"), (620.4, "MB", "620 MB")],
+)
+def test_a_time_has_the_unit_that_is_easiest_to_read(value: float, unit: str, shown: str) -> None:
+    assert TABLES["quantity"](value, unit) == shown
 
 
 def test_a_file_that_holds_no_rows(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ __all__ = ["METHODS", "Method", "MethodPrograms", "method_chain"]
 
 
 class Method(StrEnum):
-    """The methods; AUTO is no algorithm of its own but leaves the choice to GCL (see the module docstring)."""
+    """The methods; AUTO is not an algorithm: it leaves the choice to GCL (see the module docstring)."""
 
     AUTO = "auto"
     CLOCKWISE_RING = "clockwise_ring"

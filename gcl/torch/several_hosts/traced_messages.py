@@ -14,7 +14,7 @@ from zlib import crc32
 
 import numpy as np
 
-from gcl.torch.several_hosts.engine import Engine
+from gcl.torch.several_hosts.host_transport import HostTransport
 from gcl.torch.work import GclWork
 from popdist_py import trace
 from popdist_py.trace import Category, Kind, Recorder
@@ -33,17 +33,17 @@ class Messages(Protocol):
         """Begin to receive into ``out``, from any rank if ``source`` is None; at the end do ``then``."""
 
 
-def messages_of(engine: Engine, rank: int, hosts: list[list[int]]) -> Messages:
-    """The messages of ``engine``; they are recorded if this process records a trace."""
+def messages_of(transport: HostTransport, rank: int, hosts: list[list[int]]) -> Messages:
+    """The messages of ``transport``; they are recorded if this process records a trace."""
     recorder = trace.recorder()
-    return engine if recorder is None else TracedMessages(recorder, engine, rank, hosts)
+    return transport if recorder is None else TracedMessages(recorder, transport, rank, hosts)
 
 
 class TracedMessages:
     """Both ranks of a message number it equally: by group, ranks and tag, and its place among all of these."""
 
-    def __init__(self, recorder: Recorder, engine: Engine, rank: int, hosts: list[list[int]]) -> None:
-        self._recorder, self._engine, self._rank = recorder, engine, rank
+    def __init__(self, recorder: Recorder, transport: HostTransport, rank: int, hosts: list[list[int]]) -> None:
+        self._recorder, self._transport, self._rank = recorder, transport, rank
         self._group = f"{recorder.serial(f'messages between {hosts}')} {hosts}"
         self._flow = recorder.name("message", Category.COLLECTIVES)
         self._places: defaultdict[tuple[str, int, int], count[int]] = defaultdict(count)
@@ -54,7 +54,7 @@ class TracedMessages:
         name = self._name("send", data.nbytes, self._rank, target, tag)
         with self._recorder.span(name, value=place):
             self._end(Kind.FLOW_OUT, (self._rank, target, tag), place)
-            return self._engine.send(data, target, tag)
+            return self._transport.send(data, target, tag)
 
     def receive(self, out: np.ndarray, source: int | None, tag: int, then: Callable[[], None]) -> GclWork:
         """Begin to receive into ``out``; messages of one rank with one tag arrive in the order of their receives."""
@@ -66,7 +66,7 @@ class TracedMessages:
             self._recorder.instant(self._name("receive", out.nbytes, sender, self._rank, tag), value=place)
             self._end(Kind.FLOW_IN, (sender, self._rank, tag), place)
 
-        work = self._engine.receive(out, source, tag, then)
+        work = self._transport.receive(out, source, tag, then)
         work.when_done(arrived)
         return work
 

@@ -1,4 +1,4 @@
-"""Two levels: collectives of a group on several hosts, gcl within each host and an engine between them.
+"""Two levels: collectives of a group on several hosts, gcl within each host and a transport between them.
 
     all-reduce   within each host, each rank combines one stripe of the tensors of its host
                  the ranks with the same stripe exchange their sums, and combine them in the order of the hosts
@@ -7,7 +7,7 @@
 
 The tree in which contributions are combined is that of one host, and sums travel unrounded, so that the result has
 the same bits. That takes hosts of equally many ranks, a power of two, in order; else each tensor travels to
-every rank. Other collectives that only move bytes, and messages, are those of the engine.
+every rank. Other collectives that only move bytes, and messages, are those of the transport between hosts.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from gcl.errors import ArgumentError
 from gcl.kernels.dtypes import sum_dtype
 from gcl.reduce.reduction import new_scratch, recipe, reduce_range
 from gcl.torch.one_host.host_group import HostGroup
-from gcl.torch.several_hosts.engine import Engine
+from gcl.torch.several_hosts.host_transport import HostTransport
 from gcl.torch.several_hosts.traced_messages import messages_of
 from gcl.torch.tensors import array_of
 
@@ -38,7 +38,12 @@ class SeveralHosts:
     """
 
     def __init__(
-        self, rank: int, hosts: list[list[int]], inner: HostGroup, everyone: Engine, column: Engine | None
+        self,
+        rank: int,
+        hosts: list[list[int]],
+        inner: HostGroup,
+        everyone: HostTransport,
+        column: HostTransport | None,
     ) -> None:
         self.rank, self.ranks, self._hosts = rank, sum(map(len, hosts)), hosts
         self.inner, self._everyone, self._column = inner, everyone, column
@@ -57,9 +62,9 @@ class SeveralHosts:
     @timeout.setter
     def timeout(self, seconds: float) -> None:
         self.inner.timeout = seconds
-        for engine in (self._everyone, self._column):
-            if engine is not None:
-                engine.timeout = seconds
+        for transport in (self._everyone, self._column):
+            if transport is not None:
+                transport.timeout = seconds
 
     def refuse(self, error: ArgumentError) -> None:
         """Tell the ranks of this host of a call that is not made."""
@@ -157,15 +162,15 @@ class SeveralHosts:
         self._everyone.barrier()
 
     @property
-    def engine(self) -> str:
-        """The name of what carries bytes between hosts."""
+    def host_transport(self) -> str:
+        """The name of the transport between hosts."""
         return self._everyone.name
 
     def _place(self, rank: int) -> tuple[int, int]:
         """The number of a rank's host, and its position there."""
         return next((host, ranks.index(rank)) for host, ranks in enumerate(self._hosts) if rank in ranks)
 
-    def _in_stripes(self, x: np.ndarray, op: Operator, column: Engine) -> np.ndarray:
+    def _in_stripes(self, x: np.ndarray, op: Operator, column: HostTransport) -> np.ndarray:
         width = -(-x.size // self.inner.ranks)
         padded = np.zeros((1, width * self.inner.ranks), x.dtype)
         padded[0, : x.size] = x

@@ -14,7 +14,7 @@ from ipu_emu.cli.output.printing import print_json, say
 from ipu_emu.errors import EmulatorError
 
 if TYPE_CHECKING:
-    from ipu_emu.predict.paper import Line
+    from ipu_emu.predict.estimate import Line
 
 __all__ = ["estimate"]
 
@@ -100,7 +100,7 @@ def _lines(
         )
     if model is None:
         return list(_KINDS[asked[0]](own, options)), []
-    from ipu_emu.predict.paper import lines_of_model, table_of
+    from ipu_emu.predict.estimate import lines_of_model, table_of
 
     job, _ = job_of(model, **options)
     return list(lines_of_model(job, own["compute"])), table_of(job)
@@ -118,7 +118,7 @@ def _asked(model: str | None, own: dict[str, Any]) -> dict[str, bool]:
 
 
 def _times(own: dict[str, Any], options: dict[str, Any]) -> Any:
-    from ipu_emu.predict.paper import lines_of_times
+    from ipu_emu.predict.estimate import lines_of_times
 
     if own["t_mb"] is None or own["t_ar"] is None:
         raise EmulatorError("--t-mb and --t-ar belong together; give both (0s if there is none)")
@@ -130,7 +130,7 @@ def _times(own: dict[str, Any], options: dict[str, Any]) -> Any:
 
 
 def _laws(own: dict[str, Any], options: dict[str, Any]) -> Any:
-    from ipu_emu.predict.paper import lines_of_laws
+    from ipu_emu.predict.estimate import lines_of_laws
 
     return lines_of_laws(own["constant"], own["compute"])
 
@@ -138,8 +138,8 @@ def _laws(own: dict[str, Any], options: dict[str, Any]) -> Any:
 def _reduction(own: dict[str, Any], options: dict[str, Any]) -> Any:
     from gcl import ArgumentError
     from gcl.drawing.units import parse_bytes
+    from ipu_emu.predict.estimate import LINK_RATE, lines_of_reduction
     from ipu_emu.predict.links import GATEWAY_RATE
-    from ipu_emu.predict.paper import LINK_RATE, lines_of_reduction
 
     def nbytes(text: str | None, option: str, default: float) -> float:
         try:
@@ -159,15 +159,15 @@ def _reduction(own: dict[str, Any], options: dict[str, Any]) -> Any:
 
 
 def _points(own: dict[str, Any], options: dict[str, Any]) -> Any:
-    from ipu_emu.predict.paper import lines_of_points
+    from ipu_emu.predict.estimate import lines_of_points
 
     return lines_of_points([_point(text) for text in own["points"]])
 
 
 def _layers(own: dict[str, Any], options: dict[str, Any]) -> Any:
     from ipu_emu.hardware import GC200, System
+    from ipu_emu.predict.estimate import lines_of_layers
     from ipu_emu.predict.job import DTYPES
-    from ipu_emu.predict.paper import lines_of_layers
 
     system = options["system"]
     dtype = options["dtype"] or "float16"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from gcl.drawing.units import decimal
 
 if TYPE_CHECKING:
-    from ipu_emu.predict.paper import Line
+    from ipu_emu.predict.estimate import Line
 
 __all__ = ["text"]
 

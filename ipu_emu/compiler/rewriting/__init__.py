@@ -1,1 +1,1 @@
-"""rewriting: passes that prepare a model for the others, and the writer with which passes append ops."""
+"""rewriting: passes that check anchors and prepare a model for other passes, and the writer that appends ops."""

@@ -17,13 +17,13 @@ from ipu_emu.poptorch.enums import ConnectionType, MeanReductionStrategy, Output
 from ipu_emu.poptorch.errors import Error
 from ipu_emu.poptorch.executor.arguments import Arguments, cleaned, first_micro_batch
 from ipu_emu.poptorch.executor.checks import check_buffers, check_inference, check_overlap, checked_options
-from ipu_emu.poptorch.executor.collection import without_collection
 from ipu_emu.poptorch.executor.compiling import compile_trace, output_mode
 from ipu_emu.poptorch.executor.cycles import profile
 from ipu_emu.poptorch.executor.device_program import DeviceProgram, TrainedState
 from ipu_emu.poptorch.executor.hooks import compilation
+from ipu_emu.poptorch.executor.inspection import Inspection
 from ipu_emu.poptorch.executor.outputs import as_output, rebuilt
-from ipu_emu.poptorch.executor.questions import Questions
+from ipu_emu.poptorch.executor.paused_collection import paused_collection
 from ipu_emu.poptorch.executor.saved_program import read_program, write_program
 from ipu_emu.poptorch.executor.wrapped import executor_of, unwrap, wrap
 from ipu_emu.poptorch.optim.optimizers import SGD, Optimizer
@@ -35,7 +35,7 @@ from ipu_emu.poptorch.tracing.trace import Trace, trace_module
 __all__ = ["PoplarExecutor"]
 
 
-class PoplarExecutor(Questions):
+class PoplarExecutor(Inspection):
     """The result of ``trainingModel`` and ``inferenceModel``."""
 
     def __init__(self, model: Any, options: Options | None, *, training: bool, optimizer: Any = None) -> None:
@@ -132,7 +132,7 @@ class PoplarExecutor(Questions):
             return
         self._compile(args, kwargs)
 
-    @without_collection()
+    @paused_collection()
     def _compile(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         started = time.perf_counter()
         other = executor_of(self._user_model)
@@ -203,7 +203,7 @@ class PoplarExecutor(Questions):
         if self.isAttachedToDevice():
             self._match_batch(args, kwargs)
             return
-        with without_collection():  # once for both
+        with paused_collection():  # once for both
             if self._program is None:
                 self._compile(args, kwargs)
             self._match_batch(args, kwargs)
@@ -256,7 +256,7 @@ class PoplarExecutor(Questions):
         """Whether the executable is on a device."""
         return self._program is not None and self._program.engine is not None
 
-    @without_collection()
+    @paused_collection()
     def _attach(self) -> None:
         assert self._program is not None
         self._program.take(self._tensors())

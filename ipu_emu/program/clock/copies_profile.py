@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from ipu_emu.program.clock.modelled_step import ModelledStep
 from ipu_emu.program.clock.pricing import Pricing
 from ipu_emu.program.memory_plan import ipu_of, is_off_chip
-from ipu_emu.program.weight_copies import Copy
+from ipu_emu.program.weight_copies import WeightCopy
 from popdist_py.trace.records import VERSION
 
 __all__ = ["CHECKPOINTING", "Place", "copies_profile", "place_of"]
@@ -34,7 +34,7 @@ def place_of(step: ModelledStep, tensor: str) -> Place:
     return Place(max(ipu_of(region), 0), "Streaming Memory" if is_off_chip(region) else "tile memory")
 
 
-def copies_profile(step: ModelledStep, name: str, copies: Sequence[Copy], offset: int) -> dict[str, Any]:
+def copies_profile(step: ModelledStep, name: str, copies: Sequence[WeightCopy], offset: int) -> dict[str, Any]:
     """The profile of these copies, shown as ``name``; the first local replica is ``offset``."""
     pricing, tensors = Pricing(step.executable, step.machine), step.executable.graph.tensors
     rows = []

@@ -9,7 +9,7 @@ from ipu_emu.program.clock.copies_profile import copies_profile, place_of
 from ipu_emu.program.clock.modelled_step import ModelledStep
 from ipu_emu.program.clock.profile_file import ProfileFile
 from ipu_emu.program.clock.program_profile import program_profile
-from ipu_emu.program.weight_copies import Copy
+from ipu_emu.program.weight_copies import WeightCopy
 from popdist_py import trace
 from popdist_py.trace import Category, Recorder, Span
 
@@ -30,7 +30,7 @@ class ProgramRecord:
         self._executable = executable
         self._file = ProfileFile()
         self._files: dict[str, ProfileFile] = {}
-        self._copies: dict[str, dict[Copy, int]] = {}
+        self._copies: dict[str, dict[WeightCopy, int]] = {}
 
     @classmethod
     def of(
@@ -52,7 +52,7 @@ class ProgramRecord:
         with trace.span("profile of the program", Category.COMPILATION):
             self._file.write(program_profile(self._step, self._name), executable)
 
-    def copying(self, what: str, category: Category, copy: Copy) -> Span:
+    def copying(self, what: str, category: Category, copy: WeightCopy) -> Span:
         """A span for a copy to the host, one of those that ``what`` consists of."""
         numbers = self._copies.setdefault(what, {})
         number = numbers.get(copy)

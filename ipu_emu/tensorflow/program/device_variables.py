@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ipu_emu.engine import Engine
 from ipu_emu.hostio.weights_out import WeightsOut
-from ipu_emu.tensorflow.importer.held_order import Axes
+from ipu_emu.tensorflow.importer.axis_order import Axes
 from ipu_emu.tensorflow.importer.values import on_device
 
 __all__ = ["id_of", "read_variable", "write_variable"]

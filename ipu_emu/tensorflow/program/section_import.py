@@ -12,7 +12,7 @@ from ipu_emu.compiler.gradients.gradient import Gradient
 from ipu_emu.errors import UnsupportedError
 from ipu_emu.graph import Graph, Phase, Place, Role, Tensor
 from ipu_emu.ops import Value
-from ipu_emu.tensorflow.importer.held_order import Axes, hold_as_read
+from ipu_emu.tensorflow.importer.axis_order import Axes, order_axes_as_read
 from ipu_emu.tensorflow.importer.importer import Importer, Position
 from ipu_emu.tensorflow.importer.node import Node
 from ipu_emu.tensorflow.importer.values import Held, Imported, Known, Variable, device_dtype
@@ -107,7 +107,7 @@ class _SectionImport:
             exports,
             names,
             assigned,
-            hold_as_read(importer.graph, importer.gradients, [one for one in kept if isinstance(one, str)]),
+            order_axes_as_read(importer.graph, importer.gradients, [one for one in kept if isinstance(one, str)]),
         )
 
     def holds(self, op: Any) -> bool:

@@ -1,4 +1,4 @@
-"""StageTimes: how long each stage of a pipeline and each IPU works, and how well they are balanced."""
+"""StageBalance: how long each stage of a pipeline and each IPU works, and how well they are balanced."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import numpy as np
 from ipu_emu.trace.run import Process, Run
 from popdist_py.trace.records import Category
 
-__all__ = ["StageTimes", "stage_times"]
+__all__ = ["StageBalance", "stage_times"]
 
 _WORK = (Category.COMPUTE.value, Category.UPDATE.value, Category.STREAMING_MEMORY.value)
 
 
 @dataclass(frozen=True)
-class StageTimes:
+class StageBalance:
     """Seconds of work by stage and by IPU, of all replicas and instances together; waiting is not work."""
 
     stages: Mapping[int, float]
@@ -48,7 +48,7 @@ class StageTimes:
         return self.ipus[self.slowest] / (sum(self.ipus.values()) / len(self.ipus)) if self.ipus else 1.0
 
 
-def stage_times(run: Run) -> StageTimes | None:
+def stage_times(run: Run) -> StageBalance | None:
     """The times of a pipeline's stages; None if the run has no pipeline."""
     stages: dict[int, float] = {}
     ipus: dict[int, float] = {}
@@ -56,7 +56,7 @@ def stage_times(run: Run) -> StageTimes | None:
     for process in run.instances:
         _add(process, stages, ipus, available)
     found = (dict(sorted(each.items())) for each in (stages, ipus, available))
-    return StageTimes(*found) if stages else None
+    return StageBalance(*found) if stages else None
 
 
 def _add(process: Process, stages: dict[int, float], ipus: dict[int, float], available: dict[int, float]) -> None:

@@ -103,11 +103,11 @@ def test_containers_of_one_host_do_not_share_memory(monkeypatch):
     assert run_ranks(2, joined) == [("SeveralHosts", [2.0] * 3)] * 2
 
 
-#: Prints the engine of each rank, and what is wrong.
+#: Prints the transport of each rank, and what is wrong.
 PROGRAM = PROGRAMS / "gcl" / "torch_hosts.py"
 
 
-def engines(output):
+def transports(output):
     """What is said of each rank."""
     return sorted(re.findall(r"rank (\d) of 4 by SeveralHosts (\w+): (.*)", output))
 
@@ -120,7 +120,7 @@ def test_a_job_that_has_mpi_uses_it_between_hosts(launcher):
     environ = os.environ | {"PYTHONPATH": str(ROOT)}
     ended = subprocess.run(command, capture_output=True, text=True, timeout=100, env=environ, cwd=ROOT, check=False)
     assert ended.returncode == 0, ended.stderr
-    assert engines(ended.stdout) == [(str(rank), "mpi", "[]") for rank in range(4)], ended.stdout
+    assert transports(ended.stdout) == [(str(rank), "mpi", "[]") for rank in range(4)], ended.stdout
 
 
 @needs_hosts
@@ -135,7 +135,7 @@ def test_hosts_of_a_poprun_py_job_are_joined_by_its_mpi(tmp_path, mpi):
         ended = subprocess.run(
             argv, capture_output=True, text=True, env=os.environ | environ, timeout=250, check=False
         )
-    assert engines(ended.stdout) == [(str(rank), "mpi", "[]") for rank in range(4)], ended.stdout + ended.stderr
+    assert transports(ended.stdout) == [(str(rank), "mpi", "[]") for rank in range(4)], ended.stdout + ended.stderr
     found = flows(read_run(tmp_path / "run"))
     assert any(flow.sender.host != flow.receiver.host for flow in found)
     assert all(flow.is_possible for flow in found)
@@ -162,4 +162,4 @@ def test_hosts_of_a_torchrun_job_are_joined_by_gloo(tmp_path):
             pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
             jobs.append(subprocess.Popen(argv, text=True, env=environ, **pipes))
         said = "".join(job.communicate(timeout=250)[0] for job in jobs)
-    assert engines(said) == [(str(rank), "gloo", "[]") for rank in range(4)], said
+    assert transports(said) == [(str(rank), "gloo", "[]") for rank in range(4)], said

@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed; scripts/t
 
 import ipu_emu.poptorch as poptorch  # noqa: E402
 from ipu_emu.engine import Engine  # noqa: E402
-from ipu_emu.poptorch.executor.collection import without_collection  # noqa: E402
+from ipu_emu.poptorch.executor.paused_collection import paused_collection  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -132,7 +132,7 @@ def test_the_first_collection_afterwards_does_not_look_through_what_was_made():
     gc.unfreeze()  # what the test run has frozen
     gc.callbacks.append(note)
     try:
-        with without_collection():
+        with paused_collection():
             made = [[number] for number in range(50_000)]
         more = [[number] for number in range(2 * gc.get_threshold()[0])]
     finally:
@@ -146,6 +146,6 @@ def test_the_first_collection_afterwards_does_not_look_through_what_was_made():
 def test_what_the_program_has_frozen_stays_frozen():
     gc.freeze()
     frozen = gc.get_freeze_count()
-    with without_collection():
+    with paused_collection():
         pass
     assert gc.get_freeze_count() == frozen > 0

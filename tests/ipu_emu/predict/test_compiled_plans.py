@@ -15,7 +15,7 @@ from ipu_emu.graph.external_data import contiguous
 from ipu_emu.hardware import System
 from ipu_emu.models import Model, named
 from ipu_emu.models.gpt2 import gpt2
-from ipu_emu.predict.memory import IpuMemory
+from ipu_emu.predict.memory import PredictedMemory
 from ipu_emu.program.memory_liveness import ipu_memories
 
 PIPELINE: dict[str, Any] = {"ipus": 4, "replicas": 4, "schedule": "grouped", "recompute": "Standard"}
@@ -64,7 +64,7 @@ OTHERS: dict[str, dict[str, Any]] = {
 }
 
 
-def both(asked: CompileRequest) -> tuple[list[int], list[IpuMemory]]:
+def both(asked: CompileRequest) -> tuple[list[int], list[PredictedMemory]]:
     """The planned bytes and the prediction of every IPU."""
     pod = System.named("pod16")
     planned = ipu_memories(asked.compiled(pod).executable, pod.tiles_per_ipu)

@@ -26,7 +26,7 @@ from tests.helpers.isolation import run_isolated, unavailable
 from tests.helpers.mpi_jobs import PROGRAMS
 from tests.helpers.patience import Patience
 from tests.poprun_py.helpers.kill_summary import summarised
-from tests.poprun_py.helpers.tagged_processes import is_witness, tagged_processes
+from tests.poprun_py.helpers.tagged_processes import is_canary, tagged_processes
 
 ROOT = Path(__file__).parents[3]
 BIN = Path(sys.executable).parent
@@ -46,7 +46,7 @@ WORDS = {
     "program": r"instance {instance} \(pid {pid} on .*\) was killed by signal 9 \(SIGKILL\)",
     "supervisor": r"instance \d .*its supervisor \(pid {pid}\)|mpirun \(pid \d+\) ",
     "holder": r"mpirun \(pid \d+\) |instance {instance} .*the parent of its supervisor \(pid {pid}\) was killed",
-    "witness": "the job ends on SIGTERM",
+    "canary": "the job ends on SIGTERM",
     "manager": r"mpirun \(pid \d+\) ",
     "mpirun": r"mpirun \(pid \d+\) ",
     "helper": "the job ends on SIGTERM",
@@ -82,7 +82,7 @@ def role_of(pid: int, parents: dict[int, int], launcher: int) -> str:
     if _is_ours(parent):
         if _is_ours(parents.get(parent, 0)):
             return "program"
-        return "witness" if is_witness(pid) else "supervisor"
+        return "canary" if is_canary(pid) else "supervisor"
     if _is_ours(pid):
         return "holder"
     if parent == launcher:
@@ -146,7 +146,7 @@ def kill_one(mpi: str, dice: random.Random, role: str | None = None, promised: f
     parents: dict[int, int] = {}
     patience = Patience(5)
     if not delay and not role:  # kill it as soon as it is there
-        role = dice.choice(sorted(WORDS.keys() - {"helper", "nobody", "witness"}))
+        role = dice.choice(sorted(WORDS.keys() - {"helper", "nobody", "canary"}))
     while not victims and not patience.is_over and job.poll() is None:
         time.sleep(0.001)  # the job needs the processor to begin
         parents = tagged_processes(tag)

@@ -24,7 +24,7 @@ from tests.helpers.mpi_jobs import PROGRAMS, ROOT
 from tests.helpers.network_namespaces import Hosts, hosts
 from tests.helpers.patience import Patience
 from tests.poprun_py.helpers.kill_summary import summarised
-from tests.poprun_py.helpers.tagged_processes import is_witness
+from tests.poprun_py.helpers.tagged_processes import is_canary
 
 __all__ = ["ROLES", "Job", "kill_one", "processes_on", "role_of"]
 
@@ -171,7 +171,7 @@ def kill_one(
         else:
             time.sleep(dice.uniform(0.1, 1.2))
         others = {pid: role_of(words) for pid, words in processes_on(where).items() if pid != job.process.pid}
-        victims = [pid for pid in others if others[pid] == role and not (role == "supervisor" and is_witness(pid))]
+        victims = [pid for pid in others if others[pid] == role and not (role == "supervisor" and is_canary(pid))]
         victim = dice.choice(sorted(victims) or [job.process.pid])
         try:
             os.kill(victim, signal.SIGKILL)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-__all__ = ["is_witness", "tagged_processes"]
+__all__ = ["is_canary", "tagged_processes"]
 
 
 def tagged_processes(tag: str) -> dict[int, int]:
@@ -23,7 +23,7 @@ def tagged_processes(tag: str) -> dict[int, int]:
     return found
 
 
-def is_witness(pid: int) -> bool:
+def is_canary(pid: int) -> bool:
     """Is this process, which runs supervisor_main.py, the one that has nothing open but a socket?"""
     try:
         return len(os.listdir(f"/proc/{pid}/fd")) == 1

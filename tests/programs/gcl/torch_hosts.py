@@ -1,4 +1,4 @@
-"""Collectives and messages of a PyTorch job over several hosts: its engine, and what each rank finds wrong.
+"""Collectives and messages of a PyTorch job over several hosts: its transport, and what each rank finds wrong.
 
 program.py HOSTS        real ones (0), or as many as simulated by names
 """
@@ -35,6 +35,7 @@ if not deferred_receive():
     wrong.append("a receive that nobody waits for")
 gcl.torch.monitored_barrier(timeout=30.0)
 group = dist.group.WORLD._group
-line = f"rank {rank} of {dist.get_world_size()} by {type(group).__name__} {getattr(group, 'engine', '')}: {wrong}\n"
+transport = getattr(group, "host_transport", "")
+line = f"rank {rank} of {dist.get_world_size()} by {type(group).__name__} {transport}: {wrong}\n"
 os.write(1, line.encode())  # at once: lines of two ranks must not mix
 dist.destroy_process_group()

@@ -15,7 +15,7 @@ from ipu_emu.hardware import Device, DeviceKind, System
 from ipu_emu.program.clock.modelled_step import ModelledStep
 from ipu_emu.program.clock.program_profile import program_profile
 from ipu_emu.program.clock.program_record import ProgramRecord
-from ipu_emu.program.weight_copies import Copy
+from ipu_emu.program.weight_copies import WeightCopy
 from ipu_emu.trace import read_run
 from ipu_emu.trace.program_profiles import Profiles, read_profiles
 from popdist_py.trace import PROFILE_SUFFIX, Category
@@ -132,9 +132,9 @@ def test_only_the_first_process_of_a_job_describes_the_step(
     assert [row["replica"] for row in found["copies"]] == [1]
 
 
-def copy_of(step: ModelledStep) -> Copy:
+def copy_of(step: ModelledStep) -> WeightCopy:
     weight = next(tensor for tensor in step.executable.graph.tensors.values() if tensor.role.value == "weight")
-    return Copy(weight.id, 0, weight.nbytes)
+    return WeightCopy(weight.id, 0, weight.nbytes)
 
 
 def test_copies_have_a_profile_of_their_own_the_first_time(

@@ -77,7 +77,7 @@ def test_no_bit_depends_on_how_filters_are_held(
 
     model, history = fitted(tf2, strategy, LAYERS[name], "adam")
     left = [given for kind, given in turned(model) if kind == "Compute"]
-    monkeypatch.setattr(section_import, "hold_as_read", as_tensorflow_holds_them)
+    monkeypatch.setattr(section_import, "order_axes_as_read", as_tensorflow_holds_them)
     other, expected = fitted(tf2, strategy, LAYERS[name], "adam")
     assert len(left) < len(turned(other))
     np.testing.assert_allclose(history["loss"], expected["loss"], rtol=1e-7 if name == "penalty" else 0)
@@ -101,7 +101,7 @@ def test_layers_that_compute_with_their_filters(
             return sum(tf2.nn.conv2d(x, one, 1, "SAME") for one in (self.kernel, self.kernel * 2, self.kernel[::-1]))
 
     found = [fitted(tf2, strategy, lambda layers: [Own(5, 3)], "adam")]
-    monkeypatch.setattr(section_import, "hold_as_read", as_tensorflow_holds_them)
+    monkeypatch.setattr(section_import, "order_axes_as_read", as_tensorflow_holds_them)
     found.append(fitted(tf2, strategy, lambda layers: [Own(5, 3)], "adam"))
     assert found[0][1] == found[1][1]
     for one, two in zip(found[0][0].get_weights(), found[1][0].get_weights(), strict=True):
@@ -115,7 +115,7 @@ def test_the_stages_of_a_pipeline(tf2: Any, strategy: Any, configure: Any, monke
     chosen = LAYERS["two of images"]
     model, history = fitted(tf2, strategy, chosen, "adam", stages=True)
     assert not [given for _, given in turned(model) if "variable" in given]
-    monkeypatch.setattr(section_import, "hold_as_read", as_tensorflow_holds_them)
+    monkeypatch.setattr(section_import, "order_axes_as_read", as_tensorflow_holds_them)
     other, expected = fitted(tf2, strategy, chosen, "adam", stages=True)
     assert history == expected
     for one, two in zip(model.get_weights(), other.get_weights(), strict=True):

@@ -1,4 +1,4 @@
-"""MPI engine: the MPI of a job carries the bytes between hosts, over whatever network it knows."""
+"""MPI transport: the MPI of a job carries the bytes between hosts, over whatever network it knows."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from gcl.torch.one_host.monitored_barrier import RESERVED, monitored_barrier
 from gcl.torch.work import GclWork
 from gcl.transport.mpi.process_subset import Pending, ProcessSubset
 
-__all__ = ["MpiEngine"]
+__all__ = ["MpiTransport"]
 
 #: Polls that only yield the core, and seconds to sleep between later ones.
 _YIELDS, _NAP = 500, 50e-6
 _BYTE = np.dtype(np.uint8)
 
 
-class MpiEngine:
-    """The processes ``members`` of the job, in that order; all of them make it (``several_hosts.engine``)."""
+class MpiTransport:
+    """The processes ``members`` of the job, in that order; all of them make it (``several_hosts.host_transport``)."""
 
     name = "mpi"
 

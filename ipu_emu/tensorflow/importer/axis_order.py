@@ -23,7 +23,7 @@ from ipu_emu.compiler.gradients.gradient import Gradient
 from ipu_emu.graph import Graph, Op, Phase, Role, Tensor
 from ipu_emu.ops import TABLE
 
-__all__ = ["Axes", "hold_as_read"]
+__all__ = ["Axes", "order_axes_as_read"]
 
 #: The axis of TensorFlow's tensor that is each axis of the one that is held.
 Axes = tuple[int, ...]
@@ -31,7 +31,7 @@ Axes = tuple[int, ...]
 _VARIABLES = (Role.WEIGHT, Role.STATE)
 
 
-def hold_as_read(graph: Graph, gradients: Sequence[Gradient], kept: Collection[str]) -> dict[str, Axes]:
+def order_axes_as_read(graph: Graph, gradients: Sequence[Gradient], kept: Collection[str]) -> dict[str, Axes]:
     """Turn variables of ``graph``; return the axes of each of them. ``kept`` tensors stay as they are."""
     families = _Families(graph.copy(), gradients, kept)
     held = families.held()

@@ -1,4 +1,4 @@
-"""Engine: what carries bytes between the ranks of a group that lie on several hosts."""
+"""HostTransport: the transport of bytes between the ranks of a group on several hosts."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import numpy as np
 
 from gcl.torch.work import GclWork
 
-__all__ = ["Engine"]
+__all__ = ["HostTransport"]
 
 
-class Engine(Protocol):
+class HostTransport(Protocol):
     """Collectives and messages of arrays of bytes.
 
     ``what`` names the call in errors, ``timeout`` bounds every wait.

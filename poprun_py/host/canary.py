@@ -1,9 +1,9 @@
-"""Witness: a process in the group of a supervisor's parent, which tells whether the MPI has ended that parent.
+"""Canary: a process in the process group of a supervisor's parent; if it survives, only the parent was killed.
 
-Process managers send SIGKILL to the whole group of a process that they have started. Whoever kills the parent alone,
-by its pid, leaves the witness alive: if it still answers when the parent is gone, the MPI has not ended the parent.
-The kernel sends a signal to all of a group before any of it is gone, and a process to which SIGKILL was sent never
-again runs code of its own, so the answer does not depend on who is quicker.
+Process managers send SIGKILL to the whole group of a process that they have started. If somebody else kills only the
+parent, by its pid, the canary stays alive: if it still answers after the parent has ended, the MPI did not end the
+parent. The kernel sends a signal to all processes of a group before any of them ends, and a process that was sent
+SIGKILL executes no further instruction, so the answer does not depend on timing.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ import os
 import signal
 import socket
 
-__all__ = ["Witness", "start_witness"]
+__all__ = ["Canary", "start_canary"]
 
-#: Signals that the supervisor's parent survives too; any other ends the witness as it ends the parent.
+#: Signals that the supervisor's parent survives too; any other ends the canary as it ends the parent.
 _SURVIVED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 _DESCRIPTORS = 1024
 
 
-def start_witness(channel: socket.socket) -> None:
-    """Fork the witness, a child of the process in whose group it is to be; it ends when ``channel`` is closed."""
+def start_canary(channel: socket.socket) -> None:
+    """Fork the canary, a child of the process whose group it joins; it ends when ``channel`` is closed."""
     try:
         if os.fork():
             return
@@ -43,8 +43,8 @@ def _answer(channel: socket.socket) -> None:
         channel.send(question)
 
 
-class Witness:
-    """The supervisor's end of the ``channel`` to the witness."""
+class Canary:
+    """The supervisor's end of the ``channel`` to the canary."""
 
     def __init__(self, channel: socket.socket) -> None:
         self._channel = channel

@@ -1,8 +1,8 @@
-"""Early pages: memory of weights that the system provides to a thread, while a program is bound to it.
+"""Prefaulting: a thread touches the memory of weights, so that its pages exist, while a program is bound to it.
 
-A page of new memory is made when it is first written to, which takes longer than to fill it: of the 0.25 s in which
-BERT-base's 418 MiB of weights were copied to a new engine, 0.2 s. A thread spends them beside the binding, which
-holds Python's interpreter.
+The kernel provides a page of new memory when it is first written to, which takes longer than filling it: 0.2 of the
+0.25 s in which the 418 MiB of BERT-base's weights were copied to a new engine. A thread does this while the main
+thread binds the program.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from threading import Thread
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["early_pages"]
+__all__ = ["prefaulted"]
 
 _PAGE = 4096
 
 
 @contextmanager
-def early_pages(ranges: Sequence[NDArray[np.uint8]]) -> Iterator[None]:
+def prefaulted(ranges: Sequence[NDArray[np.uint8]]) -> Iterator[None]:
     """Make the pages of ``ranges`` during the block, which must not write to them: they are zero before and after."""
     if not ranges:
         yield

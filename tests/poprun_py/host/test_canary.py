@@ -1,4 +1,4 @@
-"""Witness: it lives when the parent of a supervisor was killed alone, and dies with the group."""
+"""Canary: it lives when the parent of a supervisor was killed alone, and dies with the group."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from tests.helpers.mpi_jobs import PROGRAMS, ROOT
         "after one that they do not",
     ],
 )
-def test_the_witness_tells_whether_the_group_was_killed(kill, first, lives):
-    command = [sys.executable, str(PROGRAMS / "poprun_py/host/witnessed.py"), str(ROOT)]
+def test_the_canary_tells_whether_the_group_was_killed(kill, first, lives):
+    command = [sys.executable, str(PROGRAMS / "poprun_py/host/guarded_by_canary.py"), str(ROOT)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
         holder = int(process.stdout.readline())

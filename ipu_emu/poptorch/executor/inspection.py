@@ -12,14 +12,14 @@ from ipu_emu.poptorch.executor.cycles import cycles_of
 from ipu_emu.poptorch.executor.device_program import DeviceProgram
 from ipu_emu.poptorch.options.options import Options
 
-__all__ = ["Questions"]
+__all__ = ["Inspection"]
 
 #: Least, largest and average seconds.
 Latency = tuple[float, float, float]
 
 
-class Questions:
-    """The part of an executor that changes nothing; an executor sets the attributes."""
+class Inspection:
+    """The read-only part of an executor, which sets the attributes."""
 
     _program: DeviceProgram | None
     _options: Options

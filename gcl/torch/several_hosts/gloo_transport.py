@@ -1,4 +1,4 @@
-"""Gloo engine: PyTorch's gloo carries the bytes between hosts, over sockets."""
+"""Gloo transport: PyTorch's gloo carries the bytes between hosts, over sockets."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from torch.distributed.distributed_c10d import (
 from gcl.errors import PeerLost
 from gcl.torch.work import GclWork
 
-__all__ = ["GlooEngine"]
+__all__ = ["GlooTransport"]
 
 
-class GlooEngine:
-    """Rank ``rank`` of ``ranks``, which meet over ``store`` (``several_hosts.engine``)."""
+class GlooTransport:
+    """Rank ``rank`` of ``ranks``, which meet over ``store`` (``several_hosts.host_transport``)."""
 
     name = "gloo"
 

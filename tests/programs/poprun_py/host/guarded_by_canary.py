@@ -1,4 +1,4 @@
-"""A parent with its child and a witness in its group; the child prints what the witness says in the end."""
+"""A parent with its child and a canary in its group; the child prints what the canary says in the end."""
 
 import os
 import signal
@@ -8,7 +8,7 @@ import time
 
 sys.path.insert(0, sys.argv[1])
 
-from poprun_py.host.witness import Witness, start_witness
+from poprun_py.host.canary import Canary, start_canary
 
 os.setpgid(0, 0)
 holder = os.getpid()
@@ -16,17 +16,17 @@ near, far = socket.socketpair()
 if os.fork():
     near.close()
     signal.signal(signal.SIGTERM, lambda *_: None)
-    start_witness(far)
+    start_canary(far)
     far.close()
     while True:
         time.sleep(60)
 far.close()
 os.setsid()
-witness = Witness(near)
-witness.ask()
-assert witness.has_answered()
+canary = Canary(near)
+canary.ask()
+assert canary.has_answered()
 print(holder, flush=True)
 while os.getppid() == holder:
     time.sleep(0.001)
-witness.ask()
-print(witness.has_answered(), flush=True)
+canary.ask()
+print(canary.has_answered(), flush=True)

@@ -1,4 +1,4 @@
-"""Early pages: weights are copied to a new engine without waiting for the system to make their memory."""
+"""Prefaulting: weights are copied to a new engine without waiting for the kernel to provide their pages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ipu_emu import popart
-from ipu_emu.engine.replicas.early_pages import early_pages
+from ipu_emu.engine.replicas.prefaulting import prefaulted
 from ipu_emu.hostio.host_weights import HostWeights
 from tests.ipu_emu.helpers.sessions import train
 
@@ -25,7 +25,7 @@ def faults() -> int:
 @pytest.mark.parametrize("count", [0, 1, 3])
 def test_ranges_have_their_pages_after_the_block_and_are_zero(count):
     ranges = [np.frombuffer(mmap.mmap(-1, _PAGES * 4096), np.uint8) for _ in range(count)]
-    with early_pages([part[1000:] for part in ranges]):
+    with prefaulted([part[1000:] for part in ranges]):
         pass
     before = faults()
     for part in ranges:
@@ -36,7 +36,7 @@ def test_ranges_have_their_pages_after_the_block_and_are_zero(count):
 
 def test_the_thread_ends_with_the_block_even_if_that_fails():
     region = np.frombuffer(mmap.mmap(-1, _PAGES * 4096), np.uint8)
-    with pytest.raises(ValueError, match="unbound"), early_pages([region]):
+    with pytest.raises(ValueError, match="unbound"), prefaulted([region]):
         raise ValueError("unbound")
     before = faults()
     region[:] = 1
