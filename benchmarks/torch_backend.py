@@ -193,7 +193,7 @@ class Measurement:
     def _add(self, row: dict[str, Any]) -> None:
         self.rows.append({"ranks": self._ranks, **row, "load": os.getloadavg()[0]})
         if self._rank == 0:
-            print(told(self.rows[-1]), flush=True)
+            print(printed(self.rows[-1]), flush=True)
 
     def _collectives(self) -> None:
         for dtype, sizes in self._sizes.items():
