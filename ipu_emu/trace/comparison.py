@@ -62,13 +62,15 @@ class Comparison:
         first, second = self.step_seconds
         if not first or not second:
             return ["One of the runs has no steps"]
-        said = [f"A step takes {second / first:.2f} times as long: {first * 1e3:.3f} ms, then {second * 1e3:.3f} ms"]
+        said = [
+            f"A step takes {second * 1e3:.3f} ms instead of {first * 1e3:.3f} ms ({second / first:.2f} times as long)"
+        ]
         names = sorted({*self.before, *self.after}, key=lambda name: -abs(self._change(name)))
         for name in names:
             old, new = self.before.get(name, 0.0), self.after.get(name, 0.0)
             if max(old / first, new / second) >= WORTH:
-                how = "is new" if not old else "is gone" if not new else f"takes {new / old:.2f} times as long"
-                said.append(f"{name} {how}: {old * 1e3:.3f} ms, then {new * 1e3:.3f} ms")
+                share = f" ({new / old:.2f} times as long)" if old and new else ""
+                said.append(f"{name} takes {new * 1e3:.3f} ms instead of {old * 1e3:.3f} ms{share}")
         if self.serial_fraction is not None:
             said.append(self._scaling(self.serial_fraction))
         return said
@@ -78,7 +80,7 @@ class Comparison:
         law = (
             f"by Amdahl's law {serial:.1%} of the work is serial"
             if serial <= 1
-            else "one alone is faster: what they add to a step is more than what they share"
+            else "one replica alone is faster: additional replicas cost more time than they save"
         )
         return (
             f"With {self._times:g} times the replicas{step} the throughput is {self._speedup:.2f} times as high "

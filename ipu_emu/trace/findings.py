@@ -96,7 +96,7 @@ def _data(found: RunAnalysis) -> Iterator[Finding]:
             Cause.DATA,
             share,
             f"{share:.0%} of the time {use.process.label} waits for data",
-            "use more workers or a cheaper preparation; `ipu-emu hostio` says which",
+            "use more workers or a cheaper preparation; `ipu-emu hostio` shows which",
         )
 
 
@@ -140,7 +140,7 @@ def _communication(found: RunAnalysis) -> Iterator[Finding]:
             Cause.STRAGGLER,
             share,
             f"{share:.0%} of their time the others wait in collectives for {label} on {host}: it is slower by "
-            f"{factor:.1f}x, most of it in {most}",
+            f"{factor:.1f}x, mostly in {most}",
             "check what else runs on its host, and whether its share of the work or of the data is larger",
         )
     steps = max(use.steps for use in found.uses)
@@ -150,14 +150,14 @@ def _communication(found: RunAnalysis) -> Iterator[Finding]:
         yield Finding(
             Cause.SMALL_MESSAGES,
             little,
-            f"{little:.0%} of the time goes to collectives of {each}, {number / steps:.0f} a step",
+            f"{little:.0%} of the time goes to collectives of {each}, {number / steps:.0f} per step",
             "merge them: pass a list of tensors, or larger buckets",
         )
     elif moving >= 2 * WORTH:
         yield Finding(
             Cause.COMMUNICATION,
             moving,
-            f"{moving:.0%} of the time data move in collectives",
+            f"{moving:.0%} of the time collectives transfer data",
             "accumulate more gradients per step, or reduce in FLOAT16",
         )
 

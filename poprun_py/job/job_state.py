@@ -31,8 +31,8 @@ _LAST_CREDIT = 1 << 21
 _JOBS = 1 << 40
 
 _HUNG = (
-    "raised an exception and then waited in MPI_Finalize for the other instances, which would never have ended "
-    "(a program that calls popdist_py.init(), or runs under python -m mpi4py, ends at once)"
+    "raised an exception and then waited in MPI_Finalize for the other instances; it would have waited forever "
+    "(with popdist_py.init(), or under python -m mpi4py, a program ends at once)"
 )
 
 

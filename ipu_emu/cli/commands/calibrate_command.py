@@ -116,12 +116,12 @@ def _text(found: Profile, leave_one_out: bool) -> str:
         value = f"{each.value:7.4f} ± {each.sigma:.4f}" if each.identified else f"{each.value:7.4f} (not identified)"
         lines.append(f"{each.name:<{width}}  {value:<26}  {each.unit}: {each.meaning}")
     errors, wide = _errors(found), max(map(len, found.residuals))
-    lines += ["", f"error of the fit: mean {errors['mean']:.2%}, most {errors['most']:.2%}"]
+    lines += ["", f"error of the fit: mean {errors['mean']:.2%}, maximum {errors['most']:.2%}"]
     lines += [f"  {name:<{wide}}  {error:+7.2%}" for name, error in found.residuals.items()]
     left_out = found.leave_one_out
     if left_out:
-        said = f"mean {left_out['mean']:.2%}, most {left_out['most']:.2%}"
-        lines += ["", f"each configuration from the others: {said}"]
+        said = f"mean {left_out['mean']:.2%}, maximum {left_out['most']:.2%}"
+        lines += ["", f"each configuration predicted from the others: {said}"]
         for name, error in left_out["errors"].items() if leave_one_out else ():
             lost = ", ".join(left_out["needs"].get(name, ()))
             lines.append(f"  {name:<{wide}}  {error:+7.2%}" + (f"  with the nominal {lost}" if lost else ""))

@@ -68,7 +68,7 @@ def _memory(chart: Chart, top: float, facts: dict[str, Any]) -> float:
             code * scale,
             _BAR,
             "#ffffff",
-            title=f"code, and what a compiler adds, at most {memory(code)}",
+            title=f"code and what a compiler adds, at most {memory(code)}",
             hatched=True,
         )
     end = MARGIN + _LABEL + limit * scale

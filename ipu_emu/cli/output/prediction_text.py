@@ -61,8 +61,8 @@ def _summary(facts: dict[str, Any]) -> str:
     efficiency = facts["efficiency"]
     lines = [
         f"limited by    {facts['limiting']}; busiest is IPU {facts['busiest_ipu']} ({shares})",
-        f"utilisation   {facts['mfu']:.1%} of the matrix peak; {facts['hfu']:.1%} with what is recomputed",
-        f"scaling       {efficiency['share_of_ideal']:.1%} of {facts['job']['replicas']} times one replica",
+        f"utilisation   {facts['mfu']:.1%} of the matrix peak; {facts['hfu']:.1%} with recomputation",
+        f"scaling       {efficiency['share_of_ideal']:.1%} of ideal ({facts['job']['replicas']} times one replica)",
         f"memory        {found['verdict']}: IPU {fullest['ipu']} needs {memory(fullest['low_bytes'])} to "
         f"{memory(fullest['high_bytes'])} of {memory(found['limit_bytes'])}",
     ]
@@ -79,7 +79,7 @@ def _memory(facts: dict[str, Any]) -> str:
         names = f"{blocks[0]} .. {blocks[-1]}" if len(blocks) > 1 else "".join(blocks)
         lines.append(f"  IPU {each['ipu']:<2} {each['verdict']:<12} {len(blocks):>3} blocks, {names}")
         bounds = f"{memory(each['low_bytes'])} to {memory(each['high_bytes'])}"
-        lines.append(f"         {parts}; with code, and what a compiler adds, {bounds}")
+        lines.append(f"         {parts}; with code and what a compiler adds, {bounds}")
     lines.append(
         f"  all variables of a replica: {memory(facts['memory']['formula_literal_bytes'])} by the literal formula, "
         f"{memory(facts['memory']['formula_deduplicated_bytes'])} deduplicated"

@@ -41,12 +41,12 @@ def test_the_largest_change_is_first_and_trifles_are_left_out() -> None:
     before = {"compute": 0.5, "host I/O": 0.2, "trifle": 0.001, "gone": 0.1}
     after = {"compute": 0.7, "host I/O": 0.5, "trifle": 0.002, "new": 0.05}
     first, *rest = Comparison(before, after, (1, 1)).sentences()
-    assert first == "A step takes 1.56 times as long: 801.000 ms, then 1252.000 ms"
+    assert first == "A step takes 1252.000 ms instead of 801.000 ms (1.56 times as long)"
     assert rest == [
-        "host I/O takes 2.50 times as long: 200.000 ms, then 500.000 ms",
-        "compute takes 1.40 times as long: 500.000 ms, then 700.000 ms",
-        "gone is gone: 100.000 ms, then 0.000 ms",
-        "new is new: 0.000 ms, then 50.000 ms",
+        "host I/O takes 500.000 ms instead of 200.000 ms (2.50 times as long)",
+        "compute takes 700.000 ms instead of 500.000 ms (1.40 times as long)",
+        "gone takes 0.000 ms instead of 100.000 ms",
+        "new takes 50.000 ms instead of 0.000 ms",
     ]
 
 
@@ -71,7 +71,7 @@ def test_no_more_than_all_of_the_work_is_said_to_be_serial() -> None:
     slower = Comparison({"compute": 1.0}, {"compute": 3.0}, (1, 2), work=0.5)
     assert slower.sentences()[-1] == (
         "With 2 times the replicas, each with 0.50 times the work in a step, the throughput is 0.33 times as high "
-        "(efficiency 17%); one alone is faster: what they add to a step is more than what they share"
+        "(efficiency 17%); one replica alone is faster: additional replicas cost more time than they save"
     )
 
 
