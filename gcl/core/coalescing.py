@@ -34,7 +34,7 @@ def checked(
     if len(found) != 1:
         raise ArgumentError(
             f"the tensors of the list are of {', '.join(sorted(map(str, found))) or 'no dtype'}; "
-            "give at least one tensor, and all of one dtype"
+            "give at least one tensor, all of the same dtype"
         )
     if outs is None:
         return

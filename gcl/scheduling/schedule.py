@@ -37,7 +37,7 @@ from popdist_py.messages.suggestion import did_you_mean
 __all__ = ["Schedule", "interpret", "schedule"]
 
 _SCATTER, _GATHER = Collective.REDUCE_SCATTER, Collective.ALL_GATHER
-_STRAIGHT = "sent straight to each partner"
+_STRAIGHT = "sent directly to each partner"
 _REDUCING = (Collective.ALL_REDUCE, Collective.REDUCE_SCATTER)
 
 
@@ -87,7 +87,7 @@ class _Inputs:
         """The builder for collectives in which every replica sends directly to its partners."""
         if self.chain not in ((Method.AUTO,), (Method.BROADCAST,)):
             raise ArgumentError(
-                f"method {', '.join(self.chain)} does not apply: this collective sends straight to each partner; "
+                f"method {', '.join(self.chain)} does not apply: this collective sends directly to each partner; "
                 "use auto"
             )
         return self.builder(1)

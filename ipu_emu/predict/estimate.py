@@ -73,7 +73,7 @@ def lines_of_times(
     """A step from T_MB and T_AR."""
     step, samples = accumulation * micro_batch + reduction, batch * accumulation * replicas
     if not 0 < step < inf or min(micro_batch, reduction) < 0:
-        raise EmulatorError("times must be at least 0 and have an end, and T_MB or T_AR must be above 0")
+        raise EmulatorError("times must be finite and at least 0, and T_MB or T_AR must be above 0")
     yield Line("global_batch_samples", "global batch", samples, "MBS GA R")
     yield Line("step_seconds", "step", step, "T = GA T_MB + T_AR")
     yield Line("samples_per_second", "throughput", samples / step, "R GA MBS / T")

@@ -124,7 +124,7 @@ class Job:
             )
         numbers = (self.hosts, self.host_rate, self.samples, self.epochs)
         if not all(0 <= each < inf for each in numbers):
-            faults.append("hosts, rates, samples and epochs cannot be negative or without end")
+            faults.append("hosts, rates, samples and epochs must be finite and not negative")
         elif bool(self.samples) != bool(self.epochs):
             faults.append("samples of an epoch and epochs belong together; give both for the time to train")
         return faults

@@ -213,8 +213,8 @@ class Prediction:
             names = [p.name for p in self.profile.unidentified if p.unit != "factor"]
             rows = ", ".join(PARAMETERS[name].rows for name in names)
             found.append(
-                f"{', '.join(names)}: no row determines it, so its nominal value is used, and the interval reaches "
-                f"down to what {self.unknown:g} times worse gives; calibrate with a row of {rows}"
+                f"{', '.join(names)}: no row determines it, so its nominal value is used, and the interval extends "
+                f"down to what a value {self.unknown:g} times worse would give; calibrate with a row of {rows}"
             )
         if self.verdict != "fits":
             worst = self.fullest
@@ -239,7 +239,8 @@ def predict(
         moved = Prediction(placed(replace(job, off_chip=("states",))), profile, unknown, notes=tuple(notes))
         if moved.verdict != "does not fit":
             note = (
-                "optimiser states do not fit on the IPUs, and are taken to be in Streaming Memory (--off-chip states)"
+                "optimiser states do not fit on the IPUs, and are assumed to be in "
+                "Streaming Memory (--off-chip states)"
             )
             return replace(moved, notes=(*moved.notes, note))
     return made

@@ -72,7 +72,7 @@ def check_keras(name: str) -> None:
     """Raise ModuleNotFoundError for a module or a name that only Keras 3 has."""
     if name.split(".")[0] in _OF_KERAS_3:
         raise ModuleNotFoundError(
-            f"keras.{name} belongs to Keras 3, and models for the IPU are those of Keras 2, as keras is here; use "
+            f"keras.{name} belongs to Keras 3, but models for the IPU use Keras 2; use "
             f"TensorFlow's own function instead of keras.{name}, or leave it to the data set",
             name=f"keras.{name}",
         )

@@ -36,7 +36,8 @@ class StepFeed(ArrayFeed):
             arrays = self.feed.next_arrays()
         except StopIteration:
             raise FeedError(
-                f"The feed has given all of its {self.feed.position} steps; run fewer steps, or give it more epochs "
+                f"The feed has delivered all of its {self.feed.position} steps; run "
+                "fewer steps, or give it more epochs "
                 "(epochs=None repeats the data without end)"
             ) from None
         self.provide(dict(zip(self._ids, arrays, strict=True)))

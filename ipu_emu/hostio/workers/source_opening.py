@@ -43,7 +43,7 @@ def _open_stream(
     samples = _within(timeout, "the source", source.make)
     first = _within(timeout, "the source", lambda: list(islice(samples, 1)))
     if not first:
-        raise FeedError("The source has no samples; give one that has")
+        raise FeedError("The source has no samples; give a source that has some")
     preparation = _prepared(prepare, first[0], order.seed, timeout)
     filler = StreamFiller(source, preparation, order, epochs, chain(first, samples))
     _check_start(start, _within(timeout, "the source", lambda: filler.skip(start)))
@@ -75,7 +75,7 @@ def _open_indexed(
 def _check_start(start: int, steps: int) -> None:
     if start > steps:
         raise FeedError(
-            f"start={start} is after the end of the data, which have {steps} steps; start at the position of a "
+            f"start={start} is after the end of the data, which has {steps} steps; start at the position of a "
             "feed of the same data, or give more epochs"
         )
 
@@ -103,7 +103,7 @@ def _within(seconds: float, what: str, call: Callable[[], T]) -> T:
         return results[0]
     if not errors:
         raise FeedError(
-            f"No first sample came from {what} within {seconds:g} s; check what blocks there, or give the feed a "
+            f"No first sample arrived from {what} within {seconds:g} s; check what blocks there, or give the feed a "
             "longer timeout"
         )
     if isinstance(errors[0], FeedError):

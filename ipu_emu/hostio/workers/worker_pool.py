@@ -61,7 +61,7 @@ class WorkerPool:
             waited = time.monotonic() - begin
             if waited > timeout:
                 raise FeedError(
-                    f"No data for step {number} came within {timeout:g} s: {self._states()}. Check what blocks in "
+                    f"No data for step {number} arrived within {timeout:g} s: {self._states()}. Check what blocks in "
                     "the source or the preparation, or give the feed a longer timeout"
                 )
             if waited > slow:

@@ -61,7 +61,7 @@ PARAMETERS = {
         "share of the matrix peak", "what convolutions reach", 0.3, 1.0, 1.0, "a convolutional network"
     ),
     "product_share": ParameterKind(
-        "share of the matrix peak", "what products of matrices reach", 0.3, 1.0, 1.0, "a transformer"
+        "share of the matrix peak", "what matrix products reach", 0.3, 1.0, 1.0, "a transformer"
     ),
     "link_share": ParameterKind(
         "share of the IPU-Link rate", "what collectives reach", 0.5, 1.0, 1.0, "several replicas and accumulations"
@@ -71,7 +71,7 @@ PARAMETERS = {
     ),
     # Between the 10 us of a network and the 10 ms of a scheduler.
     "host_wait": ParameterKind(
-        "milliseconds", "what a step waits for each further host", 0.3, 2.3, 1e3, "several hosts", 0.01
+        "milliseconds", "time that a step waits for each additional host", 0.3, 2.3, 1e3, "several hosts", 0.01
     ),
     "release_2.1_collectives": ParameterKind(
         "factor", "speed of collectives of SDK 2.1 relative to 2.3", 1.0, 1.0, 2.0, "SDK 2.1"

@@ -215,7 +215,7 @@ def _seconds(cells: dict[str, str], job: Job, where: str) -> float:
     seconds = value if column == "step_seconds" else job.global_batch / value if value else 0.0
     if not _LEAST_SECONDS <= seconds <= _MOST_SECONDS:
         raise EmulatorError(
-            f"{where}: {column} '{cells[column]}' is not valid; give a number by which a step takes from "
+            f"{where}: {column} '{cells[column]}' is not valid; give a number for which a step takes "
             f"{_LEAST_SECONDS:g} to {_MOST_SECONDS:g} seconds"
         )
     return seconds

@@ -136,7 +136,7 @@ def test_a_page_needs_no_network_and_has_the_numbers_of_the_json(tmp_path: Path)
         (f"{RESNET} --bn-span 0", "bn_span 0 is not possible"),
         (f"{RESNET} --host-rate 0", "--host-rate 0: the rate must be above 0"),
         (f"{RESNET} --samples 100", "belong together"),
-        (f"{RESNET} --samples nan --epochs 2", "cannot be negative or without end"),
+        (f"{RESNET} --samples nan --epochs 2", "must be finite and not negative"),
         (f"{RESNET} --unknown inf", "--unknown inf is not possible"),
         ("predict resnet50 --replicas 1000000", "the largest Pod has 65,536"),
         (f"{RESNET} --sweep batch=1..8 --sweep batch=2", "a name is given twice"),

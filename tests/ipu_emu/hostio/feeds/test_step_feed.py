@@ -43,7 +43,7 @@ def test_runs_take_one_step_each(workers: int, processes: bool | None, source: A
             session.run(stepio)
             at = number % 6 * 8
             np.testing.assert_array_equal(anchors[y].reshape(8, 3), 2 * X[at : at + 8])
-        with pytest.raises(FeedError, match="The feed has given all of its 12 steps"):
+        with pytest.raises(FeedError, match="The feed has delivered all of its 12 steps"):
             session.run(stepio)
 
 

@@ -111,7 +111,7 @@ def test_a_source_that_blocks_for_ever(processes: bool) -> None:
 
     count, text = failure(source, workers=2, processes=processes, timeout=2.0)
     assert count == 3
-    assert re.match(r"No data for step 3 came within 2 s: worker .* has been preparing step 3 for \d+\.\d s", text)
+    assert re.match(r"No data for step 3 arrived within 2 s: worker .* has been preparing step 3 for \d+\.\d s", text)
 
 
 def test_a_first_sample_that_never_comes() -> None:
@@ -119,7 +119,7 @@ def test_a_first_sample_that_never_comes() -> None:
         time.sleep(600)
         yield 1
 
-    with pytest.raises(FeedError, match=r"No first sample came from the source within 0\.3 s"):
+    with pytest.raises(FeedError, match=r"No first sample arrived from the source within 0\.3 s"):
         Feed(source, timeout=0.3)
 
 
@@ -234,7 +234,7 @@ def test_a_start_behind_the_end_is_reported(stream: bool) -> None:
     for epochs in (1, 2):
         source = (lambda: iter(data)) if stream else data
         assert list(Feed(source, micro_batch=4, epochs=epochs, start=5 * epochs)) == []
-        with pytest.raises(FeedError, match=f"is after the end of the data, which have {5 * epochs} steps; start"):
+        with pytest.raises(FeedError, match=f"is after the end of the data, which has {5 * epochs} steps; start"):
             Feed(source, micro_batch=4, epochs=epochs, start=5 * epochs + 1)
     with pytest.raises(EmulatorError, match="start=6 is after steps=3, where the feed ends"):
         Feed(data, start=6, steps=3)

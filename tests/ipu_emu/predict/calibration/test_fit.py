@@ -124,7 +124,7 @@ LINE = "model,replicas,batch,accumulation,step_seconds\n"
         (LINE + "resnet50,16,20,10,\u0661\n", "line 2: step_seconds '\u0661' is not valid"),
         (
             LINE + "resnet50,16,20,10,1e-300\n",
-            "'1e-300' is not valid; give a number by which a step takes from 1e-09",
+            "'1e-300' is not valid; give a number for which a step takes 1e-09",
         ),
         (LINE.replace("step_", "samples_per_").replace("seconds", "second") + "resnet50,16,20,10,1e300\n", "1e+09"),
     ],

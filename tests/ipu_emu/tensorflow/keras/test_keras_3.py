@@ -10,7 +10,7 @@ import pytest
 from tests.ipu_emu.tensorflow.test_programs import output, start
 
 SENTENCE = (
-    r"keras\.{0} belongs to Keras 3, and models for the IPU are those of Keras 2, as keras is here; use TensorFlow's "
+    r"keras\.{0} belongs to Keras 3, but models for the IPU use Keras 2; use TensorFlow's "
     r"own function instead of keras\.{0}, or leave it to the data set"
 )
 
