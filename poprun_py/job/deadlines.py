@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 from poprun_py.job.job_state import JobState
 from poprun_py.linux import processes
@@ -13,8 +14,11 @@ from poprun_py.wire.connections import Connections
 
 __all__ = ["START_TIMEOUT", "START_TIMEOUT_PER_INSTANCE", "StartupMonitor", "Teardown"]
 
-#: Seconds within which all supervisors must have reported, and seconds that are added for each instance.
+#: Seconds within which all programs must have started, and seconds that are added for each instance.
 START_TIMEOUT, START_TIMEOUT_PER_INSTANCE = 30.0, 1.0
+
+#: Seconds after which the user is told which instances have not started.
+_START_NOTICE = 10.0
 
 #: Seconds between two checks of an mpirun that has not started everything yet, and how many in a row must agree.
 _START_CHECK_INTERVAL, _START_CHECKS = 0.25, 3
@@ -30,11 +34,13 @@ _MPIRUN_TIMEOUT, _STOPPED_MPIRUN_TIMEOUT = 5.0, 0.7
 class StartupMonitor:
     """Fails the job as soon as it is clear that not all instances will start.
 
-    ``starter`` is the name of the command that starts them: mpirun, mpiexec or srun.
+    ``starter`` is the name of the command that starts them: mpirun, mpiexec or srun. ``say`` tells the user a line.
     """
 
-    def __init__(self, plan: LaunchPlan, job: JobState, timers: Timers, starter: str) -> None:
-        self._plan, self._job, self._timers, self._starter = plan, job, timers, starter
+    def __init__(
+        self, plan: LaunchPlan, job: JobState, timers: Timers, starter: str, say: Callable[[str], None]
+    ) -> None:
+        self._plan, self._job, self._timers, self._starter, self._say = plan, job, timers, starter, say
         self._mpirun = 0
         self._is_over = False
 
@@ -44,6 +50,7 @@ class StartupMonitor:
         if not self._plan.remote_hosts and self._starter != "srun":  # else the instances are no children of it
             self._timers.call_later(_START_CHECK_INTERVAL, self._check)
         timeout = START_TIMEOUT + START_TIMEOUT_PER_INSTANCE * len(self._plan.instances)
+        self._timers.call_later(_START_NOTICE, lambda: self._report_wait(timeout))
         self._timers.call_later(timeout, lambda: self._on_timeout(timeout))
 
     def end(self) -> None:
@@ -71,11 +78,22 @@ class StartupMonitor:
     def _fail(self, lost: str) -> None:
         self._job.fail(f"{self._starter} (pid {self._mpirun}) lost {lost} before the instances had started", 1)
 
+    def _report_wait(self, timeout: float) -> None:
+        """Tell the user what the launcher waits for, and how long it will."""
+        if self._job.unstarted and not self._job.is_stopping:
+            who, verb = self._unstarted
+            self._say(f"{who} {verb} not started after {_START_NOTICE:g} s; the job fails after {timeout:g} s")
+
     def _on_timeout(self, timeout: float) -> None:
-        if self._job.missing:
-            ranks = self._job.missing
-            who = f"instance{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}"
+        if self._job.unstarted:
+            who, _ = self._unstarted
             self._job.fail(f"{who} did not start within {timeout:g} s{self._job.ssh_advice}", 1)
+
+    @property
+    def _unstarted(self) -> tuple[str, str]:
+        """The instances whose programs have not started, and the verb for so many."""
+        ranks = ", ".join(map(str, self._job.unstarted))
+        return (f"instance {ranks}", "has") if len(self._job.unstarted) == 1 else (f"instances {ranks}", "have")
 
 
 class Teardown:

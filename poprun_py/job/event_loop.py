@@ -104,7 +104,7 @@ class EventLoop:
             starter=self._starter,
         )
         self._trace = JobTrace(len(plan.instances), restart)
-        self._startup = StartupMonitor(plan, self._job, self._timers, self._starter)
+        self._startup = StartupMonitor(plan, self._job, self._timers, self._starter, self._console.say)
         self._teardown = Teardown(plan, self._job, self._timers, self._connections)
         self._mpirun = 0
         self._mpirun_status: int | None = None

@@ -218,6 +218,11 @@ class JobState:
         """Ranks whose supervisors have not reported yet."""
         return [state.instance.index for state in self._states if not state.supervisor]
 
+    @property
+    def unstarted(self) -> list[int]:
+        """Ranks whose programs have not started, and whose supervisors have not said why."""
+        return [state.instance.index for state in self._states if not state.pid and state.end is None]
+
     def pid(self, rank: int) -> int:
         """Return the pid of the program; 0 before its start."""
         return self._states[rank].pid

@@ -10,6 +10,7 @@ import pytest
 from poprun_py.job.deadlines import StartupMonitor
 from poprun_py.job.failure import InstanceEnd, first_failure, signal_name
 from poprun_py.job.job_state import JobState
+from poprun_py.linux import event_sources
 from poprun_py.linux.event_sources import Timers
 from poprun_py.options.parser import parse
 from poprun_py.output.stderr_end import StderrEnd
@@ -404,12 +405,42 @@ def test_hosts_from_which_no_instance_reported_are_to_be_tried_with_ssh():
 def test_instances_that_do_not_start_in_time_are_said_with_the_host_to_try():
     stage = Stage(2)
     stage.job._plan = replace(stage.job._plan, remote_hosts=("localhost",))
-    StartupMonitor(stage.job._plan, stage.job, Timers(), "mpirun")._on_timeout(32)
+    monitor(stage)._on_timeout(32)
     assert stage.job.why == "instances 0, 1 did not start within 32 s; if ssh is the reason, try: ssh localhost true"
 
 
-def test_one_instance_that_does_not_start_in_time():
+@pytest.mark.parametrize("reported", [[0], [0, 1]])
+def test_one_instance_that_does_not_start_in_time(reported):
+    """Whether its supervisor has reported or not: the change to its folder may hang, say."""
     stage = Stage(2)
-    stage.job.hello(0, 7)
-    StartupMonitor(stage.job._plan, stage.job, Timers(), "mpirun")._on_timeout(32)
+    for rank in reported:
+        stage.job.hello(rank, 7)
+    stage.job.started(0, 8)
+    monitor(stage)._on_timeout(32)
     assert stage.job.why == "instance 1 did not start within 32 s"
+
+
+@pytest.mark.parametrize(
+    ("started", "said"),
+    [
+        ([], "instances 0, 1 have not started after 10 s; the job fails after 32 s"),
+        ([0], "instance 1 has not started after 10 s; the job fails after 32 s"),
+        ([0, 1], None),
+    ],
+)
+def test_the_user_is_told_what_the_launcher_waits_for(started, said, monkeypatch):
+    stage, words = Stage(2), []
+    now = 0.0
+    monkeypatch.setattr(event_sources.time, "monotonic", lambda: now)
+    timers = Timers()
+    monitor(stage, timers, words.append).begin(1)
+    for rank in started:
+        stage.job.hello(rank, 7)
+        stage.job.started(rank, 8)
+    now = 10.0
+    timers.run_due()
+    assert words == ([said] if said else [])
+
+
+def monitor(stage: Stage, timers: Timers | None = None, say=lambda text: None) -> StartupMonitor:
+    return StartupMonitor(stage.job._plan, stage.job, timers or Timers(), "mpirun", say)
