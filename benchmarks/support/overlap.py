@@ -54,7 +54,7 @@ class Layers(nn.Module):
 
 
 #: Backward passes: whether they pause, and the number of samples, which says how long they compute.
-PASSES = {"backward pass that pauses": (True, 4), "backward pass that computes": (False, 256)}
+PASSES = {"backward pass that pauses": (True, 4), "backward pass that computes": (False, 64)}
 
 
 def unreduced(_, bucket):  # DDP refuses annotations that are text
