@@ -116,7 +116,7 @@ def measured(cases: Sequence[str], rates: Sequence[str], *, rounds: int, seconds
                 times: dict[str, list[float]] = {name: [] for name in (EARLY, LATE, DDP)}
                 for name in in_turns(list(times), rounds):
                     times[name].append(slower_ms(name, case, seconds, where))
-                label = f"{case}, 2 hosts, {re.sub('bit', 'bit/s', rate)}"
+                label = f"{case}, 2 hosts, {re.sub('([mg])bit', lambda found: f' {found[1].upper()}bit/s', rate)}"
                 yield row_of_times(f"{label}, early or after the backward pass", times, EARLY, LATE)
                 yield row_of_times(f"{label}, training", times, EARLY, DDP)
                 with tempfile.TemporaryDirectory() as folder:
