@@ -5,7 +5,8 @@
 
 The gradient of tensor t has the id ``Gradient___t``. Where t feeds several ops, their contributions are added in the
 reverse order of the ops, so the sum does not depend on anything else. An op of the backward pass has the place of the
-forward op that it differentiates; a sum of contributions that of the op that made t, or of the first that reads it.
+forward op that it differentiates; a sum of contributions that of the op that made t, or of the first that reads it,
+unless all that it adds is made in another place: another IPU copies one gradient to that of t, not each contribution.
 The gradient ops of an op with a guard have the same guard; if the op did not run, tensors without that guard get a
 contribution of 0 from it.
 
@@ -19,7 +20,7 @@ from ipu_emu.compiler.placement.tensor_places import tensor_places
 from ipu_emu.compiler.rewriting.op_writer import OpWriter
 from ipu_emu.compiler.rewriting.reserved_prefixes import GRADIENT
 from ipu_emu.errors import EmulatorError
-from ipu_emu.graph import Graph, Op, Phase, Tensor
+from ipu_emu.graph import Graph, Op, Phase, Place, Role, Tensor
 from ipu_emu.ops import TABLE, Adjoint, Value, node_of
 
 __all__ = ["differentiate"]
@@ -53,6 +54,7 @@ class _Differentiation:
         if graph.tensor(loss).shape != seed.shape:
             start = start.shaped(graph.tensor(loss).shape)
         self.parts: dict[str, list[Value]] = {loss: [start]}
+        self.made_at: dict[str, list[Place]] = {loss: [self.tensor_places[loss]]}
         self.totals: dict[str, Value] = {}
         self.names: dict[str, str] = {}
         self.writes: dict[str, Op] = {}
@@ -90,6 +92,7 @@ class _Differentiation:
                     contribution = contribution.cast(self.graph.tensor(id).dtype)
                 self.note_write(op, contribution)
                 self.parts.setdefault(id, []).append(self.guarded(contribution, op.guard, id))
+                self.made_at.setdefault(id, []).append(op.place)
 
     def note_write(self, op: Op, contribution: Value) -> None:
         """Remember the op that writes the gradient of a slice into zeros, if its slices are said not to overlap."""
@@ -117,10 +120,18 @@ class _Differentiation:
             first, *others = self.merged(self.parts[id])
             if len({part.tensor.dtype for part in [first, *others]}) > 1:
                 first, *others = (part.cast(self.graph.tensor(id).dtype) for part in [first, *others])
-            for other in others:
+            for other, place in zip(others, self.places_of_sums(id), strict=False):
+                self.writer.place = place
                 first = first + other
             self.totals[id] = self.named(first, GRADIENT + id)
         return self.totals.get(id)
+
+    def places_of_sums(self, id: str) -> list[Place]:
+        """Where the second and all further contributions to the gradient of ``id`` are added."""
+        home, (first, *others) = self.tensor_places[id], self.made_at[id]
+        if self.graph.tensor(id).role is not Role.COMPUTED or self.guards.get(id):
+            return [home] * len(others)
+        return [first if all(each == first for each in others[: count + 1]) else home for count in range(len(others))]
 
     def merged(self, parts: list[Value]) -> list[Value]:
         """Contributions, of which those of slices that do not overlap are written into one tensor, the last one last.
