@@ -23,7 +23,7 @@ from ipu_emu.predict.job import Job
 from ipu_emu.predict.laws import amdahl, fit_accumulation, gustafson
 from ipu_emu.predict.layer_parameters import Parameters
 from ipu_emu.predict.links import GATEWAY_RATE, Links, domains_of
-from ipu_emu.predict.model import Shape, placed
+from ipu_emu.predict.model import placed
 from ipu_emu.predict.networks import NetworkBlock
 from ipu_emu.predict.variable_memory import Variables, ipus_needed
 
@@ -216,8 +216,9 @@ def lines_of_layers(
 
 def lines_of_model(job: Job, compute: float) -> Iterator[Line]:
     """A network: everything at nominal rates."""
-    model, network, shape = placed(job), job.network, Shape.of(job)
-    slot = float(model.slot_seconds(NOMINAL, model.busiest(NOMINAL, shape), shape))
+    model, network = placed(job), job.network
+    on_each = (model.sample_seconds(NOMINAL, ipu, recompute=job.recompute).sum() for ipu in range(model.work.ipus))
+    slot = job.batch * float(max(on_each))
     peak = job.system.generation.peak(job.itemsize)
     yield Line("forward_flops", "forward operations", network.flops, "matrix products of a sequence or image")
     text = f"busiest IPU: operations of {job.batch} / {peak / 1e12:.1f} TFLOP/s, and vector operations"

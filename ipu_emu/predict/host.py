@@ -1,4 +1,4 @@
-"""Host: seconds to bring the input of a micro-batch to the IPUs: network, gateway, and preparation on hosts.
+"""Host: seconds to bring input to the IPUs, and results of inference back: network, gateway, work of hosts.
 
     network    bytes of all replicas of a machine / 12.5 GB/s (100 GbE)
     gateway    bytes of an IPU / 16 GB/s
@@ -11,13 +11,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from ipu_emu.hardware.transfer_rates import GATEWAY_LINK, host_rate
 from ipu_emu.predict.job import DTYPES, Job
 
-__all__ = ["GATEWAY_LINK", "NETWORK", "bytes_per_sample", "input_dtype", "limits"]
-
-#: Bytes per second of a machine's network, and of an IPU's link to its gateway, behind which Streaming Memory is.
-NETWORK, GATEWAY_LINK = 12.5e9, 16e9
-_IPUS_PER_MACHINE = 4
+__all__ = ["bytes_per_sample", "input_dtype", "limits", "result_bytes", "transfers"]
 
 
 def input_dtype(job: Job) -> str:
@@ -30,11 +27,21 @@ def bytes_per_sample(job: Job) -> float:
     return job.network.input_values * DTYPES[input_dtype(job)] + job.network.label_bytes
 
 
+def result_bytes(job: Job) -> float:
+    """Bytes of the results of a sequence or an image that go to the host: in inference only."""
+    return 0.0 if job.training else job.network.result_values * job.itemsize
+
+
+def transfers(job: Job) -> tuple[int, int]:
+    """Transfers of a micro-batch, each with a sync: of inputs, and of labels and the loss or the results."""
+    return job.network.inputs, 1 + (job.network.labels if job.training else 0)
+
+
 def limits(job: Job, replicas: Any, batch: Any) -> dict[str, Any]:
     """Seconds of a micro-batch by limit; ``replicas`` and ``batch`` may be arrays."""
-    sent = batch * bytes_per_sample(job)
-    sharing = max(1, _IPUS_PER_MACHINE // job.ipus)
-    found = {"network": sent * sharing / NETWORK, "gateway": sent / GATEWAY_LINK}
+    given = batch * bytes_per_sample(job)
+    sent = given + batch * result_bytes(job)
+    found = {"network": sent / host_rate(job.ipus), "gateway": sent / GATEWAY_LINK}
     if job.host_rate:
-        found["hosts"] = sent * replicas / (job.host_count * job.host_rate)
+        found["hosts"] = given * replicas / (job.host_count * job.host_rate)
     return found

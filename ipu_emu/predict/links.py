@@ -13,6 +13,7 @@ from typing import Any
 
 from gcl import LINK_BANDWIDTH, Collective, Fabric, LinkClass, closed_price
 from ipu_emu.hardware import System
+from ipu_emu.hardware.transfer_rates import copy_rate
 
 __all__ = ["GATEWAY_RATE", "LinkSeconds", "Links", "domains_of"]
 
@@ -72,12 +73,9 @@ class Links:
         """Add up means and variances of batch normalisation over ``span`` replicas, in FLOAT."""
         return _reduced(self.system, self.width, span, 2 * channels, 4, False)
 
-    def boundary(self, nbytes: float) -> LinkSeconds:
-        """Copy activations to the next IPU while gradients of the same size come back, over the slowest link."""
-        if self.width == 1:
-            return LinkSeconds()
-        link = LinkClass.RUNG if self.width == 2 else LinkClass.UP
-        return LinkSeconds(transfer=nbytes / LINK_BANDWIDTH[link])
+    def copy(self, source: int, target: int, nbytes: float) -> float:
+        """Seconds to copy values from one IPU of a replica to another."""
+        return nbytes / copy_rate(Fabric(1, self.width), source, target)
 
 
 @lru_cache(maxsize=65536)  # pure

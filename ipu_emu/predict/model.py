@@ -2,14 +2,16 @@
 
     compute      GA slots; a slot is what the busiest IPU does for a micro-batch
                  operations by class / (peak of the class x its share), forward + 2 backward (+ 1 recomputed)
+                 and what short ops take longer for their start, sync and exchange (``starts``)
     ramps        the other slots of the pipeline: N - 1 for grouped, else what the schedule generator says
-    ipu_links    collectives of gradients at the link rate x its share; copies between the IPUs of a replica, and
-                 batch statistics between neighbours, at the link rate
+    ipu_links    collectives of gradients at the link rate x its share; copies of both passes between the IPUs of a
+                 replica, and batch statistics between neighbours, at the link rate
     gw_links     2 (L - 1)/L of an IPU's share of the gradients, at the gateway rate x its share
-    host         input, as far as it does not overlap with compute, and what a step waits for further hosts
+    host         input and results, as far as they do not overlap with compute; and waits for further hosts
     streaming    states, and what else is off chip, there and back at 16 GB/s
-    update       weights, gradients and states through the memory of the tiles
-    fixed        syncs, hops and the work of tiles in collectives, at the same share, and of batch statistics
+    update       the sum of gradients, and operations of the optimiser, or values through the memory of the tiles
+    fixed        syncs, hops and the work of tiles in collectives, at the same share, and of batch statistics; syncs
+                 of copies between IPUs, and of transfers with the host that do not overlap
 
 An older release has its own factor on collectives. Every term depends on its own rates only, so that
 doubling a rate halves the term.
@@ -18,7 +20,7 @@ doubling a rate halves the term.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -27,11 +29,15 @@ from numpy.typing import NDArray
 from ipu_emu.errors import EmulatorError
 from ipu_emu.hardware import System
 from ipu_emu.hardware.rates import Rates
+from ipu_emu.hardware.tile_cycles import START, VECTOR_BYTES, sync_cycles
+from ipu_emu.hardware.transfer_rates import GATEWAY_LINK
 from ipu_emu.predict import host, memory
 from ipu_emu.predict.job import Job
 from ipu_emu.predict.links import Links, LinkSeconds
 from ipu_emu.predict.networks import NetworkBlock
 from ipu_emu.predict.placement import Placement, annotated, balanced, given
+from ipu_emu.predict.starts import product_cycles, step_cycles
+from ipu_emu.predict.variable_memory import OPTIMISER_STATES
 from ipu_emu.predict.work import CLASSES, PlacedWork
 
 __all__ = ["CLASSES", "TERMS", "WHAT_IF", "Shape", "StepModel", "placed"]
@@ -40,7 +46,10 @@ TERMS = ("compute", "ramps", "ipu_links", "gw_links", "host", "streaming", "upda
 #: What --what-if may change; each is a factor on a rate.
 WHAT_IF = ("matrix", "vector", "ipu-links", "gw-links", "host", "streaming", "clock")
 _BACKWARD, _PASSES = 2, 2
-_VECTOR_BYTES = 8
+#: Ops of LARS for each weight that exchange data: two norms, each with a sum.
+_NORMS = 4
+#: Operations on a trained value in a weight update.
+_UPDATE = {"sgd": 3, "momentum": 7, "lars": 15, "adam": 14, "lamb": 14}
 
 
 @dataclass(frozen=True)
@@ -68,6 +77,22 @@ class Shape:
 
 
 @dataclass(frozen=True)
+class _Slots:
+    """A slot: ``compute`` seconds, nominal seconds of ``copies`` for one sample and how many are ``copied``.
+
+    ``given``: its share of the bytes of the host, in so many ``transfers``. ``extra`` slots are beside one for each
+    micro-batch.
+    """
+
+    compute: Any
+    copies: Any
+    copied: Any
+    given: Any
+    transfers: Any
+    extra: Any
+
+
+@dataclass(frozen=True)
 class StepModel:
     """The terms of steps of ``job`` with its blocks placed; numbers of a ``Shape`` replace those of the job."""
 
@@ -85,44 +110,112 @@ class StepModel:
         generation, job = self.system.generation, self.job
         clock = rates.factor("clock")
         peak = generation.peak(job.itemsize) * clock * rates.factor("matrix")
-        vector = generation.tiles * generation.clock * clock * _VECTOR_BYTES / job.itemsize * rates.factor("vector")
+        vector = generation.tiles * generation.clock * clock * VECTOR_BYTES / job.itemsize * rates.factor("vector")
         moved = generation.exchange * clock / job.itemsize
-        speed = np.array([peak * rates.convolution, peak * rates.product, peak * rates.product, vector, moved])
-        passes = 1.0
+        convolution, product = peak * rates.convolution, peak * rates.product
+        speed = np.array([convolution, product, product, vector, moved, 1.0])
+        done = self.work.forward[ipu] + self.work.frozen[ipu]
         if job.training:
-            passes += _BACKWARD + recompute
-        seconds: NDArray[np.float64] = (self.work.forward[ipu] * passes + self.work.frozen[ipu]) / speed
+            done = done + self.work.forward[ipu] * (_BACKWARD + recompute) - self.work.needless[ipu]
+        seconds: NDArray[np.float64] = done / speed
         return seconds
+
+    def class_seconds(self, rates: Rates, ipu: int, batches: Any, *, recompute: bool) -> NDArray[np.float64]:
+        """[class, number of samples] seconds of a micro-batch on ``ipu``."""
+        seconds: NDArray[np.float64] = self.sample_seconds(rates, ipu, recompute=recompute)[:, None] * batches
+        seconds[-1] += self._starts(rates, ipu, batches, recompute=recompute)
+        return seconds
+
+    def _starts(self, rates: Rates, ipu: int, batches: Any, *, recompute: bool) -> Any:
+        """Seconds that the ops of a micro-batch take longer because they are short."""
+        job, generation = self.job, self.system.generation
+        trained, frozen = self.work.products[ipu]
+        forward = 1 + (recompute and job.training)
+        shares = (rates.convolution, rates.product)
+        cycles = sum(
+            product_cycles(products, batches, generation, job.itemsize, shares=shares, passes=passes)
+            for products, passes in ((trained, (forward, 1.0 * job.training)), (frozen, (1.0, 0.0)))
+        )
+        steps = self.work.steps[ipu] @ np.array([forward, job.training, 1.0])
+        return (cycles + steps * step_cycles(generation)) / (generation.clock * rates.factor("clock"))
 
     def slot_seconds(self, rates: Rates, ipu: int, shape: Shape) -> Any:
         """Seconds of a micro-batch on ``ipu``."""
-        plain, again = (float(self.sample_seconds(rates, ipu, recompute=each).sum()) for each in (False, True))
-        return shape.batch * np.where(shape.recompute, again, plain)
+        known, where = np.unique(shape.batch, return_inverse=True)
+        where = where.reshape(np.shape(shape.batch))
+        found = np.zeros(np.broadcast_shapes(where.shape, np.shape(shape.recompute)))
+        for each in np.unique(shape.recompute):
+            seconds = self.class_seconds(rates, ipu, known, recompute=bool(each)).sum(axis=0)[where]
+            found = np.where(shape.recompute == each, seconds, found)
+        return found
 
     def busiest(self, rates: Rates, shape: Shape) -> int:
         """The IPU of the longest slot, of a single configuration."""
         return int(np.argmax([float(self.slot_seconds(rates, ipu, shape)) for ipu in range(self.work.ipus)]))
 
-    def _slots(self, rates: Rates, shape: Shape) -> tuple[Any, Any]:
-        """Seconds of the slot, and how many slots there are beside one for each micro-batch."""
+    def _slots(self, rates: Rates, shape: Shape) -> _Slots:
+        """What the busiest IPU does in a slot; all of them one after the other without a pipeline."""
         each = [self.slot_seconds(rates, ipu, shape) for ipu in range(self.work.ipus)]
-        if self.work.ipus == 1:
-            return each[0], 0.0 * each[0]
-        if self.job.schedule == "sequential":
-            return sum(each), 0.0 * each[0]
-        slot = np.maximum.reduce(each)
+        if self.work.ipus == 1 or self.job.schedule == "sequential":
+            (copies, copied), (given, transfers) = self._copies.sum(axis=0), self._host_parts.sum(axis=0)
+            return _Slots(sum(each), copies, copied, given, transfers, 0.0 * each[0])
+        sync = sync_cycles(self.system.generation) / self.system.generation.clock
+        beside = [shape.batch * copies + sync * number for copies, number in self._copies]
+        if not self.job.overlap_io:
+            network = host.limits(self.job, 1, shape.batch)["network"]
+            beside = [
+                seconds + network * share + sync * number
+                for seconds, (share, number) in zip(beside, self._host_parts, strict=True)
+            ]
+        busiest = np.argmax([sum(both) for both in zip(each, beside, strict=True)], axis=0)
+        slot = np.take_along_axis(np.stack(each), busiest[None], 0)[0] if np.ndim(busiest) else each[int(busiest)]
+        (copies, copied), (given, transfers) = self._copies[busiest].T, self._host_parts[busiest].T
+        return _Slots(slot, copies, copied, given, transfers, self._ramps(each, slot, shape))
+
+    def _ramps(self, each: list[Any], slot: Any, shape: Shape) -> Any:
+        """Slots of ``slot`` seconds beside one for each micro-batch, where the IPUs take ``each`` for theirs."""
         if self.job.schedule == "grouped" or not self.job.training:
-            return slot, slot * 0 + self.work.ipus - 1
+            return slot * 0 + self.work.ipus - 1
         extra = np.vectorize(lambda count: ramp_slots(self.job.schedule, self.work.ipus, int(count)))
-        return slot, extra(shape.accumulation)
+        slots = shape.accumulation + extra(shape.accumulation)
+        if self.job.schedule == "interleaved":  # of neighbours one is in its backward pass, the other forward
+            forward = 1 / (1 + _BACKWARD + 1.0 * shape.recompute)
+            even, odd = (np.maximum.reduce(each[first::2]) for first in (0, 1))
+            two = [np.maximum((1 - forward) * one, forward * other) for one, other in ((even, odd), (odd, even))]
+            slots = slots * sum(two) / (2 * _BACKWARD / (1 + _BACKWARD) * slot)
+        return slots - shape.accumulation
+
+    @cached_property
+    def _copies(self) -> NDArray[np.float64]:
+        """[IPU, 2]: nominal seconds, for one sample, in which the IPU gets values of others, and their number.
+
+        Activations come from the stage before, and in training gradients from the stage after.
+        """
+        links, found = Links(self.system, self.work.ipus), np.zeros((self.work.ipus, 2))
+        for source, target, values in self.work.passed:
+            ends = ((source, target), (target, source)) if self.job.training else ((source, target),)
+            for one, other in ends:
+                if one != other and values:
+                    found[other] += links.copy(one, other, values * self.job.itemsize), 1
+        return found
+
+    @cached_property
+    def _host_parts(self) -> NDArray[np.float64]:
+        """[IPU, 2]: its share of the bytes between the host and the replica, and the number of its transfers."""
+        found, last = np.zeros((self.work.ipus, 2)), self.work.last_home
+        first, others = host.transfers(self.job)
+        given, made = host.bytes_per_sample(self.job), host.result_bytes(self.job)
+        found[0] += given / ((given + made) or 1.0), first
+        found[last] += made / ((given + made) or 1.0), others
+        return found
 
     # ---------------------------------------------------------------- the step
 
     def terms(self, rates: Rates, shape: Shape) -> dict[str, Any]:
         """Seconds by the names of ``TERMS``."""
-        slot, extra = self._slots(rates, shape)
-        links = self._link_seconds(shape, shape.accumulation + extra)
-        compute, ramps = shape.accumulation * slot, extra * slot
+        slots = self._slots(rates, shape)
+        links = self._link_seconds(shape, slots)
+        compute, ramps = shape.accumulation * slots.compute, slots.extra * slots.compute
         collectives = rates.links * rates.collectives
         faster = rates.factor("ipu-links")
         return {
@@ -130,18 +223,19 @@ class StepModel:
             "ramps": ramps,
             "ipu_links": (links["collectives"] / collectives + links["copies"]) / faster,
             "gw_links": links["gateway"] / (rates.gateway * rates.collectives * rates.factor("gw-links")),
-            "host": self._host(rates, shape, compute + ramps),
-            "streaming": self._streaming(shape) / (host.GATEWAY_LINK * rates.factor("streaming")),
+            "host": self._host(rates, shape, compute + ramps, slots),
+            "streaming": self._streaming(shape) / (GATEWAY_LINK * rates.factor("streaming")),
             "update": self._update(shape) / rates.factor("clock"),
             "fixed": (links["latency"] / collectives + links["waits"]) / rates.factor("clock"),
         }
 
-    def _link_seconds(self, shape: Shape, slots: Any) -> dict[str, Any]:
-        """Nominal seconds of collectives, of copies between IPUs in all ``slots``, of GW-Links, and latencies."""
+    def _link_seconds(self, shape: Shape, work: _Slots) -> dict[str, Any]:
+        """Nominal seconds of collectives, of copies between IPUs in all slots, of GW-Links, and latencies."""
         job, links = self.job, Links(self.system, self.work.ipus)
-        copies = links.boundary(float(max(self.work.boundary[:-1], default=0.0)) * job.itemsize).transfer
-        found = {"copies": slots * shape.batch * copies, "collectives": 0.0, "gateway": 0.0, "latency": 0.0}
-        found["waits"] = 0.0 * copies
+        slots = shape.accumulation + np.minimum(work.extra, self.work.ipus - 1)  # not in those that IPUs wait
+        syncs = slots * work.copied + (0.0 if job.overlap_io else shape.accumulation * work.transfers)
+        found = {"copies": slots * shape.batch * work.copies, "collectives": 0.0, "gateway": 0.0, "latency": 0.0}
+        found["waits"] = syncs * sync_cycles(self.system.generation) / self.system.generation.clock
         if not job.training:
             return found
         gradients = self._gradients(links, shape)
@@ -151,7 +245,7 @@ class StepModel:
             "collectives": gradients[0] + slots * weights[0],
             "gateway": gradients[1],
             "latency": gradients[2] + slots * weights[1],
-            "waits": shape.accumulation * statistics.latency,
+            "waits": found["waits"] + shape.accumulation * statistics.latency,
         }
 
     def _gradients(self, links: Links, shape: Shape) -> NDArray[np.float64]:
@@ -184,9 +278,11 @@ class StepModel:
             return LinkSeconds()
         return sum((links.statistics(self.job.bn_span, channels) for channels in norms), LinkSeconds()) * 2
 
-    def _host(self, rates: Rates, shape: Shape, compute: Any) -> Any:
+    def _host(self, rates: Rates, shape: Shape, compute: Any, slots: _Slots) -> Any:
         slowest = np.maximum.reduce(list(host.limits(self.job, shape.replicas, shape.batch).values()))
         wanted = shape.accumulation * slowest / rates.factor("host")
+        if not self.job.overlap_io:
+            wanted = wanted * slots.given
         hosts = np.minimum(self.job.host_count, shape.replicas) if self.job.training else 1
         waits = rates.waits(hosts) / rates.factor("host")
         return waits + (np.maximum(0.0, wanted - compute) if self.job.overlap_io else wanted)
@@ -208,13 +304,24 @@ class StepModel:
         return moved
 
     def _update(self, shape: Shape) -> Any:
-        """Seconds in which weights, gradients and states are read, and weights and states written."""
+        """Seconds in which micro-batches add to the sums of gradients, and weights and states are updated.
+
+        Weights, gradients and states are read, and weights and states written, if that takes longer than operations.
+        """
         if not self.job.training:
             return 0.0 * shape.batch
-        job, generation = self.job, self.system.generation
-        each = 3 * job.itemsize + 2 * memory.state_bytes(job)
-        rate = generation.tiles * generation.clock * generation.load_bytes
-        return float(self.work.trained.max()) * each / memory.shards(job, shape.replicas, shape.shared) / rate
+        job, generation, tensors = self.job, self.system.generation, max(map(len, self.work.tensors))
+        trained, divided = float(self.work.trained.max()), memory.shards(job, shape.replicas, shape.shared)
+        moved, states = 3 * job.itemsize, memory.state_bytes(job)
+        wide = max(job.itemsize, states and states // OPTIMISER_STATES[job.optimiser])
+        operations = _UPDATE[job.optimiser] * wide / VECTOR_BYTES
+        each = max((moved + 2 * states) / generation.load_bytes, operations) * trained / divided
+        summed = max(moved / generation.load_bytes, job.itemsize / VECTOR_BYTES) * trained
+        cycles = each / generation.tiles + tensors * START
+        if job.optimiser == "lars":
+            cycles = cycles + _NORMS * self.work.weights * step_cycles(generation)
+        again = np.where(shape.accumulation > 1, shape.accumulation, 0)
+        return (cycles + again * (summed / generation.tiles + tensors * START)) / generation.clock
 
     # ---------------------------------------------------------------- derived numbers
 
@@ -305,7 +412,7 @@ def _balanced(job: Job, weight: float) -> Placement:
     """Balanced by time and, with ``weight``, by bytes; both as shares of the whole network."""
     generation, network = job.system.generation, job.network
     peak = generation.peak(job.itemsize)
-    vector = generation.tiles * generation.clock * _VECTOR_BYTES / job.itemsize
+    vector = generation.tiles * generation.clock * VECTOR_BYTES / job.itemsize
 
     def seconds(block: NetworkBlock) -> float:
         return (block.matrix + block.idle) / peak + block.vector / vector

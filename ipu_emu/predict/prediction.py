@@ -151,8 +151,9 @@ class Prediction:
     @cached_property
     def slot_classes(self) -> dict[str, float]:
         """Seconds of a slot of the busiest IPU by class of operations."""
-        each = self.model.sample_seconds(self.rates, self.busiest, recompute=self.job.recompute) * self.job.batch
-        return dict(zip(CLASSES, map(float, each), strict=True))
+        batch = np.array([self.job.batch])
+        each = self.model.class_seconds(self.rates, self.busiest, batch, recompute=self.job.recompute)
+        return dict(zip(CLASSES, map(float, each[:, 0]), strict=True))
 
     def utilisation(self, *, hardware: bool) -> float:
         """Share of the peak of the matrix units: of the operations of the model, or of those that are made."""

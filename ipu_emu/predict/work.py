@@ -3,26 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, groupby
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ipu_emu.predict.networks import NetworkBlock
+from ipu_emu.predict.networks import BlockProduct, NetworkBlock
 from ipu_emu.predict.placement import Placement
 
 __all__ = ["CLASSES", "PlacedWork"]
 
-#: Classes of operations, in the order of the columns of ``forward``.
-CLASSES = ("convolution", "product", "attention", "vector", "embedding")
+#: Classes of operations, in the order of the columns of ``forward``; starts: what short ops take longer than those.
+CLASSES = ("convolution", "product", "attention", "vector", "embedding", "starts")
 
 Values = NDArray[np.float64]
+#: Moving averages of a batch normalisation.
+_MOVING = 2
 
 
 def _by_class(block: NetworkBlock) -> tuple[float, ...]:
-    return (block.convolution + block.idle, block.product, block.attention, block.vector, block.looked_up)
+    return (block.convolution + block.idle, block.product, block.attention, block.vector, block.looked_up, 0.0)
+
+
+def _merged(blocks: Sequence[NetworkBlock], *, frozen: bool) -> tuple[BlockProduct, ...]:
+    """The products of ``blocks``; equal ones are one, with their number."""
+    found: dict[BlockProduct, float] = {}
+    for product in (each for block in blocks if block.frozen == frozen for each in block.products):
+        one = replace(product, count=1)
+        found[one] = found.get(one, 0) + product.count
+    return tuple(replace(one, count=count) for one, count in found.items())
 
 
 def layers(blocks: Sequence[NetworkBlock]) -> list[list[NetworkBlock]]:
@@ -69,6 +80,43 @@ class PlacedWork:
         return self._matrix(frozen=True)
 
     @cached_property
+    def needless(self) -> Values:
+        """[IPU, class]: operations for gradients of the data of the network, which nothing needs."""
+        rows = np.zeros((self.ipus, len(CLASSES)))
+        for ipu, blocks in enumerate(self.placement):
+            for product in (each for block in blocks if not block.frozen for each in block.products if each.data):
+                rows[ipu, CLASSES.index(product.kind)] += product.flops
+        return rows
+
+    @cached_property
+    def products(self) -> list[tuple[tuple[BlockProduct, ...], tuple[BlockProduct, ...]]]:
+        """The different products of each IPU in a forward pass, with their number: trained ones, and others."""
+        return [(_merged(blocks, frozen=False), _merged(blocks, frozen=True)) for blocks in self.placement]
+
+    @cached_property
+    def steps(self) -> Values:
+        """[IPU, 3]: other ops that exchange data: forward, what training adds, and what is never recomputed.
+
+        The last are moving averages, two of each normalisation, and all of blocks that are not trained.
+        """
+
+        def of(block: NetworkBlock) -> tuple[float, float, float]:
+            once = _MOVING * len(block.norms)
+            if block.frozen:
+                return 0.0, 0.0, block.steps + once
+            return block.steps, block.training_steps, once
+
+        return np.array(
+            [np.sum([of(block) for block in blocks] or [(0.0,) * 3], axis=0) for blocks in self.placement]
+        )
+
+    @cached_property
+    def weights(self) -> float:
+        """Trained weights of products on the IPU that has most of them."""
+        kinds = ("convolution", "product")
+        return max(sum(each.count for each in trained if each.kind in kinds) for trained, _ in self.products)
+
+    @cached_property
     def parameters(self) -> Values:
         """Values of weights."""
         return self._sum(lambda block: block.parameters)
@@ -110,6 +158,20 @@ class PlacedWork:
         found = self.boundary.copy()
         found[-1] *= self.stages > self.ipus
         return found
+
+    @cached_property
+    def passed(self) -> list[tuple[int, int, float]]:
+        """(from IPU, to IPU, values) of each stage but the last."""
+        made = [(ipu, ipu + 1, float(values)) for ipu, values in enumerate(self.boundary[:-1])]
+        if self.stages > self.ipus:
+            made.append((self.ipus - 1, self.last_home, float(self.boundary[-1])))
+        return made
+
+    @property
+    def last_home(self) -> int:
+        """The IPU that makes the results: that of a tied head, else the last."""
+        homes = (ipu for ipu, blocks in enumerate(self.placement) if any(block.tied for block in blocks))
+        return next(homes, self.ipus - 1)
 
     @cached_property
     def received(self) -> Values:

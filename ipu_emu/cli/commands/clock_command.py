@@ -46,8 +46,7 @@ Examples
 
 The timeline uses the calibrated rates of ipu-emu predict, the shares of nominal rates that real Pods reach;
 --calibration none uses nominal rates. For named models, the closed form of ipu-emu predict is shown as well, with the
-options that describe the same program: it ignores the start and the sync of single ops, which matter for small
-micro-batches. docs/guides/ipu-emu.md describes the model.
+options that describe the same program. docs/guides/ipu-emu.md describes the model.
 """
 
 

@@ -1,10 +1,10 @@
 """Network block: a part of a network that stays on one IPU: its parameters, its operations and values for one sample.
 
 parameters        trained values; statistics are not trained (moving averages)
-convolution       operations of the forward pass by class; a multiply-add counts as two
-product               matrix products with weights
-attention             matrix products of activations with each other
+products          convolutions, products of matrices with weights, and of activations with each other (attention)
 vector                operations on elements: normalisation, activation functions, softmax, sums
+steps             other ops of the forward pass before which tiles exchange data: normalisations, transpositions
+training_steps    those that training adds: gradients of such ops, sums of gradients of biases, losses
 idle              operations that the matrix unit could do meanwhile, but has no operands for: groups of fewer
                   than 16 channels
 looked_up         values read from tables
@@ -21,7 +21,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-__all__ = ["BlockKind", "Network", "NetworkBlock"]
+__all__ = ["LOSS_STEPS", "BlockKind", "BlockProduct", "Network", "NetworkBlock", "weighted"]
+
+
+#: Softmax and loss of a classification, and their gradient.
+LOSS_STEPS = 3
 
 
 class BlockKind(StrEnum):
@@ -33,6 +37,41 @@ class BlockKind(StrEnum):
     FEED_FORWARD = "feed-forward"
     LAYER = "layer"
     HEAD = "head"
+
+
+@dataclass(frozen=True)
+class BlockProduct:
+    """``count`` convolutions or products of matrices: elements of operands and result, and multiplications, of each.
+
+    They are those of a sample, but for weights: those are the ``other`` operand of convolutions and products.
+    ``kind`` is convolution, product or attention. Nothing needs the gradient of an operand that is ``data`` of the
+    network.
+    """
+
+    kind: str
+    operand: float
+    other: float
+    result: float
+    multiplications: float
+    count: float = 1
+    data: bool = False
+
+    @property
+    def flops(self) -> float:
+        """Operations of all of them in the forward pass; a multiply-add counts as two."""
+        return 2.0 * self.multiplications * self.count
+
+    def of(self, samples: float) -> BlockProduct:
+        """The same for ``samples`` samples at once."""
+        other = self.other * (samples if self.kind == "attention" else 1)
+        sizes = (samples * self.operand, other, samples * self.result, samples * self.multiplications)
+        return BlockProduct(self.kind, *sizes, self.count, self.data)
+
+
+def weighted(positions: float, inputs: int, outputs: int, *, count: float = 1, data: bool = False) -> BlockProduct:
+    """Products of ``positions`` rows of a sample with weights [inputs, outputs]."""
+    sizes = (positions * inputs, float(inputs * outputs), positions * outputs, positions * inputs * outputs)
+    return BlockProduct("product", *sizes, count, data)
 
 
 @dataclass(frozen=True)
@@ -49,10 +88,10 @@ class NetworkBlock:
     kind: BlockKind
     parameters: int = 0
     statistics: int = 0
-    convolution: float = 0.0
-    product: float = 0.0
-    attention: float = 0.0
+    products: tuple[BlockProduct, ...] = ()
     vector: float = 0.0
+    steps: float = 0.0
+    training_steps: float = 0.0
     idle: float = 0.0
     looked_up: float = 0.0
     kept: float = 0.0
@@ -75,16 +114,35 @@ class NetworkBlock:
         return self.layer or (self.name.rsplit("/", 1)[0] if self.kind in parts else self.name)
 
     @property
+    def convolution(self) -> float:
+        """Operations of convolutions in the forward pass of a sample."""
+        return self._flops("convolution")
+
+    @property
+    def product(self) -> float:
+        """Those of products with weights."""
+        return self._flops("product")
+
+    @property
+    def attention(self) -> float:
+        """Those of products of activations with each other."""
+        return self._flops("attention")
+
+    @property
     def matrix(self) -> float:
         """Operations on the matrix unit, in the forward pass of a sample."""
         return self.convolution + self.product + self.attention
+
+    def _flops(self, kind: str) -> float:
+        return sum(each.flops for each in self.products if each.kind == kind)
 
 
 @dataclass(frozen=True)
 class Network:
     """``blocks`` in the order of the forward pass.
 
-    ``input_values`` of a sample come from the host as elements of ``input_dtype``, with ``label_bytes``.
+    ``input_values`` of a sample come from the host as elements of ``input_dtype``, with ``label_bytes``, in
+    ``inputs`` and ``labels`` tensors. In inference ``result_values`` go to the host.
     ``samples``: the noun for one sample. ``family``: what calibrations are made for.
     """
 
@@ -95,6 +153,9 @@ class Network:
     input_values: int
     input_dtype: str
     label_bytes: int = 4
+    inputs: int = 1
+    labels: int = 1
+    result_values: float = 0.0
 
     @property
     def homes(self) -> set[int]:

@@ -12,7 +12,7 @@ from itertools import pairwise
 from math import ceil
 
 from ipu_emu.predict.layer_parameters import batch_norm, convolution, dense
-from ipu_emu.predict.networks.block import BlockKind, Network, NetworkBlock
+from ipu_emu.predict.networks.block import LOSS_STEPS, BlockKind, BlockProduct, Network, NetworkBlock, weighted
 
 __all__ = ["efficientnet", "mlp", "resnet8", "resnet50", "resnext101", "unet"]
 
@@ -28,9 +28,10 @@ class _Sum:
     kind: BlockKind = BlockKind.LAYER
     parameters: int = 0
     statistics: int = 0
-    flops: float = 0.0
-    product: float = 0.0
+    products: list[BlockProduct] = field(default_factory=list)
     vector: float = 0.0
+    steps: int = 0
+    training_steps: int = 0
     idle: float = 0.0
     kept: float = 0.0
     output: float = 0.0
@@ -49,8 +50,12 @@ class _Sum:
         norm: bool = True,
         bias: bool = False,
         shortcut: bool = False,
+        stride: int = 1,
+        data: bool = False,
     ) -> None:
         """A convolution with a result of ``side`` x ``side`` pixels; that of a ``shortcut`` is only added to another.
+
+        ``data``: it reads the images.
 
         What is kept is the operand of the normalisation, and what follows from its result.
         """
@@ -58,7 +63,10 @@ class _Sum:
         flops = 2.0 * side * side * weights.weights
         here = inputs // groups
         self.parameters += weights.trainable
-        self.flops += flops
+        read = float(inputs * (stride * side) ** 2)
+        self.products.append(
+            BlockProduct("convolution", read, float(weights.weights), float(made), flops / 2, data=data)
+        )
         self.idle += flops * (_CHANNELS / here - 1) if groups > 1 and here < _CHANNELS else 0.0
         self.vector += made * ((_NORM if norm else 0) + function)
         self.kept += made * (2 if norm and not shortcut else 1)
@@ -69,18 +77,26 @@ class _Sum:
             self.parameters += scales.trainable
             self.statistics += scales.non_trainable
             self.norms.append(outputs)
+            self.steps += 1
+        self.training_steps += 1  # the gradient of the normalisation, or of the bias
 
     def transposed(self, side: int, inputs: int, outputs: int) -> None:
         """A transposed convolution of 2 x 2 that doubles the sides, with a bias."""
         made = side * side * outputs
         self.parameters += 4 * inputs * outputs + outputs
-        self.flops += 2.0 * side * side * inputs * outputs
+        read = float(side * side * inputs // 4)
+        weights = float(4 * inputs * outputs)
+        self.products.append(
+            BlockProduct("convolution", read, weights, float(made), float(side * side * inputs * outputs))
+        )
+        self.training_steps += 1
         self.vector += made
         self.kept += made
 
-    def dense(self, inputs: int, outputs: int, *, function: int = _RELU) -> None:
+    def dense(self, inputs: int, outputs: int, *, function: int = _RELU, data: bool = False) -> None:
         self.parameters += dense(inputs, outputs).trainable
-        self.product += 2.0 * inputs * outputs
+        self.products.append(weighted(1, inputs, outputs, data=data))
+        self.training_steps += 1
         self.vector += outputs * function
         self.kept += outputs
         self.output = outputs
@@ -91,9 +107,10 @@ class _Sum:
             self.kind,
             self.parameters,
             self.statistics,
-            convolution=self.flops,
-            product=self.product,
+            products=tuple(self.products),
             vector=self.vector,
+            steps=self.steps,
+            training_steps=self.training_steps,
             idle=self.idle,
             kept=self.kept - self.output,
             output=self.output,
@@ -107,11 +124,15 @@ def _classifier(inputs: int, classes: int, side: int) -> NetworkBlock:
     layer.vector += side * side * inputs
     layer.kept += inputs
     layer.dense(inputs, classes, function=6)
+    layer.steps += 1  # the mean of all pixels
+    layer.training_steps += 1 + LOSS_STEPS
     return layer.block()
 
 
-def _images(name: str, blocks: list[NetworkBlock], size: int) -> Network:
-    return Network(name, "convolutional", "images", tuple(blocks), 3 * size * size, "uint8")
+def _images(name: str, blocks: list[NetworkBlock], size: int, classes: int) -> Network:
+    return Network(
+        name, "convolutional", "images", tuple(blocks), 3 * size * size, "uint8", result_values=float(classes)
+    )
 
 
 def mlp(*, sizes: tuple[int, ...] = (784, 512, 512, 10)) -> Network:
@@ -119,25 +140,28 @@ def mlp(*, sizes: tuple[int, ...] = (784, 512, 512, 10)) -> Network:
     blocks = []
     for index, (inputs, outputs) in enumerate(pairwise(sizes)):
         layer = _Sum(f"layer{index}")
-        layer.dense(inputs, outputs)
+        layer.dense(inputs, outputs, data=not index)
+        layer.training_steps += LOSS_STEPS * (index == len(sizes) - 2)
         blocks.append(layer.block())
-    return Network("mlp", "fully connected", "samples", tuple(blocks), sizes[0], "float16")
+    return Network(
+        "mlp", "fully connected", "samples", tuple(blocks), sizes[0], "float16", result_values=float(sizes[-1])
+    )
 
 
 def resnet8(*, classes: int = 10) -> Network:
     """Three blocks of 16, 32 and 64 channels for images of 32 x 32."""
     stem = _Sum("stem", BlockKind.STEM)
-    stem.convolution(32, 3, 16, 3)
+    stem.convolution(32, 3, 16, 3, data=True)
     blocks, side = [stem.block()], 32
     for inputs, outputs, stride in ((16, 16, 1), (16, 32, 2), (32, 64, 2)):
         layer = _Sum(f"block{outputs}")
         side //= stride
-        layer.convolution(side, inputs, outputs, 3)
+        layer.convolution(side, inputs, outputs, 3, stride=stride)
         if stride > 1:
-            layer.convolution(side, inputs, outputs, 1, function=0, shortcut=True)
+            layer.convolution(side, inputs, outputs, 1, function=0, shortcut=True, stride=stride)
         layer.convolution(side, outputs, outputs, 3, function=2)
         blocks.append(layer.block())
-    return _images("resnet8", [*blocks, _classifier(64, classes, side)], 32)
+    return _images("resnet8", [*blocks, _classifier(64, classes, side)], 32, classes)
 
 
 def _bottlenecks(
@@ -145,8 +169,10 @@ def _bottlenecks(
 ) -> Network:
     stem = _Sum("stem", BlockKind.STEM)
     side = ceil(size / 2)
-    stem.convolution(side, 3, 64, 7)
+    stem.convolution(side, 3, 64, 7, stride=2, data=True)
     side = ceil(side / 2)
+    stem.steps += 1  # pooling
+    stem.training_steps += 1
     stem.kept += side * side * 64
     stem.output = side * side * 64
     blocks, inputs = [stem.block()], 64
@@ -155,15 +181,15 @@ def _bottlenecks(
         for index in range(count):
             layer = _Sum(f"stage{stage}/block{index}")
             layer.convolution(side, inputs, width, 1)
-            if stage and not index:
-                side = ceil(side / 2)
-            layer.convolution(side, width, width, 3, groups=groups)
+            stride = 2 if stage and not index else 1
+            side = ceil(side / stride)
+            layer.convolution(side, width, width, 3, groups=groups, stride=stride)
             if not index:
-                layer.convolution(side, inputs, outputs, 1, function=0, shortcut=True)
+                layer.convolution(side, inputs, outputs, 1, function=0, shortcut=True, stride=stride)
             layer.convolution(side, width, outputs, 1, function=2)
             blocks.append(layer.block())
             inputs = outputs
-    return _images(name, [*blocks, _classifier(inputs, classes, side)], size)
+    return _images(name, [*blocks, _classifier(inputs, classes, side)], size, classes)
 
 
 def resnet50(*, size: int = 224, classes: int = 1000) -> Network:
@@ -198,7 +224,7 @@ def efficientnet(*, width: float = 1.4, depth: float = 1.8, size: int = 380, cla
     """EfficientNet with the ``width`` and ``depth`` of B4: inverted residuals with squeeze and excitation."""
     side, inputs = ceil(size / 2), _rounded(32 * width)
     stem = _Sum("stem", BlockKind.STEM)
-    stem.convolution(side, 3, inputs, 3, function=_SWISH)
+    stem.convolution(side, 3, inputs, 3, function=_SWISH, stride=2, data=True)
     blocks = [stem.block()]
     for stage, (expansion, kernel, stride, channels, layers) in enumerate(_STAGES):
         outputs = _rounded(channels * width)
@@ -207,9 +233,9 @@ def efficientnet(*, width: float = 1.4, depth: float = 1.8, size: int = 380, cla
             inner = inputs * expansion
             if expansion > 1:
                 layer.convolution(side, inputs, inner, 1, function=_SWISH)
-            if not index and stride > 1:
-                side = ceil(side / 2)
-            layer.convolution(side, inner, inner, kernel, groups=inner, function=_SWISH)
+            step = 1 if index else stride
+            side = ceil(side / step)
+            layer.convolution(side, inner, inner, kernel, groups=inner, function=_SWISH, stride=step)
             squeezed = max(1, inputs // 4)
             layer.dense(inner, squeezed, function=_SWISH)
             layer.dense(squeezed, inner, function=_SWISH)
@@ -219,7 +245,8 @@ def efficientnet(*, width: float = 1.4, depth: float = 1.8, size: int = 380, cla
             inputs = outputs
     last = _Sum("last")
     last.convolution(side, inputs, 4 * inputs, 1, function=_SWISH)
-    return _images("efficientnet-b4", [*blocks, last.block(), _classifier(4 * inputs, classes, side)], size)
+    head = _classifier(4 * inputs, classes, side)
+    return _images("efficientnet-b4", [*blocks, last.block(), head], size, classes)
 
 
 def unet(*, size: int = 512, classes: int = 2) -> Network:
@@ -227,7 +254,7 @@ def unet(*, size: int = 512, classes: int = 2) -> Network:
     blocks, inputs, side = [], 3, size
     for level in range(5):
         layer, outputs = _Sum(f"down{level}"), 64 << level
-        layer.convolution(side, inputs, outputs, 3)
+        layer.convolution(side, inputs, outputs, 3, data=not level)
         layer.convolution(side, outputs, outputs, 3)
         blocks.append(layer.block())
         inputs, side = outputs, side // 2
@@ -242,4 +269,8 @@ def unet(*, size: int = 512, classes: int = 2) -> Network:
         inputs = outputs
     head = _Sum("classes", BlockKind.HEAD)
     head.convolution(size, inputs, classes, 1, norm=False, bias=True, function=6)
-    return Network("unet", "convolutional", "images", (*blocks, head.block()), 3 * size * size, "uint8", size * size)
+    head.training_steps += LOSS_STEPS
+    results, blocks = float(size * size * classes), [*blocks, head.block()]
+    return Network(
+        "unet", "convolutional", "images", tuple(blocks), 3 * size * size, "uint8", size * size, result_values=results
+    )

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Op, Role
 from ipu_emu.ops import TABLE
-from ipu_emu.predict.networks.block import BlockKind, Network, NetworkBlock
+from ipu_emu.predict.networks.block import BlockKind, BlockProduct, Network, NetworkBlock
 from ipu_emu.predict.networks.graph_cuts import CONVOLUTIONS, LOOK_UPS, PRODUCTS, GraphCuts
 from ipu_emu.program.memory_plan import node_in
 
@@ -57,6 +57,9 @@ class _Part:
     parameters: int = 0
     statistics: int = 0
     operations: dict[str, float] = field(default_factory=dict)
+    computed: list[BlockProduct] = field(default_factory=list)
+    steps: int = 0
+    training_steps: int = 0
     kept: set[str] = field(default_factory=set)
     transient: int = 0
     norms: list[int] = field(default_factory=list)
@@ -83,7 +86,10 @@ def graph_network(graph: Graph, name: str, batch: int, homes: tuple[int, ...] = 
     family = "convolutional" if convolution > attention else "transformer" if attention else "fully connected"
     values = sum(tensor.nelms for tensor in inputs) // batch
     dtype = max((tensor.dtype.name.lower() for tensor in inputs), key=len, default="float32")
-    return Network(name, family, "samples", blocks, values, _DTYPES.get(dtype, "float"), label_bytes=0)
+    results = graph.tensor((graph.outputs or graph.ops[-1].outputs)[0]).nelms / batch
+    return Network(
+        name, family, "samples", blocks, values, _DTYPES.get(dtype, "float"), 0, len(inputs), 0, float(results)
+    )
 
 
 def op_blocks(graph: Graph) -> dict[str, str]:
@@ -167,10 +173,10 @@ class _Walk:
             BlockKind.HEAD if tied else BlockKind.EMBEDDING if embeds else BlockKind.LAYER,
             part.parameters,
             part.statistics,
-            convolution=each("convolution"),
-            product=each("product"),
-            attention=each("attention"),
+            products=tuple(part.computed),
             vector=each("vector"),
+            steps=part.steps,
+            training_steps=part.training_steps,
             idle=each("idle"),
             looked_up=each("looked_up"),
             kept=max(kept - output, 0.0),
@@ -205,18 +211,32 @@ class _Walk:
 
     def _count_operations(self, part: _Part, op: Op, has_weight: bool) -> None:
         flops = float(TABLE[op].cost(node_in(self.graph, op)).flops)
+        if op.type in CONVOLUTIONS | PRODUCTS:
+            self._count_product(part, op, flops, has_weight)
+        elif not TABLE[op].elementwise:
+            part.steps += 1
+            part.training_steps += 1
         if op.type in CONVOLUTIONS:
-            part.add("convolution", flops)
             channels = self.graph.tensor(op.inputs[1]).shape[1]
             if int(op.attributes.get("group", 1)) > 1 and channels < _CHANNELS:
                 part.add("idle", flops * (_CHANNELS / channels - 1))
         elif op.type in PRODUCTS:
-            part.add("product" if has_weight else "attention", flops)
+            pass
         elif op.type in LOOK_UPS and has_weight:
             part.add("looked_up", float(self.graph.tensor(op.outputs[0]).nelms))
         else:
             elements = self.graph.tensor(op.outputs[0]).nelms
             part.add("vector", float(_VECTOR[op.type] * elements) if op.type in _VECTOR else flops)
+
+    def _count_product(self, part: _Part, op: Op, flops: float, has_weight: bool) -> None:
+        kind = "convolution" if op.type in CONVOLUTIONS else "product" if has_weight else "attention"
+        ids = [id for id in op.inputs if id]
+        first, second = sorted(ids[:2], key=lambda id: id in self.weights)
+        other = float(self.graph.tensor(second).nelms) / (1 if has_weight else self.batch)
+        data = self.graph.tensor(self._source(first)).role is Role.INPUT
+        sizes = (self._values(first), other, self._values(op.outputs[0]), flops / 2 / self.batch)
+        part.computed.append(BlockProduct(kind, *sizes, data=data))
+        part.training_steps += len(ids) > 2  # the gradient of a bias
 
     def _count_parameters(self, part: _Part, op: Op, read: list[str]) -> None:
         is_norm = op.type == "BatchNormalization"

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from ipu_emu.predict.layer_parameters import dense, embedding
-from ipu_emu.predict.networks.block import BlockKind, Network, NetworkBlock
+from ipu_emu.predict.networks.block import LOSS_STEPS, BlockKind, Network, NetworkBlock, weighted
 
 __all__ = ["rnnt"]
 
 _GATES = 24  # operations on the elements of a cell
 
 
-def _lstm(name: str, steps: int, inputs: int, width: int) -> NetworkBlock:
-    """An LSTM layer; its gates have two biases, as in cuDNN."""
+def _lstm(name: str, steps: int, inputs: int, width: int, *, data: bool = False) -> NetworkBlock:
+    """An LSTM layer; its gates have two biases, as in cuDNN. Each step has a product of its own with the state."""
     weights = 4 * width * (inputs + width)
     return NetworkBlock(
         name,
         BlockKind.LAYER,
         weights + 8 * width,
-        product=2.0 * steps * weights,
+        products=(weighted(steps, inputs, 4 * width, data=data), weighted(1, width, 4 * width, count=steps)),
+        training_steps=2,
         vector=_GATES * steps * width,
         kept=6 * steps * width,
         output=steps * width,
@@ -37,7 +38,7 @@ def rnnt(
 ) -> Network:
     """RNN-T of MLPerf Training: ``length`` frames of ``features`` values, ``target`` word pieces."""
     half = length // 2
-    blocks = [_lstm("encoder0", length, features, encoder), _lstm("encoder1", length, encoder, encoder)]
+    blocks = [_lstm("encoder0", length, features, encoder, data=True), _lstm("encoder1", length, encoder, encoder)]
     blocks.append(_lstm("encoder2", half, 2 * encoder, encoder))
     blocks += [_lstm(f"encoder{index}", half, encoder, encoder) for index in (3, 4)]
     table = embedding(vocabulary - 1, predictor).total
@@ -48,13 +49,18 @@ def rnnt(
     inputs = dense(encoder, joint) + dense(predictor, joint)
     last = dense(joint, vocabulary)
     pairs = half * (target + 1)
-    product = 2.0 * (half * encoder * joint + target * predictor * joint + pairs * joint * vocabulary)
+    products = (
+        weighted(half, encoder, joint),
+        weighted(target, predictor, joint),
+        weighted(pairs, joint, vocabulary),
+    )
     blocks.append(
         NetworkBlock(
             "joint",
             BlockKind.HEAD,
             inputs.total + last.total,
-            product=product,
+            products=products,
+            training_steps=3 + LOSS_STEPS,
             vector=pairs * (2 * joint + 6 * vocabulary),
             kept=pairs * joint,
             transient=pairs * vocabulary,

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ipu_emu.predict.layer_parameters import dense, embedding, layer_norm
-from ipu_emu.predict.networks.block import BlockKind, Network, NetworkBlock
+from ipu_emu.predict.networks.block import LOSS_STEPS, BlockKind, BlockProduct, Network, NetworkBlock, weighted
 
 __all__ = ["bert", "causal", "dino", "gpt2", "llama", "masked_positions", "swin", "t5", "vit"]
 
@@ -26,7 +26,10 @@ _SLICES = 4
 
 @dataclass(frozen=True)
 class _Layer:
-    """A transformer layer of width ``h`` over ``length`` positions that attend to ``context`` positions."""
+    """A transformer layer of width ``h`` over ``length`` positions that attend to ``context`` positions.
+
+    Queries have ``space`` values in all heads, keys and values ``kv``, if not ``h``.
+    """
 
     length: int
     h: int
@@ -34,6 +37,7 @@ class _Layer:
     context: int = 0
     inner: int = 0
     kv: int = 0
+    space: int = 0
     bias: bool = True
     norm_bias: bool = True
     gated: bool = False
@@ -43,18 +47,26 @@ class _Layer:
         return self.h * (2 if self.norm_bias else 1)
 
     def attention(self, name: str, *, extra_parameters: int = 0) -> NetworkBlock:
-        h, length, kv = self.h, self.length, self.kv or self.h
-        seen = self.context or length
-        weights = 2 * h * h + 2 * h * kv
+        h, length, space = self.h, self.length, self.space or self.h
+        seen, kv = self.context or length, self.kv or space
+        weights = 2 * h * (space + kv)
         scores = self.heads * length * seen
+        queries, keys, made = float(length * space), float(seen * space), float(length * seen * space)
         return NetworkBlock(
             name,
             BlockKind.ATTENTION,
             parameters=weights + self.bias * (2 * h + 2 * kv) + self._norm + extra_parameters,
-            product=2.0 * length * weights,
-            attention=4.0 * length * seen * h,
+            products=(
+                weighted(length, h, space),
+                weighted(length, h, kv, count=2),
+                weighted(length, space, h),
+                BlockProduct("attention", queries, keys, float(scores), made),
+                BlockProduct("attention", float(scores), keys, queries, made),
+            ),
             vector=(_NORM + _SUMS) * length * h + _SOFTMAX * scores,
-            kept=length * (3 * h + 2 * kv) + scores,
+            steps=6,  # norm, softmax, and transposition of queries, keys, values and result
+            training_steps=6 + 4 * self.bias,
+            kept=length * (3 * h + 2 * (self.kv or h)) + scores,
             output=length * h,
             transient=2 * scores + 4 * length * h,
         )
@@ -66,8 +78,10 @@ class _Layer:
             name,
             BlockKind.FEED_FORWARD,
             parameters=weights + self.bias * (inner + h) + self._norm,
-            product=2.0 * length * weights,
+            products=(weighted(length, h, inner, count=2 if self.gated else 1), weighted(length, inner, h)),
             vector=(_NORM + _SUMS) * length * h + _GELU * length * inner,
+            steps=1,
+            training_steps=1 + 2 * self.bias,
             kept=length * (h + (3 if self.gated else 2) * inner),
             output=length * h,
             transient=2 * length * inner,
@@ -90,6 +104,8 @@ def _table(name: str, rows: int, h: int, length: int, *, others: int = 0, norm: 
         BlockKind.EMBEDDING,
         parameters,
         vector=sums,
+        steps=1 + bool(others) + norm,
+        training_steps=1 + bool(others) + norm,
         looked_up=length * h,
         kept=length * h * norm,
         output=length * h,
@@ -97,14 +113,16 @@ def _table(name: str, rows: int, h: int, length: int, *, others: int = 0, norm: 
     )
 
 
-def _logits(name: str, positions: int, h: int, vocabulary: int, *, tied: bool, before: int = 0) -> NetworkBlock:
-    """Logits of ``positions`` positions; ``before``: operations of other products, with weights of their own."""
+def _logits(name: str, positions: int, h: int, vocabulary: int, *, tied: bool) -> NetworkBlock:
+    """Logits of ``positions`` positions after a normalisation."""
     return NetworkBlock(
         name,
         BlockKind.HEAD,
         0 if tied else embedding(vocabulary, h).total,
-        product=2.0 * positions * h * vocabulary + before,
+        products=(weighted(positions, h, vocabulary),),
         vector=_SOFTMAX * positions * vocabulary,
+        steps=1,
+        training_steps=1 + LOSS_STEPS,
         kept=positions * h,
         transient=2 * positions * vocabulary / _SLICES,
         unsliced=2 * positions * vocabulary * (1 - 1 / _SLICES),
@@ -131,16 +149,28 @@ def bert(
     """BERT with its heads; only ``masked`` positions, by default 15.6 % of them, get logits."""
     positions = masked_positions(length) if masked is None else masked
     table = _table("embedding", vocabulary, width, length, others=context + 2, norm=True)
-    words = _logits("words", positions, width, vocabulary, tied=True, before=2 * positions * width * width)
-    words = replace(words, parameters=dense(width, width).total + layer_norm(width).total + vocabulary, extra=True)
-    pooler = NetworkBlock(
-        "pooler", BlockKind.HEAD, dense(width, width).total, product=2.0 * width * width, kept=2 * width
+    words = _logits("words", positions, width, vocabulary, tied=True)
+    words = replace(
+        words,
+        parameters=dense(width, width).total + layer_norm(width).total + vocabulary,
+        products=(weighted(positions, width, width), *words.products),
+        steps=words.steps + 1,  # the masked positions are looked up
+        training_steps=words.training_steps + 3,
+        extra=True,
     )
-    pair = NetworkBlock("pair", BlockKind.HEAD, dense(width, 2).total, product=4.0 * width, kept=width, extra=True)
-    stack = _stack(_Layer(length, width, heads), layers)
-    return Network(
-        "bert", "transformer", "sequences", (table, *stack, pooler, pair, words), 2 * length, "int32", 4 * positions
-    )
+    pooler = NetworkBlock("pooler", BlockKind.HEAD, dense(width, width).total, products=(weighted(1, width, width),))
+    pooler = replace(pooler, kept=2 * width, steps=1, training_steps=2)
+    pair = NetworkBlock("pair", BlockKind.HEAD, dense(width, 2).total, products=(weighted(1, width, 2),), extra=True)
+    pair = replace(pair, kept=width, training_steps=1 + LOSS_STEPS)
+    blocks = (table, *_stack(_Layer(length, width, heads), layers), pooler, pair, words)
+    results, labels = float(positions * vocabulary), 4 * positions
+    return Network("bert", "transformer", "sequences", blocks, 2 * length, "int32", labels, 3, 2, results)
+
+
+def _language(name: str, blocks: tuple[NetworkBlock, ...], length: int, vocabulary: int) -> Network:
+    """A model that has logits, and labels, at every position."""
+    results = float(length * vocabulary)
+    return Network(name, "transformer", "sequences", blocks, length, "int32", 4 * length, result_values=results)
 
 
 def gpt2(
@@ -156,7 +186,7 @@ def gpt2(
     table = _table("embedding", vocabulary, width, length, others=context)
     stack = _stack(_Layer(length, width, heads), layers)
     words = replace(_logits("words", length, width, vocabulary, tied=True), parameters=layer_norm(width).total)
-    return Network("gpt2", "transformer", "sequences", (table, *stack, words), length, "int32", 4 * length)
+    return _language("gpt2", (table, *stack, words), length, vocabulary)
 
 
 def causal(*, layers: int = 2, width: int = 256, heads: int = 4, length: int = 128, vocabulary: int = 96) -> Network:
@@ -164,8 +194,9 @@ def causal(*, layers: int = 2, width: int = 256, heads: int = 4, length: int = 1
     table = _table("embedding", vocabulary, width, length, others=length)
     stack = _stack(_Layer(length, width, heads), layers)
     words = _logits("words", length, width, vocabulary, tied=False)
-    words = replace(words, parameters=layer_norm(width).total + dense(width, vocabulary).total)
-    return Network("transformer", "transformer", "sequences", (table, *stack, words), length, "int32", 4 * length)
+    parameters = layer_norm(width).total + dense(width, vocabulary).total
+    words = replace(words, parameters=parameters, training_steps=words.training_steps + 1)
+    return _language("transformer", (table, *stack, words), length, vocabulary)
 
 
 def _patches(width: int, size: int, patch: int, *, class_token: bool) -> NetworkBlock:
@@ -176,8 +207,19 @@ def _patches(width: int, size: int, patch: int, *, class_token: bool) -> Network
         "patches",
         BlockKind.STEM,
         weights + positions,
-        convolution=2.0 * count * 3 * patch * patch * width,
+        products=(
+            BlockProduct(
+                "convolution",
+                float(3 * size * size),
+                float(3 * patch * patch * width),
+                float(count * width),
+                float(count * 3 * patch * patch * width),
+                data=True,
+            ),
+        ),
         vector=_SUMS * count * width,
+        steps=3,  # transposition, and the class token before the patches
+        training_steps=4,
         kept=3 * size * size,
         output=(count + class_token) * width,
         transient=count * width,
@@ -189,8 +231,10 @@ def _classifier(width: int, classes: int, positions: int) -> NetworkBlock:
         "classifier",
         BlockKind.HEAD,
         layer_norm(width).total + dense(width, classes).total,
-        product=2.0 * width * classes,
+        products=(weighted(1, width, classes),),
         vector=_NORM * positions * width + _SOFTMAX * classes,
+        steps=2,  # norm, and the first position of each sequence
+        training_steps=3 + LOSS_STEPS,
         kept=positions * width + width,
         transient=2 * classes,
     )
@@ -209,15 +253,14 @@ def vit(
     length = (size // patch) ** 2 + 1
     stack = _stack(_Layer(length, width, heads), layers)
     blocks = (_patches(width, size, patch, class_token=True), *stack, _classifier(width, classes, length))
-    return Network("vit", "vision transformer", "images", blocks, 3 * size * size, "uint8")
+    return Network(
+        "vit", "vision transformer", "images", blocks, 3 * size * size, "uint8", result_values=float(classes)
+    )
 
 
 def _times(block: NetworkBlock, factor: float) -> NetworkBlock:
     """The operations and values of ``factor`` samples, with the same parameters."""
     names = (
-        "convolution",
-        "product",
-        "attention",
         "vector",
         "idle",
         "looked_up",
@@ -226,7 +269,8 @@ def _times(block: NetworkBlock, factor: float) -> NetworkBlock:
         "transient",
         "unsliced",
     )
-    return replace(block, **{name: factor * getattr(block, name) for name in names})
+    products = tuple(each.of(factor) for each in block.products)
+    return replace(block, products=products, **{name: factor * getattr(block, name) for name in names})
 
 
 def dino(*, layers: int = 12, width: int = 384, heads: int = 6, local_crops: int = 8) -> Network:
@@ -242,9 +286,16 @@ def dino(*, layers: int = 12, width: int = 384, heads: int = 6, local_crops: int
         )
         for one, other in zip(large, small, strict=True):
             both = _times(one, 2)
-            names = ("convolution", "product", "attention", "vector", "kept", "output")
-            crops = {each: getattr(both, each) + local * getattr(other, each) for each in names}
-            blocks.append(replace(both, **crops, name=f"{name}/{one.name}", frozen=frozen, extra=frozen))
+            crops = {
+                each: getattr(both, each) + local * getattr(other, each) for each in ("vector", "kept", "output")
+            }
+            steps = {each: getattr(one, each) * (2 if local else 1) for each in ("steps", "training_steps")}
+            products = (*both.products, *(each.of(local) for each in other.products if local))
+            blocks.append(
+                replace(
+                    both, products=products, **crops, **steps, name=f"{name}/{one.name}", frozen=frozen, extra=frozen
+                )
+            )
         norm = NetworkBlock(f"{name}/norm", BlockKind.HEAD, layer_norm(width).total, frozen=frozen, extra=frozen)
         blocks += [norm, _projection(f"{name}/projection", width, 2 + local, frozen=frozen)]
     order = sorted(range(len(blocks)), key=lambda index: index % (len(blocks) // 2))
@@ -261,8 +312,12 @@ def _projection(name: str, width: int, crops: int, *, frozen: bool) -> NetworkBl
         name,
         BlockKind.HEAD,
         layers.total,
-        product=2.0 * crops * layers.weights,
+        products=tuple(
+            weighted(crops, inputs, outputs)
+            for inputs, outputs in ((width, 2048), (2048, 2048), (2048, 256), (256, 65536))
+        ),
         vector=_SOFTMAX * crops * 65536,
+        training_steps=3 + LOSS_STEPS,
         kept=crops * (2 * 2048 + 256 + 65536),
         transient=crops * 65536,
         extra=True,
@@ -291,7 +346,9 @@ def swin(
                 f"merge{stage}",
                 BlockKind.LAYER,
                 weights + layer_norm(4 * width).total,
-                product=2.0 * side * side * weights,
+                products=(weighted(side * side, 4 * width, 2 * width),),
+                steps=2,
+                training_steps=2,
                 vector=_NORM * side * side * 4 * width,
                 kept=side * side * 8 * width,
                 output=side * side * 2 * width,
@@ -308,7 +365,15 @@ def swin(
                 layer.feed_forward(f"{name}/feed-forward"),
             ]
     blocks.append(_classifier(width, classes, side * side))
-    return Network("swin", "vision transformer", "images", tuple(blocks), 3 * size * size, "uint8")
+    return Network(
+        "swin",
+        "vision transformer",
+        "images",
+        tuple(blocks),
+        3 * size * size,
+        "uint8",
+        result_values=float(classes),
+    )
 
 
 def t5(
@@ -323,38 +388,30 @@ def t5(
     vocabulary: int = 32128,
 ) -> Network:
     """T5: encoder and decoder without biases; all tables are one. ``kv``: width of all heads, if not ``width``."""
-    space = kv or width
-    encoder = _Layer(length, width, heads, inner=inner, bias=False, norm_bias=False)
-    decoder = _Layer(target, width, heads, inner=inner, bias=False, norm_bias=False)
+    encoder = _Layer(length, width, heads, inner=inner, space=kv, bias=False, norm_bias=False)
+    decoder = _Layer(target, width, heads, inner=inner, space=kv, bias=False, norm_bias=False)
     cross = replace(decoder, context=length)
     blocks = [_table("embedding", vocabulary, width, length + target)]
     for index in range(layers):
         first = 32 * heads * (index == 0)  # the table of relative positions
-        blocks.append(
-            _of_space(encoder.attention(f"encoder{index}/attention", extra_parameters=first), encoder, space)
-        )
+        blocks.append(encoder.attention(f"encoder{index}/attention", extra_parameters=first))
         blocks.append(encoder.feed_forward(f"encoder{index}/feed-forward"))
     for index in range(layers):
         first = 32 * heads * (index == 0)
-        blocks.append(
-            _of_space(decoder.attention(f"decoder{index}/attention", extra_parameters=first), decoder, space)
-        )
-        blocks.append(_of_space(cross.attention(f"decoder{index}/cross"), cross, space))
+        blocks.append(decoder.attention(f"decoder{index}/attention", extra_parameters=first))
+        blocks.append(cross.attention(f"decoder{index}/cross"))
         blocks.append(decoder.feed_forward(f"decoder{index}/feed-forward"))
     words = replace(_logits("words", target, width, vocabulary, tied=True), parameters=2 * width)
-    return Network("t5", "transformer", "sequences", (*blocks, words), length + target, "int32", 4 * target)
-
-
-def _of_space(block: NetworkBlock, layer: _Layer, space: int) -> NetworkBlock:
-    """``block`` with heads of ``space`` values in all, where the layer is of another width."""
-    if space == layer.h:
-        return block
-    seen, change = layer.context or layer.length, space / layer.h
-    return replace(
-        block,
-        parameters=block.parameters + 4 * layer.h * (space - layer.h),
-        product=block.product * change,
-        attention=4.0 * layer.length * seen * space,
+    return Network(
+        "t5",
+        "transformer",
+        "sequences",
+        (*blocks, words),
+        length + target,
+        "int32",
+        4 * target,
+        inputs=2,
+        result_values=float(target * vocabulary),
     )
 
 
@@ -373,6 +430,4 @@ def llama(
     table = _table("embedding", vocabulary, width, length)
     words = _logits("words", length, width, vocabulary, tied=False)
     words = replace(words, parameters=words.parameters + width)
-    return Network(
-        "llama", "transformer", "sequences", (table, *_stack(layer, layers), words), length, "int32", 4 * length
-    )
+    return _language("llama", (table, *_stack(layer, layers), words), length, vocabulary)

@@ -40,7 +40,7 @@ def copies_profile(step: ModelledStep, name: str, copies: Sequence[WeightCopy], 
     rows = []
     for copy in copies:
         place = place_of(step, copy.tensor)
-        sync, moving = pricing.host_sync(), copy.nbytes / step.machine.host
+        sync, moving = pricing.host_sync(), copy.nbytes / step.machine.host_rate
         rows.append(
             {
                 "tensor": copy.tensor,

@@ -10,6 +10,7 @@ from ipu_emu.errors import EmulatorError
 from ipu_emu.hardware import Generation, SelectionOrder, System, shard_order
 from ipu_emu.hardware.rates import NOMINAL, Rates
 from ipu_emu.hardware.sync_groups import PATTERNS, SyncConfiguration, groups
+from ipu_emu.hardware.transfer_rates import host_rate
 
 __all__ = ["WIDEST", "ModelledMachine"]
 
@@ -24,16 +25,15 @@ class ModelledMachine:
     ``io_tiles`` of each IPU transfer data with the host while the others compute. ``order`` gives the positions of
     the IPUs of a replica on the ladder.
 
-    ``rates`` are the shares of nominal rates that are reached. ``host`` is each IPU's share of its machine's 100 GbE,
-    ``streaming`` of its gateway's link, in bytes per second.
+    ``rates`` are the shares of nominal rates that are reached. ``host`` are bytes per second between a replica
+    and its host, 0 for those of ``transfer_rates``.
     """
 
     system: System
     replicas: int = 1
     ipus_per_replica: int = 1
     rates: Rates = NOMINAL
-    host: float = 3.125e9
-    streaming: float = 16e9
+    host: float = 0.0
     sync: SyncConfiguration = PATTERNS["Full"]
     io_tiles: int = 0
     order: SelectionOrder = SelectionOrder.ZIGZAG
@@ -52,6 +52,11 @@ class ModelledMachine:
             )
         if self.width > WIDEST:
             raise EmulatorError(f"{self.ipus_per_replica} IPUs per replica requested; use at most {WIDEST}")
+
+    @property
+    def host_rate(self) -> float:
+        """Bytes per second between a replica and its host."""
+        return self.host or host_rate(self.width)
 
     @property
     def generation(self) -> Generation:

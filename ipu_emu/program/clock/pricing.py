@@ -9,7 +9,6 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from gcl import (
-    LINK_BANDWIDTH,
     ClosedPrice,
     Collective,
     Group,
@@ -20,6 +19,7 @@ from gcl import (
     sync_seconds,
 )
 from ipu_emu.graph import Op
+from ipu_emu.hardware.transfer_rates import GATEWAY_LINK, copy_rate
 from ipu_emu.ops.communication.collective_ops import group_of
 from ipu_emu.ops.communication.shard_ops import CROSS_DOMAIN, shards_of
 from ipu_emu.program.buckets import Bucket
@@ -111,15 +111,15 @@ class Pricing:
         source, target = self.home(leaf.op.inputs[0]), leaf.op.place.ipu
         nbytes = self.executable.graph.tensor(leaf.op.outputs[0]).nbytes
         places = self.machine.places
-        route = self.machine.fabric.route(places[source], places[target]) if source != target else ()
-        slowest = max((nbytes / LINK_BANDWIDTH[hop.link] for hop in route), default=0.0)
+        between = (places[source], places[target])
+        slowest = nbytes / copy_rate(self.machine.fabric, *between) if source != target else 0.0
         duration = Duration.of_transfer(slowest, self.sync(self.machine.ipus_per_replica))
         return InstructionPrice(CostCategory.COPY, target, *duration)
 
     def remote(self, leaf: RemoteLoad | RemoteStore) -> InstructionPrice:
         """The price of a transfer over the link to the gateway, after a sync with the host."""
         nbytes = self.executable.graph.tensor(leaf.op.inputs[-1]).nbytes
-        duration = Duration.of_transfer(nbytes / self.machine.streaming, self.host_sync())
+        duration = Duration.of_transfer(nbytes / GATEWAY_LINK, self.host_sync())
         return InstructionPrice(CostCategory.STREAMING, leaf.op.place.ipu, *duration)
 
     def load(self, leaf: HostLoad) -> InstructionPrice:
@@ -133,7 +133,7 @@ class Pricing:
     def transfer(self, id: str) -> InstructionPrice:
         """The price of a transfer between the host and an IPU, after a sync with the host."""
         nbytes = self.executable.graph.tensor(id).nbytes
-        duration = Duration.of_transfer(nbytes / self.machine.host, self.host_sync())
+        duration = Duration.of_transfer(nbytes / self.machine.host_rate, self.host_sync())
         return InstructionPrice(CostCategory.HOST, self.home(id), *duration)
 
     def all_reduce(self, leaf: AllReduce) -> InstructionPrice:

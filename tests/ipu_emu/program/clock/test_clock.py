@@ -13,8 +13,8 @@ from ipu_emu import popart
 from ipu_emu.errors import EmulatorError
 from ipu_emu.hardware import PATTERNS, SelectionOrder, System
 from ipu_emu.hardware.rates import Rates
+from ipu_emu.hardware.tile_cycles import received
 from ipu_emu.program.clock import CostCategory, ModelledMachine, Pricing, TimelineSegment, timeline
-from ipu_emu.program.clock.op_cycles import Product
 from ipu_emu.program.executable import Executable
 from ipu_emu.program.instructions import (
     AllReduce,
@@ -83,12 +83,12 @@ def best_grid(n: int, tiles: int) -> float:
 
 
 def test_what_a_tile_receives_for_its_piece_of_a_product() -> None:
-    assert Product(30, 20, 24, 5 * 6 * 4).received(1) == 50, "both operands"
-    assert Product(64, 64, 64, 512).received(8) == pytest.approx(16 + 16 + 8), "2 x 2 x 2"
-    assert Product(4096 * 8, 8 * 8, 4096 * 8, 4096 * 64).received(1024) == pytest.approx(4 * 8 + 64), "rows only"
-    assert Product(2 * 64, 2 * 64, 2 * 64, 2 * 512).received(16) == pytest.approx(16 + 16 + 8), "two groups"
-    assert Product(100, 100, 100, 100).received(10) == 20, "a hundred groups"
-    assert Product(8 * 8192, 8 * 8192, 64, 64 * 8192).received(1024) < 200, "a gradient of weights: layers only"
+    assert received(30, 20, 24, 5 * 6 * 4, 1) == 50, "both operands"
+    assert received(64, 64, 64, 512, 8) == pytest.approx(16 + 16 + 8), "2 x 2 x 2"
+    assert received(4096 * 8, 8 * 8, 4096 * 8, 4096 * 64, 1024) == pytest.approx(4 * 8 + 64), "rows only"
+    assert received(2 * 64, 2 * 64, 2 * 64, 2 * 512, 16) == pytest.approx(16 + 16 + 8), "two groups"
+    assert received(100, 100, 100, 100, 10) == 20, "a hundred groups"
+    assert received(8 * 8192, 8 * 8192, 64, 64 * 8192, 1024) < 200, "a gradient of weights: layers only"
 
 
 def test_the_host_gives_at_the_rate_of_its_network() -> None:

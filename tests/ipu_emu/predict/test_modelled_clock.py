@@ -1,0 +1,80 @@
+"""Modelled clock: what ipu-emu clock says of a program lies within what predictions say of its job."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ipu_emu.cli.arguments.compile_model import CompileRequest
+from ipu_emu.hardware import System
+from ipu_emu.hardware.transfer_rates import host_rate
+from ipu_emu.predict.calibration.profile import shipped
+from ipu_emu.predict.prediction import Prediction
+from ipu_emu.program.clock import CostCategory, ModelledMachine, TimelineSegment, timeline
+from tests.helpers.sampling import sampled_product
+
+POD = System.named("pod16")
+#: What recomputation and the gradients of unequal IPUs add to an interval: neither is compiled as it is predicted.
+MARGIN, UNEQUAL = 1.12, 1.40
+
+JOBS = sampled_product(
+    {
+        "model": ["mlp", "resnet8", "transformer", "resnet50", "vit-b16"],
+        "ipus": [1, 2, 4],
+        "batch": [1, 2, 4, 8, 16],
+        "schedule": ["", "grouped", "popart", "interleaved"],
+        "recompute": ["", "Standard"],
+        "replicas": [1, 4],
+    }
+)
+
+
+def both(**options: Any) -> tuple[CompileRequest, TimelineSegment, Prediction, bool]:
+    """A request, its clock, its prediction, and whether its plan fits."""
+    asked = CompileRequest(**options)
+    profile = shipped()
+    predicted = asked.predicted(POD, profile, "2.3")
+    assert predicted is not None
+    compiled = asked.compiled(POD)
+    machine = ModelledMachine(POD, asked.replicas, asked.ipus, profile.rates("2.3"))
+    return asked, timeline(compiled.executable, machine), predicted, compiled.need.fits
+
+
+@pytest.mark.parametrize(("model", "ipus", "batch", "schedule", "recompute", "replicas"), JOBS)
+def test_the_clock_is_within_the_interval(
+    model: str, ipus: int, batch: int, schedule: str, recompute: str, replicas: int
+) -> None:
+    ipus = min(ipus, 2) if model in ("mlp", "transformer") else ipus  # that have too few layers for more
+    options = {"model": model, "ipus": ipus, "batch": batch, "recompute": recompute, "replicas": replicas}
+    options |= {"schedule": schedule if ipus > 1 else "", "accumulation": 4 * ipus, "optimiser": "momentum"}
+    asked, clock, predicted, fits = both(**options)
+    low, high = predicted.interval
+    margin = UNEQUAL if ipus > 1 and replicas > 1 else MARGIN
+    assert low / margin <= asked.samples / clock.seconds <= high * margin
+    assert (predicted.verdict != "does not fit") if fits else (predicted.verdict != "fits")
+
+
+@pytest.mark.parametrize(("model", "batch"), [("mlp", 1), ("mlp", 16), ("resnet8", 1), ("transformer", 1)])
+@pytest.mark.parametrize("training", [False, True])
+def test_short_ops_take_what_their_starts_and_syncs_take(model: str, batch: int, training: bool) -> None:
+    """Of small networks they are nearly all of a step."""
+    _, clock, predicted, _ = both(model=model, batch=batch, training=training, accumulation=4)
+    assert clock.seconds == pytest.approx(predicted.step, rel=0.12)
+    assert predicted.slot_classes["starts"] > 0.5 * sum(predicted.slot_classes.values())
+
+
+def test_ipus_that_take_turns_share_a_network_and_copy_in_both_passes() -> None:
+    asked, clock, predicted, _ = both(model="resnet50", ipus=2, batch=4, accumulation=4)
+    busy, terms = clock.by_category(), predicted.terms
+    assert busy[CostCategory.HOST] == pytest.approx(terms["host"], rel=0.02)
+    assert busy[CostCategory.COPY] == pytest.approx(terms["ipu_links"], rel=0.02)
+    assert host_rate(1) * 2 == host_rate(2) == host_rate(4) / 2
+    assert asked.samples / clock.seconds == pytest.approx(predicted.throughput, rel=0.02)
+
+
+def test_results_of_inference_go_to_the_host() -> None:
+    """Logits of 1,024 positions take longer than the network."""
+    _, clock, predicted, _ = both(model="gpt2", training=False)
+    assert clock.by_category()[CostCategory.HOST] == pytest.approx(predicted.terms["host"], rel=0.001)
+    assert predicted.limiting == "host"
