@@ -35,8 +35,8 @@ from ipu_emu.predict import host, memory
 from ipu_emu.predict.job import Job
 from ipu_emu.predict.links import Links, LinkSeconds
 from ipu_emu.predict.networks import NetworkBlock
+from ipu_emu.predict.networks.starts import product_cycles, step_cycles
 from ipu_emu.predict.placement import Placement, annotated, balanced, given
-from ipu_emu.predict.starts import product_cycles, step_cycles
 from ipu_emu.predict.variable_memory import OPTIMISER_STATES
 from ipu_emu.predict.work import CLASSES, PlacedWork
 

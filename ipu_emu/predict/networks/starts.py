@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from ipu_emu.hardware import Generation
 from ipu_emu.hardware.tile_cycles import START, received_by_each, sync_cycles
-from ipu_emu.predict.networks import BlockProduct
+from ipu_emu.predict.networks.block import BlockProduct
 
 __all__ = ["product_cycles", "step_cycles"]
 
