@@ -31,8 +31,8 @@ need("torch", extra="bench")
 import numpy as np
 import torch
 import torch.utils.data as torch_data
-from hostio_sessions import endurance, io_tiles, overlap, staging
 from support.ending import clean_up_when_told
+from support.hostio_sessions import endurance, io_tiles, overlap, staging
 from support.rounds import Make, Row, rounds_of, row
 
 from ipu_emu.hostio import Feed
