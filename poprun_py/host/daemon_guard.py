@@ -34,6 +34,9 @@ _SHORTEST, _LONGEST = 0.05, 1.0
 #: up much sooner, unless the job has thousands of instances.
 _START_TIMEOUT = 7200.0
 
+#: The same if its parent is the process that adopts orphans: its session is over, unless that process has started it.
+_ORPHAN_TIMEOUT, _INIT = 10.0, 1
+
 #: What a daemon gets whose session is over, and the seconds that it then has to end: at first to do so by itself.
 _ENDING = ((0, 0.5), (signal.SIGTERM, 0.5), (signal.SIGKILL, 0.5))
 
@@ -64,15 +67,17 @@ class DaemonGuard:
     def __init__(self, first: int, record: JobRecord | None) -> None:
         from poprun_py.linux import processes
 
-        self._processes, self._record = processes, record
+        self._processes, self._record, self._first = processes, record, first
         self._known = {first: os.pidfd_open(first)}  # the first and the daemons; a pid may be in use again, no pidfd
-        self._session = os.pidfd_open(max(processes.parent(first), 0) or os.getpid())  # a container may hide it
+        parent = max(processes.parent(first), 0)
+        self._timeout = _ORPHAN_TIMEOUT if parent == _INIT else _START_TIMEOUT
+        self._session = os.pidfd_open(parent or os.getpid())  # a container may hide it
         self._has_started = False  # any supervisor, which looks after the daemon from then on
 
     def run(self) -> None:
         """Return once the daemon is gone."""
-        interval, limit = _SHORTEST, time.monotonic() + _START_TIMEOUT
-        while self._look():
+        interval, limit = _SHORTEST, time.monotonic() + self._timeout
+        while self._first != _INIT and self._look():  # else our parent was gone before we came
             is_over = self._wait(interval) or time.monotonic() > limit
             if is_over and not self._has_started:
                 self._end()

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 import poprun_py.host
+from poprun_py.host import daemon_guard
+from poprun_py.host.daemon_guard import DaemonGuard
 from poprun_py.linux import processes
 from tests.helpers.patience import Patience
 
@@ -106,3 +108,20 @@ def test_the_guard_keeps_no_pipe_of_the_session_open(session):
     pipe = os.readlink(f"/proc/{session.daemon}/fd/1")
     assert pipe.startswith("pipe:")
     assert pipe not in [os.readlink(f"/proc/{guard}/fd/{name}") for name in os.listdir(f"/proc/{guard}/fd")]
+
+
+def test_a_daemon_whose_session_was_over_before_the_guard_came_is_ended(tmp_path, monkeypatch):
+    program = tmp_path / "prted"
+    program.write_text(f"#!{sys.executable}\nimport signal\nsignal.pause()\n")
+    program.chmod(0o700)
+    with subprocess.Popen([program]) as daemon:
+        parent = processes.parent
+        monkeypatch.setattr(processes, "parent", lambda pid: 1 if pid == daemon.pid else parent(pid))
+        monkeypatch.setattr(daemon_guard, "_ORPHAN_TIMEOUT", 0.2)
+        DaemonGuard(daemon.pid, None).run()
+        assert daemon.wait(10) == -signal.SIGTERM
+
+
+def test_a_guard_whose_parent_was_gone_before_it_came_guards_nothing(monkeypatch):
+    monkeypatch.setattr(DaemonGuard, "_look", lambda self: pytest.fail("it looks below the first process of all"))
+    DaemonGuard(1, None).run()
