@@ -2,7 +2,7 @@
 
     python benchmarks/models.py [--quick] [--json FILE] [--cases gpt2 resnet18] [--peers eager onnxruntime ddp]
 
-The networks are written in PyTorch (``torch_networks``), have random weights, and reach us and onnxruntime as ONNX
+The networks are written in PyTorch (in ``support``), have random weights, and reach us and onnxruntime as ONNX
 files that PyTorch exports; nothing is downloaded. Training is SGD with momentum 0.9: loss, gradients and update;
 inference is the forward pass of the evaluation form. Same weights, batch, type (float32) and threads (one); all are
 compiled and warm before they are timed, and losses or results are compared first. Contenders take turns in short
@@ -33,8 +33,8 @@ import numpy as np
 import torch
 from support.ending import clean_up_when_told
 from support.rounds import in_turns, median_ms, write_rows
+from support.torch_networks import language, vision
 from support.two_processes import MINE, PEER, TwoProcesses, print_median
-from torch_networks import language, vision
 
 import ipu_emu.popart as popart
 import popdist_py

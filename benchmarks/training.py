@@ -85,7 +85,7 @@ def ours(case: str, dtype: Any, *, parallel: bool = False) -> Step:
 
 
 def pytorch(case: str, *, parallel: bool = False) -> Step:
-    from torch_networks.of_models import step_of
+    from support.torch_networks.of_models import step_of
 
     seed = int(os.environ.get("RANK", "0")) if parallel else 0
     step: Step = step_of(
