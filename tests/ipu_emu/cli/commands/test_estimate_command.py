@@ -101,7 +101,7 @@ def test_equal_layers_are_one_row() -> None:
         ("--point x=1ms", "--point x=1ms is not valid"),
         ("--layer dense:10", "--layer dense:10 is not valid"),
         ("--layer dense:10:10 --batch 0", "--batch 0 is not possible"),
-        ("--t-mb 1e400s --t-ar 4ms", "have an end"),
+        ("--t-mb 1e400s --t-ar 4ms", "must be finite"),
         ("--tensor 0 --replicas 16", "bytes of a tensor must be above 0"),
         ("--point 1=5ms --point 2=3ms", "there is no t above 0"),
     ],
