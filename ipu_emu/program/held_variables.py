@@ -18,8 +18,8 @@ def held_variables(executable: Executable) -> list[str]:
     program, plan = list(leaves(executable.program)), executable.plan
     if of_type(program, WeightUpdate):
         return []
-    views = {op.outputs[0]: op.inputs[TABLE[op].view_of or 0] for leaf in program for op in leaf.ops}
-    views = {output: source for output, source in views.items() if output in plan.views}
+    viewing = (op for leaf in program for op in leaf.ops if op.outputs and op.outputs[0] in plan.views)
+    views = {op.outputs[0]: op.inputs[TABLE[op].view_of or 0] for op in viewing}
 
     def root(id: str) -> str:
         return root(views[id]) if id in views else id

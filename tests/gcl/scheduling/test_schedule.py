@@ -274,7 +274,7 @@ def test_what_cannot_be() -> None:
         schedule(Collective.ALL_TO_ALL, Fabric(8), 10)
     with pytest.raises(ArgumentError, match="root 8 is not a member of the group; use 0 to 7"):
         schedule(Collective.BROADCAST, Fabric(8), 10, root=8)
-    with pytest.raises(ArgumentError, match="sends straight to each partner; use auto"):
+    with pytest.raises(ArgumentError, match="sends directly to each partner; use auto"):
         schedule(Collective.ALL_TO_ALL, Fabric(8), 16, methods=(A,))
     with pytest.raises(ArgumentError, match="it needs barley_twist"):
         schedule(ALL_REDUCE, Fabric(8), 16, methods=(Method.QUAD_DIRECTIONAL_RING,))

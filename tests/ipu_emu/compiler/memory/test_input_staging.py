@@ -162,7 +162,7 @@ def test_a_feed_stages_its_next_step(batches: int, workers: int) -> None:
             np.testing.assert_array_equal(out.reshape(-1, 64), 2 * data[step * batches : (step + 1) * batches])
             assert feed.position == step + 1
             time.sleep(0.01 if step < 3 else 0)  # so that the next step is there
-        with pytest.raises(popart.popart_exception, match=f"has given all of its {40 // batches} steps"):
+        with pytest.raises(popart.popart_exception, match=f"has delivered all of its {40 // batches} steps"):
             session.run(stepio)
 
 
