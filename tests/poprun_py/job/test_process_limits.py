@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import stat
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from poprun_py.host import supervisor_main
 from tests.helpers.mpi_jobs import OPENMPI
 
 BIN = Path(sys.executable).parent
@@ -44,10 +46,7 @@ def processes_of(user: int) -> list[psutil.Process]:
 
 
 def limited(user: int, limit: int, folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
-    """Run a command as ``user`` who may have ``limit`` processes; files are read as root reads them.
-
-    It must end before the 32 s that two instances have to start.
-    """
+    """Run a command as ``user`` who may have ``limit`` processes; files are read as root reads them."""
     rights = "+dac_read_search,+dac_override"
     words = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", f"--inh-caps={rights}"]
     words += [f"--ambient-caps={rights}", "prlimit", f"--nproc={limit}", *command]
@@ -59,7 +58,7 @@ def limited(user: int, limit: int, folder: Path, *command: str) -> subprocess.Co
         capture_output=True,
         text=True,
         stdin=subprocess.DEVNULL,
-        timeout=28,
+        timeout=60,
         check=False,
     )
 
@@ -75,6 +74,13 @@ def test_a_job_that_may_not_start_its_processes(user: int, tmp_path: Path, limit
     else:
         assert done.stdout.count("hi") == 2
     assert not processes_of(user)
+
+
+def test_a_supervisor_that_may_not_fork_is_killed(user: int, tmp_path: Path) -> None:
+    """On an exit code MPICH's process manager would wait for the others, and the job for its start timeout."""
+    done = limited(user, 1, tmp_path, sys.executable, "-I", supervisor_main.__file__)
+    assert "raise the limit of processes" in done.stderr
+    assert done.returncode == -signal.SIGKILL
 
 
 @pytest.mark.openmpi
