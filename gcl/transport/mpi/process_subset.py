@@ -6,6 +6,7 @@ Each call begins at once and is asked for its end, so that the caller bounds eve
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -32,9 +33,12 @@ class Pending:
     def done(self) -> bool:
         """Whether it is complete; raise TransportError if it failed."""
         try:
-            return bool(self._request.Test(self._status))
+            return self._test()
         except MPI.Exception as error:
             raise TransportError(str(error).splitlines()[0]) from error
+
+    def _test(self) -> bool:
+        return bool(self._request.Test(self._status))
 
     def cancel(self) -> None:
         """Receive nothing any more."""
@@ -54,6 +58,31 @@ class Pending:
     def nbytes(self) -> int:
         """How many bytes were received."""
         return int(self._status.Get_count())
+
+
+class _FromAny(Pending):
+    """A receive of what the first process sends, which is looked for whenever its end is asked for.
+
+    A receive from any source that waits in MPICH 5.0 for both its own host and the network now and then never gets
+    its message.
+    """
+
+    def __init__(self, communicator: Any, out: np.ndarray, tag: int) -> None:
+        super().__init__(None, out)
+        self._find = partial(communicator.Improbe, MPI.ANY_SOURCE, tag, self._status)
+        self._out = out
+
+    def _test(self) -> bool:
+        if self._request is None:
+            message = self._find()
+            if message is None:
+                return False
+            self._request = message.Irecv(self._out)
+        return super()._test()
+
+    def cancel(self) -> None:
+        if self._request is not None:
+            super().cancel()
 
 
 class ProcessSubset:
@@ -103,4 +132,6 @@ class ProcessSubset:
 
     def receive(self, out: np.ndarray, source: int | None, tag: int) -> Pending:
         """Receive at most as many bytes as ``out`` has, from any process if ``source`` is None."""
-        return Pending(self._communicator.Irecv(out, MPI.ANY_SOURCE if source is None else source, tag), out)
+        if source is None:
+            return _FromAny(self._communicator, out, tag)
+        return Pending(self._communicator.Irecv(out, source, tag), out)
