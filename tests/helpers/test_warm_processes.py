@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import select
+import signal
 import socket
 import struct
 import subprocess
@@ -19,6 +21,26 @@ def test_who_ends_while_asking_harms_nobody() -> None:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
             client.connect(command[-1])
             client.sendall(begun)
+    told = subprocess.run([*command, "-c", "print(6 * 7)"], capture_output=True, text=True, check=True, timeout=60)
+    assert told.stdout == "42\n"
+
+
+def test_a_process_and_who_asked_for_it_may_end_at_the_same_moment() -> None:
+    command = warm_python("json")
+    endless = "import os, time; print(os.getppid(), os.getpid(), flush=True); time.sleep(60)"
+    with subprocess.Popen([*command, "-c", endless], stdout=subprocess.PIPE, text=True) as asking:
+        assert asking.stdout is not None
+        server, forked = map(int, asking.stdout.readline().split())
+        os.kill(server, signal.SIGSTOP)
+        try:
+            ended = os.pidfd_open(forked)
+            os.kill(forked, signal.SIGKILL)
+            assert select.select([ended], [], [], 20)[0]
+            os.close(ended)
+            asking.kill()
+            asking.wait(20)
+        finally:
+            os.kill(server, signal.SIGCONT)
     told = subprocess.run([*command, "-c", "print(6 * 7)"], capture_output=True, text=True, check=True, timeout=60)
     assert told.stdout == "42\n"
 

@@ -64,8 +64,9 @@ def serve(path: str) -> list[str]:
                     waiting.register(os.pidfd_open(pid), selectors.EVENT_READ, client)
                     _tell(client, pid)
                 elif key.data is None:  # who asked is gone
-                    waiting.unregister(key.fileobj)
-                    os.kill(processes[key.fileobj], signal.SIGKILL)  # type: ignore[index]
+                    if key.fileobj in processes:  # else its process ended at the same moment, and was told above
+                        waiting.unregister(key.fileobj)
+                        os.kill(processes[key.fileobj], signal.SIGKILL)  # type: ignore[index]
                 else:
                     client = key.data
                     status = os.waitpid(processes.pop(client), 0)[1]
