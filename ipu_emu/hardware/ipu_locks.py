@@ -1,11 +1,11 @@
 """IPU locks: which IPUs of a system the processes of a user hold.
 
-There is a file per system, in a folder that belongs to the user. A process that has IPU i locks a byte of the file,
-which is never written: byte i, or in a job of the launcher, which has its own system, byte job x 65,536 + i. The
-kernel releases the locks of a process when it ends, however it ends. If no such file can be created, a process
-has a system to itself.
+Each system has a file, in a folder of the user. A process that has IPU i locks one byte of the file, which
+is never written: byte i, or byte job x 65,536 + i in a job of the launcher, which has its own system. The kernel
+releases the locks of a process when it ends, however it ends. If the file cannot be created, processes do not see
+which IPUs others hold.
 
-These are locks on byte ranges, which the filelock package does not have: the kernel can be asked who holds which.
+The filelock package has no locks on byte ranges, whose holders the kernel reports.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Claim:
 
 
 class Claims:
-    """The locks of this process on one file; all Claims of a process on one file must be one object."""
+    """The locks of this process on one file; a process must not have two Claims objects for one file."""
 
     def __init__(self, path: Path | None, job: int = ALONE) -> None:
         self._file = _opened(path)
@@ -61,7 +61,7 @@ class Claims:
 
     @staticmethod
     def all_in(folder: str) -> list[Claim]:
-        """Return the claims of other processes on all systems; for a process without claims."""
+        """Return the claims of other processes on all systems; this process must not have claims."""
         found: list[Claim] = []
         own = _own(folder)
         if os.path.lexists(own) and not _is_own(own):
@@ -107,7 +107,7 @@ class Claims:
 
 
 def claims_folder(environ: Mapping[str, str]) -> str:
-    """Return the folder of the files, as the environment says."""
+    """Return the folder of the lock files, from the environment or the default of this user."""
     return environ.get(FOLDER_VARIABLE) or environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()
 
 
@@ -116,7 +116,7 @@ def _own(folder: str) -> Path:
 
 
 def _locks(file: int) -> Iterator[tuple[int, int, int]]:
-    """Yield all locks of other processes: first byte, end, pid; adjacent ones of a process are one."""
+    """Yield all locks of other processes: first byte, end, pid; adjacent locks of a process are merged."""
     gaps = [(0, _END)]
     while gaps:
         start, end = gaps.pop()

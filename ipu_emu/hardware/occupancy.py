@@ -23,7 +23,7 @@ __all__ = ["Occupancy", "of_this_process", "share_of"]
 
 
 class Occupancy:
-    """IPUs by holder; with ``claims`` they are locked against other processes."""
+    """The IPUs that each holder has; with ``claims`` they are locked against other processes."""
 
     def __init__(self, claims: Claims | None = None) -> None:
         self._held: WeakKeyDictionary[object, frozenset[int]] = WeakKeyDictionary()
@@ -93,7 +93,7 @@ def job_of(environ: Mapping[str, str]) -> int | None:
     return int(number) if number.isdecimal() else None if is_set(environ) else ALONE
 
 
-@cache  # never dropped: a second Occupancy of the same IPUs would not see who holds them
+@cache  # permanent: a second Occupancy of the same IPUs would not know their holders
 def _occupancy(system: System, folder: str | None, job: int) -> Occupancy:
     """The occupancy of a system, one per process: all device managers of a process compete for its IPUs."""
     return Occupancy(None if folder is None else Claims.on(system, folder, job))

@@ -14,16 +14,16 @@ __all__ = ["FREE_PORTS", "IPUS_PER_MACHINE", "RAIL_PORTS", "RUNG_PORTS", "Positi
 
 IPUS_PER_MACHINE = 4
 
-#: Link controllers by what they join; which end of a rail carries which of the two names is not published.
+#: Link controllers by the link they serve; the assignment of the two names to the ends of a rail is not published.
 RUNG_PORTS = ("2A", "2B", "2C", "3A", "3B", "3C")
 RAIL_PORTS = (("0B", "0C"), ("1B", "1C"))
-#: Those to the machines above and below, by rail.
+#: Link controllers to the machines above and below, by rail.
 FREE_PORTS = (("1B", "1C"), ("0B", "0C"))
 
 
 @dataclass(frozen=True)
 class Position:
-    """IPU number ``ipu`` of a system whose IPU-Link domains have ``domain_size`` IPUs."""
+    """The place of IPU number ``ipu`` in a system whose IPU-Link domains have ``domain_size`` IPUs."""
 
     ipu: int
     domain_size: int
@@ -67,7 +67,7 @@ class Position:
 
     @property
     def ports(self) -> dict[str, tuple[str, ...]]:
-        """Link controllers of an IPU of an IPU-Machine, by what they join."""
+        """Link controllers of an IPU of an IPU-Machine, by the link they serve."""
         return {"rung": RUNG_PORTS, "rail": RAIL_PORTS[self.rail], "other machines": FREE_PORTS[self.rail]}
 
     def hops(self, other: Position) -> int:

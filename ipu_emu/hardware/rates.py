@@ -1,4 +1,4 @@
-"""Rates: the shares of nominal rates that a modelled machine reaches."""
+"""Rates: the fractions of nominal rates that a modelled machine reaches."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import numpy as np
 
 __all__ = ["NOMINAL", "Rates"]
 
-#: Hosts of a group.
+#: Hosts that meet in one group.
 _GROUP = 64
 
 
 @dataclass(frozen=True)
 class Rates:
-    """Shares of nominal rates that are reached; ``collectives`` is the factor of an older release on them.
+    """Fractions of nominal rates that are reached; ``collectives`` is the factor of an older software release.
 
-    ``host_wait``: seconds that a step waits for each host but the first. ``convolution`` and ``product`` are shares
-    of the peak of the matrix units; what is missing to 1 is in part the exchange of operands. ``factors``, by name,
-    are those of a what-if: matrix, vector, ipu-links, gw-links, host, streaming, clock.
+    ``host_wait``: seconds that a step waits for each further host. ``convolution`` and ``product``: fractions of the
+    peak rate of the matrix units; the exchange of operands takes part of the rest. ``factors`` scale rates by name in
+    a what-if: matrix, vector, ipu-links, gw-links, host, streaming, clock.
     """
 
     convolution: float = 1.0
@@ -34,9 +34,9 @@ class Rates:
         return self.factors.get(name, 1.0)
 
     def waits(self, hosts: Any) -> Any:
-        """Seconds in which the hosts of a step, or arrays of them, meet before a collective, one after the other.
+        """Seconds until ``hosts`` (a number or an array of numbers) have met, one after the other, at a collective.
 
-        More than 64 are assumed to meet in groups, and then the groups.
+        More than 64 hosts are assumed to meet in groups of up to 64 first, then the groups.
         """
         return self.host_wait * (np.minimum(hosts, _GROUP) - 1 + np.ceil(hosts / _GROUP) - 1)
 

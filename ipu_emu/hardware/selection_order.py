@@ -5,7 +5,7 @@ n = 8, a ladder from above     ZIGZAG          SNAKE           HOOF
   4 5                          4 5             4 5             2 5
   2 3                          2 3             3 2             1 6
   0 1                          0 1             0 1             0 7
-a cell is the shard that the IPU there gets
+a cell shows the shard of the IPU at that place
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["SelectionOrder", "chosen_order", "shard_order"]
 
 
 class SelectionOrder(Enum):
-    """TensorFlow's names."""
+    """The orders, with TensorFlow's names."""
 
     AUTO = 0
     ZIGZAG = 1
@@ -44,13 +44,13 @@ def _zigzag(shard: int, ipus: int) -> int:
 
 
 def _snake(shard: int, ipus: int) -> int:
-    """Along a rung, up, back along the next rung; a last row may have a single IPU."""
+    """The IPU of a shard: along a rung, up, back along the next rung; the last row may have a single IPU."""
     turned = shard ^ 1 if shard % 4 >= 2 else shard
     return turned if turned < ipus else shard
 
 
 def _hoof(shard: int, ipus: int) -> int:
-    """Up one rail, down the other."""
+    """The IPU of a shard: up one rail, then down the other."""
     half = ipus // 2
     return 2 * shard if shard < ipus - half else 2 * (ipus - 1 - shard) + 1
 

@@ -2,7 +2,7 @@
 
     IPUs A B in row 1, C D in row 0        GS1            GS2
       Full                                 A B C D        A B C D       all IPUs always sync
-      SinglePipeline                       A | B | C | D  A B C D       an IPU meets the host on its own
+      SinglePipeline                       A | B | C | D  A B C D       each IPU syncs with the host by itself
       ReplicaAndLadder                     A B C D        A C | B D     one rail loads while the other computes
 
 At a sync all IPUs of a group wait for each other; with several replicas GS1 of Full and of ReplicaAndLadder has the

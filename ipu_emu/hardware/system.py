@@ -1,7 +1,7 @@
-"""System: the emulated machine: how many IPUs, of which generation, in which IPU-Link domains; devices of some IPUs.
+"""System: the emulated machine: number and generation of its IPUs, their IPU-Link domains, and its devices.
 
 IPU_EMU_SYSTEM names it (pod4, pod16, bow-pod64, 4xpod16, dss8440, ...). Without it a job of the launcher gets the
-smallest Pod that holds all its replicas, but at least a Pod16, and a program alone a Pod16.
+smallest Pod that holds all its replicas, but at least a Pod16; a program without the launcher gets a Pod16.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["POD16", "SYSTEM_VARIABLE", "Connection", "Device", "DeviceKind", "Sy
 
 SYSTEM_VARIABLE = "IPU_EMU_SYSTEM"
 _SMALLEST, _LARGEST, _LARGEST_DOMAIN = 4, 65536, 64
-#: Names that are suggested.
+#: Names that error messages suggest.
 _USUAL = ("pod4", "pod16", "pod64", "pod128", "pod256", "bow-pod16", "bow-pod64", "bow-pod128", "bow-pod256")
 _GRID = re.compile(r"^(\d{1,2})x(\d{1,4})$", re.ASCII)
 _POD = re.compile(r"(?:(\d{1,4})x)?(bow)?[-_ ]?(?:pod)?[-_ ]?(\d{1,5})", re.ASCII)
@@ -29,7 +29,7 @@ _POD = re.compile(r"(?:(\d{1,4})x)?(bow)?[-_ ]?(?:pod)?[-_ ]?(\d{1,5})", re.ASCI
 
 @dataclass(frozen=True)
 class System:
-    """An emulated system; device ids below ``ipus`` are single IPUs, then come pairs, fours, ...
+    """An emulated system; device ids below ``ipus`` are single IPUs, the next ones pairs, then groups of four, ...
 
     IPUs are numbered upwards, domain after domain; ``domain_size`` of them are joined by IPU-Links alone.
     """
@@ -60,7 +60,7 @@ class System:
 
     @classmethod
     def named(cls, name: str, option: str = f"{SYSTEM_VARIABLE}=") -> System:
-        """Return the system called ``name``, in any letter case: pod16, Bow-Pod64, 4xpod16, c2; ``option`` gave it.
+        """Return the system ``name``, in any letter case: pod16, Bow-Pod64, 4xpod16, c2; errors name ``option``.
 
         16x4 is a grid of 16 IPUs in each of 4 domains, which is 4xpod16, or 4 x Pod16.
         """
@@ -91,7 +91,7 @@ class System:
 
     @property
     def machines(self) -> int:
-        """Number of IPU-Machines; IPUs of older systems count in fours too."""
+        """Number of IPU-Machines, of four IPUs each also in systems without IPU-Machines."""
         return -(-self.ipus // IPUS_PER_MACHINE)
 
     @property
@@ -124,7 +124,7 @@ class System:
 
 
 def _most_hosts(ipus: int) -> int:
-    """Return the hosts of a Pod: a host serves four machines of a Pod64, and all of a smaller Pod."""
+    """Return the largest number of hosts of a Pod: one for four machines from Pod64 on, one for a smaller Pod."""
     return max(1, ipus // 16)
 
 

@@ -1,11 +1,11 @@
-"""Tile cycles: what start and sync of an op take on the tiles of an IPU, and what they exchange for a product.
+"""Tile cycles: cycles to start and sync an op on the tiles of an IPU, and the elements exchanged for a product.
 
     C [M, N] = A [M, K] B [K, N] on Pm x Pn x Pk tiles
 
     a tile receives    1 / (Pm Pk) of A,  1 / (Pk Pn) of B
-    and of its piece   1 / (Pm Pn) of C,  (Pk - 1) / Pk of which other tiles have summed in part
+    and partial sums   of 1 / (Pm Pn) of C, (Pk - 1) / Pk of which come from other tiles
 
-The grid is the one with the fewest elements; a grid that never splits K, or never shares B, would need many times as
+The grid is the one that exchanges the fewest elements; without splitting K or sharing B they would be many times as
 many. In a batch of matrix products each product has its own tiles.
 """
 
@@ -21,9 +21,9 @@ from ipu_emu.hardware.generation import Generation
 
 __all__ = ["START", "VECTOR_BYTES", "received", "received_by_each", "sync_cycles"]
 
-#: Cycles to start an op, and bytes of elements that the vector unit of a tile takes per cycle.
+#: Cycles to start an op, and bytes of elements that the vector unit of a tile processes per cycle.
 START, VECTOR_BYTES = 11, 8
-#: Parts into which a dimension of a product is divided at most.
+#: The most parts into which a dimension of a product is divided.
 _PARTS = 2.0 ** np.arange(12)
 
 Values = NDArray[np.float64]
@@ -36,7 +36,7 @@ def sync_cycles(generation: Generation) -> float:
 
 @lru_cache(maxsize=4096)  # pure: shared by all sessions, since the layers of a model repeat their shapes
 def received(a: float, b: float, c: float, multiplications: float, tiles: int) -> float:
-    """Elements that a tile receives for products of A and B, of so many elements in all, with the result C."""
+    """Elements that a tile receives for products C = A B; ``a``, ``b`` and ``c`` are numbers of elements."""
     shapes = np.array([[a], [b], [c], [multiplications]], float)
     return float(received_by_each(shapes, tiles)[0])
 
@@ -44,7 +44,7 @@ def received(a: float, b: float, c: float, multiplications: float, tiles: int) -
 def received_by_each(shapes: Values, tiles: int) -> Values:
     """The same for many products: ``shapes`` are [A, B, C, multiplications] of each."""
     operands, (c, count) = np.sort(shapes[:2], axis=0)[::-1], shapes[2:]
-    found: Values = operands.sum(axis=0) / tiles  # nothing is shared: groups on tiles of their own, or no product
+    found: Values = operands.sum(axis=0) / tiles  # nothing is shared: not a product, or each group has its own tiles
     groups = np.maximum(1.0, np.rint(operands.prod(axis=0) * c / np.maximum(count, 1) ** 2))
     some = np.flatnonzero((groups < tiles) & (operands.prod(axis=0) * c > 0))
     if len(some):
@@ -54,7 +54,7 @@ def received_by_each(shapes: Values, tiles: int) -> Values:
 
 
 def _on_best_grid(a: Values, b: Values, c: Values, tiles: Values) -> Values:
-    """Of a single product on ``tiles`` tiles: columns and layers are powers of two, rows what is left."""
+    """Elements for a product on the best grid: columns and layers are powers of two, rows use the remaining tiles."""
     a, b, c, tiles = (values[:, None, None] for values in (a, b, c, tiles))
     columns, layers = _PARTS[:, None], _PARTS
     wide, deep = np.sqrt(b * c / a), np.sqrt(a * b / c)

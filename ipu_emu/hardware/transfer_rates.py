@@ -11,16 +11,16 @@ from gcl import LINK_BANDWIDTH, Fabric
 
 __all__ = ["GATEWAY_LINK", "NETWORK", "copy_rate", "host_rate"]
 
-#: Bytes per second of a machine's network, and of an IPU's link to its gateway, behind which Streaming Memory is.
+#: Bytes per second of a machine's network, and of an IPU's link to the gateway of Streaming Memory.
 NETWORK, GATEWAY_LINK = 12.5e9, 16e9
 _IPUS_PER_MACHINE = 4
 
 
 def host_rate(ipus: int) -> float:
-    """Between the host and a replica of ``ipus`` IPUs, one of which it feeds at a time."""
+    """Bytes per second between the host and a replica of ``ipus`` IPUs; the host serves one replica at a time."""
     return min(GATEWAY_LINK, NETWORK / max(1, _IPUS_PER_MACHINE // ipus))
 
 
 def copy_rate(fabric: Fabric, source: int, target: int) -> float:
-    """From the IPU at position ``source`` of a ladder to that at ``target``."""
+    """Bytes per second from the IPU at position ``source`` of a ladder to the one at ``target``."""
     return min(LINK_BANDWIDTH[hop.link] for hop in fabric.route(source, target))

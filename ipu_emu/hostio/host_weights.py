@@ -26,14 +26,14 @@ __all__ = ["HostWeights"]
 
 _Array = NDArray[Any]
 
-#: Bytes of weights that are worth a thread: a new engine's memory gets its pages when it is first written to.
+#: Bytes of weights per copying thread: the first write to a new engine's memory faults its pages in, which is slow.
 _WORTH_A_THREAD = 64 << 20
 
 
 class HostWeights:
     """Weights and optimiser states by id, one value per group of replicas: that of its first replica.
 
-    ``read_from_all`` names the weights whose values the host reads from every replica.
+    ``read_from_all``: ids of the weights that the host reads from every replica.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class HostWeights:
     ) -> None:
         self._graph, self._read_from_all = graph, frozenset(read_from_all)
         self.values = {
-            id: data  # replaced as a whole, never written to
+            id: data  # arrays are replaced, never written to
             for id, data in graph.data.items()
             if id in graph.tensors and graph.tensors[id].role.is_variable
         }
@@ -56,7 +56,7 @@ class HostWeights:
         self._followed: list[str] = []
 
     def load(self, engine: Engine, *, fresh: bool = False) -> None:
-        """Copy the host's values to all local replicas; the memory of a ``fresh`` engine is zero as it is."""
+        """Copy the host's values to all local replicas; the memory of a ``fresh`` engine is already zero."""
         self._of_first.clear()
         alone = engine.replicas.total == engine.replicas.local
         self._followed = [] if alone else replica_variables(engine.executable.graph)
@@ -180,10 +180,10 @@ class HostWeights:
 
 
 def _cpus() -> int:
-    """The CPUs of this instance, where instances share a host's."""
+    """The number of CPUs of this instance, if those of a process are shared equally between all instances."""
     return max(1, len(os.sched_getaffinity(0)) // popdist_py.getNumInstances())
 
 
 def _is_zeros(value: _Array) -> bool:
-    """Whether ``value`` was made by ``zeros``, whose elements share one place."""
+    """Whether ``value`` is an array of zeros whose elements all share one memory location."""
     return value.size > 1 and not any(value.strides) and not value.flat[0]

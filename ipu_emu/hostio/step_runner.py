@@ -4,7 +4,7 @@
     generated    one chunk of random data for each input, generated once and passed in every step
     synthetic    the same, but on the device from the beginning: the program has no host I/O
 
-Without a device nothing is computed: then ``ipu-emu hostio`` measures the maximum throughput of the host.
+Without a device nothing is computed; ``ipu-emu hostio`` then measures the maximum throughput of the host.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ StepData = ArrayFeed | CallbackFeed
 class StepRunner:
     """The steps of one session.
 
-    ``broadcast`` names the inputs that are the same for all replicas. ``synthetic`` names the values of synthetic
-    data; without it they look like the data of the first step. With ``prefetch`` callbacks are called ahead.
+    ``broadcast``: ids of the inputs that are the same for all replicas. ``synthetic``: the kind of synthetic data; by
+    default like the data of the first step. ``prefetch``: call callbacks ahead.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class StepRunner:
                     np.copyto(place, feed.read(tensor.id).reshape(place.shape))
 
     def _attach(self, engine: Engine, data: StepData) -> None:
-        """Begin a step of the user's data; check the sizes of arrays in the first step."""
+        """Start a step with the user's data; check the sizes of arrays in the first step."""
         tensors = engine.executable.graph.tensors
         if isinstance(data, CallbackFeed):
             data.attach(tensors, prefetch=self._prefetch)
@@ -111,7 +111,7 @@ class StepRunner:
             self._sizes_checked = True
 
     def _stand_ins(self, engine: Engine, data: StepData) -> Mapping[str, NDArray[Any]]:
-        """Return random chunks of the shapes and ranges of the user's first ones."""
+        """Return random chunks with the shapes and ranges of the user's first ones."""
         self._attach(engine, data)
         random = np.random.default_rng(0)
         return {
@@ -120,7 +120,7 @@ class StepRunner:
         }
 
     def _fill(self, engine: Engine, data: StepData) -> None:
-        """Run a step on data that were written to the device before the first step. A feed advances all the same."""
+        """Run a step on data that were written to the device before the first step; a feed still advances."""
         if self._filled is not engine:
             for id, chunk in self._synthetic_chunks(engine, data).items():
                 engine.write(id, chunk)

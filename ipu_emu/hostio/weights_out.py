@@ -16,13 +16,13 @@ __all__ = ["WeightsOut"]
 
 
 class WeightsOut:
-    """The copies of one phase, which all end when the block is left."""
+    """Context manager of the copies of one phase, which are complete when the block ends."""
 
     def __init__(self, engine: Engine, what: str, category: Category) -> None:
         self._engine, self._record, self._what, self._category = engine, engine.record, what, category
 
     def read(self, id: str, replica: int = 0) -> NDArray[Any]:
-        """A copy of a tensor of one local replica."""
+        """Return a copy of a tensor of one local replica."""
         with self.copying(id, replica):
             return self._engine.read(id, replica)
 
@@ -32,7 +32,7 @@ class WeightsOut:
             np.copyto(target, self._engine.view(id, replica))
 
     def copying(self, id: str, replica: int = 0) -> AbstractContextManager[None]:
-        """Around the copy of a tensor of one local replica."""
+        """Return the context manager that records the copy of a tensor of one local replica."""
         if self._record is None:
             return nullcontext()
         copy = WeightCopy(id, replica, self._engine.view(id, replica).nbytes)

@@ -27,8 +27,8 @@ def bert(
 ) -> Model:
     """``others`` are the index of the text (0 or 1) of each token, and whether the second text follows.
 
-    The loss covers every position and every pair; with ``masked`` so many positions of each text, whose rows in
-    [batch * length] a further input has. The weights of the two classifiers are named ``heads/...``.
+    The loss covers every position and every pair; with ``masked``, only that many positions of each text: a further
+    input has their rows in [batch * length]. The weights of the two classifiers are named ``heads/...``.
     """
     net = TransformerLayers(batch, length, width, heads, dtype=dtype, seed=seed, causal=False)
     data = net.input((batch, length), "data", "INT32")
@@ -54,6 +54,6 @@ def _embedded(net: TransformerLayers, data: str, texts: str, vocabulary: int, co
 
 
 def _words(net: TransformerLayers, x: str, table: str, vocabulary: int) -> str:
-    """A logit for each token of the vocabulary, for every row of ``x``."""
+    """The logits of all tokens of the vocabulary for every row of ``x``."""
     y = net.norm(net.activated(net.linear(x, net.width, net.width, "heads/words")), "heads/words/norm")
     return net.add(net.logits(y, table), net.full((vocabulary,), 0, "heads/words/vocabulary"))

@@ -1,4 +1,4 @@
-"""catalogue: networks by name, with the sizes of the literature."""
+"""catalogue: networks by name, with the sizes of their papers."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ CATALOGUE = {
 
 
 def suggested(name: str) -> str:
-    """All models that there are, and which one may have been meant."""
+    """The end of an error message: all models, and the one most like ``name``."""
     return f"use {', '.join(CATALOGUE)}{did_you_mean(name, CATALOGUE)}"
 
 
 def named(name: str, *, batch: int = 1, dtype: Any = np.float16, seed: int | None = None, **sizes: int) -> Model:
-    """Return a network by name; without a ``seed`` its weights are zeros, enough to count, price or plan it.
+    """Return a network by name; without a ``seed`` its weights are zeros, which suffice to count, cost or plan it.
 
-    ``sizes`` replace those of the literature, such as ``length`` of a transformer.
+    ``sizes`` replace those of the paper, such as ``length`` of a transformer.
     """
     if name not in CATALOGUE:
         raise EmulatorError(f"there is no model '{name}'; {suggested(name)}")

@@ -1,4 +1,4 @@
-"""Model: a network with its loss, and the ids of what a user needs."""
+"""Model: a network with its loss, and the ids of its inputs, loss and outputs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Model"]
 
 @dataclass(frozen=True)
 class Model:
-    """Inputs have the size of one micro-batch of one replica; ``others`` are neither ``data`` nor ``labels``."""
+    """A network with its loss; inputs have the size of a micro-batch of a replica, ``others`` are further inputs."""
 
     graph: Graph
     data: str

@@ -11,17 +11,17 @@ from ipu_emu.ops import TABLE, Node
 
 __all__ = ["ModelSize"]
 
-#: Suffixes of weights that are not trained by gradients.
+#: Suffixes of the names of weights that are not trained by gradients.
 _STATISTICS = ("/mean", "/variance")
-#: Prefix of weights that only pre-training needs, which published parameter counts leave out.
+#: Prefix of the names of weights for pre-training only, which published parameter counts omit.
 _HEADS = "heads/"
 
 
 @dataclass(frozen=True)
 class ModelSize:
-    """``parameters`` are trained, ``heads`` only in pre-training; other fields are of one sample's forward pass.
+    """Sizes of a model: trained ``parameters`` (``heads``: for pre-training only); flops and activations per sample.
 
-    ``activations`` are the bytes of all outputs of ops without views: what training keeps without recomputation.
+    ``activations`` are the bytes of all outputs of ops except views, which training keeps without recomputation.
     """
 
     parameters: int
@@ -34,7 +34,7 @@ class ModelSize:
 
     @classmethod
     def of(cls, model: Model) -> ModelSize:
-        """Return the size of ``model``, whose weights need no values."""
+        """Return the size of ``model``, whose weights may be without values."""
         graph = model.graph
         weights = [tensor for tensor in graph.tensors.values() if tensor.role is Role.WEIGHT]
         statistics = [tensor for tensor in weights if tensor.id.endswith(_STATISTICS)]

@@ -20,9 +20,9 @@ OPSET = 10
 
 
 class Network:
-    """Weights and activations have one element type; the values of weights depend only on the seed.
+    """A graph under construction, with one element type of weights and activations; weights depend only on the seed.
 
-    Without a ``seed`` weights are zeros that take no memory, for networks that do not run.
+    Without a ``seed`` weights are zeros that take no memory, for networks that are only analysed.
     """
 
     def __init__(self, dtype: Any, seed: int | None) -> None:

@@ -1,4 +1,4 @@
-"""Transformer: a causal language model, layer normalisation before attention and before the feed-forward part."""
+"""Transformer: a causal language model with layer normalisation before attention and before the feed-forward part."""
 
 from __future__ import annotations
 

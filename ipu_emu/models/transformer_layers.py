@@ -1,4 +1,4 @@
-"""TransformerLayers: the parts of transformers: linear, normalisation, attention, feed-forward, blocks of them."""
+"""TransformerLayers: the layers of transformers: linear, normalisation, attention, feed-forward, and their blocks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["TransformerLayers"]
 
 
 class TransformerLayers(Network):
-    """Activations are [batch * length, width]; ``causal`` attention masks later positions."""
+    """Adds layers to a network; activations: [batch * length, width]; ``causal`` attention masks later positions."""
 
     def __init__(
         self,

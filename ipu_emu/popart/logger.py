@@ -17,12 +17,12 @@ _LEVELS = {
     "CRITICAL": logging.CRITICAL,
     "OFF": logging.CRITICAL + 10,
 }
-#: Names of the logger of all parts.
+#: Names of the root logger.
 _WHOLE = ("all", "popart")
 
 
 class Logger:
-    """Messages at a level; those below the level of the logger are dropped."""
+    """Logs messages; those below the level of the logger are dropped."""
 
     def __init__(self, name: str) -> None:
         self._logger = logging.getLogger("popart" if name in _WHOLE else f"popart.{name}")

@@ -31,7 +31,7 @@ from popdist_py.files.bounded_read import read_file
 
 __all__ = ["Writer"]
 
-#: Niceness of the thread: it uses the CPU time that training leaves.
+#: Niceness of the thread: training comes first.
 _NICE = 10
 _POLL_SECONDS = 0.01
 _MOST_NOTE_BYTES = 4096
@@ -52,7 +52,7 @@ class Writer:
         self._waited_for = threading.Event()
 
     def begin(self, manifest: Manifest, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Start to write ``arrays``, which must not change until ``part_written`` returns."""
+        """Start writing ``arrays``, which must not change until ``part_written`` returns."""
         self._cancelled.clear()
         self._waited_for.clear()
         self._part = self._pool.submit(self._write_part, manifest.step, arrays)

@@ -10,7 +10,7 @@
       .step-000000120.replaced/           one that another of the same step is about to replace
 
 A directory gets its final name by one rename, after all files in it have reached the disk. Only complete checkpoints
-are ever removed: what is damaged, or was made by others, stays.
+are ever removed; damaged ones, and files of other programs, are kept.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _NAME = re.compile(r"step-(\d{9,})")
 _LEFT = re.compile(r"\.step-\d{9,}(\.old)?\.part")
 _LATEST_LEFT = re.compile(r"\.latest\.[0-9a-f]{16}\.tmp")
 _REPLACED = re.compile(r"\.(step-\d{9,})\.replaced")
-#: Bytes of the file ``latest`` that are looked at.
+#: Bytes of the file ``latest`` that are read.
 _MOST_NAME_BYTES = 4096
 
 
@@ -113,7 +113,7 @@ class Folder:
             self._remove(name)
 
     def _set_in_place(self, part: Path, final: Path) -> None:
-        """Rename ``part``; one of the same step, from an earlier run, is there until then, under one of two names."""
+        """Rename ``part`` to ``final``; an earlier checkpoint of the step keeps one of two names until then."""
         if not final.exists():
             part.rename(final)
             return
@@ -129,10 +129,10 @@ class Folder:
         _discard(replaced)
 
     def _put_back(self, replaced: Path, final: Path) -> None:
-        """Undo a replacement that a kill or a failure interrupted, or end it."""
+        """Undo or complete a replacement that a kill or a failure interrupted."""
         try:
             replaced.rename(final)
-        except OSError:  # the new one is in place
+        except OSError:  # the new one was renamed already
             _discard(replaced)
 
     def _is_complete(self, name: str) -> bool:
@@ -160,7 +160,7 @@ class Folder:
         return sorted(found, key=lambda name: name != latest)
 
     def _latest(self) -> str:
-        """Return the name in ``latest``; '' for anything else that may lie there."""
+        """Return the name in ``latest``; '' if the file cannot be read."""
         try:
             return read_file(self.path / _LATEST, _MOST_NAME_BYTES).decode().strip()
         except (OSError, ValueError):
@@ -198,7 +198,7 @@ class Folder:
 
 
 def _close_to_others(path: Path) -> None:
-    """Let only the owner open a lock file that is there already, if that is this user."""
+    """Remove all access of others from an existing lock file, if this user owns it."""
     with suppress(OSError):
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
@@ -210,7 +210,7 @@ def _close_to_others(path: Path) -> None:
 
 
 def _discard(path: Path) -> None:
-    """Remove a folder with all that is in it; of a symbolic link only the link."""
+    """Remove a folder and its content; of a symbolic link, remove only the link."""
     try:
         path.unlink()
     except OSError:

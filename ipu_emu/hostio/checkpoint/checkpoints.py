@@ -119,8 +119,8 @@ class Checkpoints:
     def restore(self, session: Trainable) -> Resumed:
         """Load the newest complete checkpoint into ``session``, whose device is prepared; step 0 if there is none.
 
-        Pass over damaged ones with a warning. Raise CheckpointError for a checkpoint of another model or number of
-        replicas, and where all are damaged.
+        Skip damaged ones with a warning. Raise CheckpointError for a checkpoint of another model or number of
+        replicas, and if all are damaged.
         """
         self.wait()
         chosen: list[str] = []

@@ -10,7 +10,7 @@
      "sha256": "60303..."                                         of all bytes before this line
     }
 
-No byte of the file can change unnoticed, and each field is checked as if somebody had written a checksum that fits.
+The checksum detects any changed byte; each field is checked nevertheless, because anyone can compute a checksum.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Any
 __all__ = ["MOST_BYTES", "PROGRAM", "RANDOM", "Manifest"]
 
 FORMAT = 2
-#: Far more than the state of any program needs.
+#: The most bytes of a manifest, far more than the state of any program needs.
 MOST_BYTES = 1 << 28
 #: Keys of ``state``: what the program has saved, and [seed, steps] of the random numbers.
 PROGRAM, RANDOM = "program", "random numbers"

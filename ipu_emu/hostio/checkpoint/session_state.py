@@ -2,7 +2,7 @@
 
 A variable that is equal on all replicas is written by one instance, such that all instances write about the same
 number of bytes; a variable that differs between groups of replicas is written by the instance with the first replica
-of each group. Of running statistics, which each replica makes of its own data, those of the first replica are
+of each group. Of running statistics, which each replica computes from its own data, those of the first replica are
 written.
 
     key            what it holds
@@ -77,7 +77,7 @@ def shares(engine: Engine, instance: int, instances: int) -> list[Entry]:
 
 
 def joined(arrays: Mapping[str, _Array], groups: Mapping[str, int]) -> dict[str, _Array]:
-    """Return values by id, those of groups stacked along a leading axis; raise ValueError where one is missing."""
+    """Return values by id, stacked along a leading axis if groups differ; raise ValueError if a group is missing."""
     values = {key: array for key, array in arrays.items() if not _grouped(key, groups)}
     try:
         return values | {id: np.stack([arrays[f"{id}@{g}"] for g in range(count)]) for id, count in groups.items()}

@@ -1,7 +1,7 @@
 """Data modes: real step data, or random data in their place, to find out what limits a program.
 
-    real         read, prepared and handed over
-    generated    random data, generated once; handed over like real data, but never prepared
+    real         read, prepared and passed to the program
+    generated    random data, generated once; passed like real data, but never prepared
     synthetic    random data, generated once; no work is done for a step
 
 Real data minus generated data is the cost of preparation; generated minus synthetic is the cost of moving bytes.
@@ -52,7 +52,7 @@ class DataMode(Enum):
 
 
 def mode_named(name: DataMode | str, setting: str) -> DataMode:
-    """Return the mode for a mode or its name; raise EmulatorError, which quotes ``setting``, for an unknown name."""
+    """Return a mode given as such or by name; raise EmulatorError, naming ``setting``, for an unknown name."""
     try:
         return DataMode(name.lower() if isinstance(name, str) else name)
     except ValueError:

@@ -76,7 +76,7 @@ def _open(file: Path) -> _Content:
         scalars = [name for name, array in _named(content).items() if array.ndim == 0]
     except FeedError:
         raise
-    except Exception as error:  # the readers raise what they like about a damaged file
+    except Exception as error:  # readers raise any exception for a damaged file
         why = error.strerror if isinstance(error, OSError) and error.strerror else error or type(error).__name__
         raise FeedError(f"{file} could not be read: {why}") from error
     if scalars or not _named(content):
@@ -112,14 +112,14 @@ def _member(archive: Any, name: str) -> NDArray[Any]:
 
 
 def _check_magic(file: Path, magic: bytes) -> None:
-    """Raise ValueError for a file of another kind, which numpy would take for a pickle."""
+    """Raise ValueError for a file of another kind, which numpy would try to read as a pickle."""
     with file.open("rb") as stream:
         if stream.read(len(magic)) != magic:
             raise ValueError(f"it is no {file.suffix} file")
 
 
 def _without_advice(error: ValueError) -> str:
-    """What numpy says, but of Python objects, for which it advises what must not be done with data."""
+    """Return numpy's message, except for Python objects, where numpy advises to allow pickles."""
     said = str(error)
     objects = "pickle" in said or "Python objects" in said
     return "it has Python objects, not numbers; save an array of numbers" if objects else said
@@ -154,7 +154,7 @@ def _pyarrow() -> Any:
 
 def _columns(table: Any) -> dict[str, NDArray[Any]]:
     """Return the columns: numbers, or lists of numbers of equal length (nested lists give a matrix per row)."""
-    table.validate(full=True)  # a damaged file that is read all the same would end the process
+    table.validate(full=True)  # reading a damaged file that is not validated can crash the process
     return {name: _column(name, table.column(name).combine_chunks()) for name in table.column_names}
 
 
@@ -186,7 +186,7 @@ def _length(part: _Content) -> int:
 
 
 def _kind(part: _Content) -> Any:
-    """Return what must be equal in all files: names, element types and row shapes."""
+    """Return names, element types and row shapes, which must be equal in all files."""
     return {name: (array.dtype, array.shape[1:]) for name, array in _named(part).items()}
 
 

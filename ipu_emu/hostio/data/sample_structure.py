@@ -60,7 +60,7 @@ class SampleStructure:
         return tuple(arrays) if self.kind is tuple else arrays[0]
 
     def name(self, position: int) -> str:
-        """Return the name of one of the arrays in messages."""
+        """Return how messages name the array at ``position``."""
         key = self.keys[position]
         return {dict: f"'{key}'", tuple: f"item {key}", np.ndarray: "the array"}[self.kind]
 

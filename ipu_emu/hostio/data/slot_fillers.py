@@ -1,7 +1,7 @@
 """Slot fillers: write samples into slots, from indexed sources and from streams.
 
-A slot holds one step, or a burst of steps where steps are small and samples are only copied: handing over a slot
-takes a few microseconds, whatever its size.
+A slot holds one step, or a burst of steps if steps are small and samples are only copied: passing a slot to the
+consumer takes a few microseconds, whatever its size.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class SlotFiller(Protocol):
 
     #: Maximum number of steps in a slot.
     burst: int
-    #: Steps of the first slot that an earlier run has used already.
+    #: Number of steps of the first slot that an earlier run has consumed.
     used: int
     #: The warning for samples that are left over when the data end.
     ending: str
@@ -91,7 +91,7 @@ class IndexedFiller:
         )
 
     def steps_in(self, number: int) -> int:
-        """Return a burst, or what is left of the epoch."""
+        """Return the length of a burst, or the number of steps left in the epoch."""
         return min(self.burst, self.order.steps - (self._first + number) % self._slots * self.burst)
 
     def draw(self, number: int) -> tuple[int, int, int] | None:
@@ -150,7 +150,7 @@ class StreamFiller:
         ).tolist()
 
     def steps_in(self, number: int) -> int:
-        """Return 1: streams are handed over step by step."""
+        """Return 1: each slot of a stream holds one step."""
         return 1
 
     def draw(self, number: int) -> tuple[int, int, list[Any]] | None:
@@ -170,7 +170,7 @@ class StreamFiller:
 
     @property
     def threads_only(self) -> str:
-        """The reason that the stream gives."""
+        """Why forked processes cannot read the stream; empty if they can."""
         return self.stream.threads_only
 
     def skip(self, steps: int) -> int:

@@ -58,7 +58,7 @@ class StreamSource:
     make: Callable[[], Iterator[Any]]
     #: Whether the data can be read only once, as a generator or an iterator.
     once: bool = False
-    #: Why a forked process cannot read it; empty if it can.
+    #: Why forked processes cannot read the data; empty if they can.
     threads_only: str = ""
 
 

@@ -25,7 +25,7 @@ _CONVERTED = {("int64", "INT32"), ("uint64", "UINT32"), ("bfloat16", "FLOAT")}
 
 
 def is_converted(id: str, found: np.dtype[Any], dtype: DType) -> bool:
-    """Return whether step data of this type are converted for tensor ``id``; raise SessionError for a misfit."""
+    """Return whether step data of this type are converted for tensor ``id``; raise SessionError if they cannot be."""
     if found == dtype.numpy:
         return False
     if (found.name, dtype.name) in _CONVERTED:
@@ -53,12 +53,12 @@ class ArrayFeed:
         self._tensors: Mapping[str, Tensor] = {}
 
     def provide(self, inputs: Mapping[str, NDArray[Any]]) -> None:
-        """Set the input arrays, and start at their first chunk."""
+        """Set the input arrays, and start with their first chunk."""
         self.inputs = {id: _Cursor(id, array, "input") for id, array in inputs.items()}
 
     @trace.span("hand over data", trace.Category.HOST_IO)
     def attach(self, tensors: Mapping[str, Tensor]) -> None:
-        """Set the tensors that the chunks belong to, and check element types."""
+        """Set the tensors of the arrays, and check element types."""
         self._tensors = tensors
         for id, cursor in self.inputs.items():
             if id in tensors:

@@ -36,7 +36,7 @@ class CallbackFeed:
         self._begun: set[str] = set()
 
     def attach(self, tensors: Mapping[str, Tensor], *, prefetch: bool = False) -> None:
-        """Set, at the start of a step, the tensors that chunks belong to and whether streams are prefetched."""
+        """Start a step: set the tensors of the chunks, and whether streams are prefetched."""
         self._tensors, self._prefetch = tensors, prefetch
         self._begun.clear()
 

@@ -42,8 +42,9 @@ class Feed:
     - ``prepare``: a function of a sample, or compiled transforms by array name.
     - ``replica_range``: the replicas of this instance; by default as poprun-py started it.
     - ``shuffle``, ``seed``: a different order in every epoch, the same on every instance; indexed sources only.
-    - ``epochs``: None repeats the data without end. ``steps``: the number of steps; it is an error if data end
-    earlier. - ``workers``: 0 prepares in the caller's thread; None uses one less than this instance has CPUs.
+    - ``epochs``: None repeats the data without end.
+    - ``steps``: the number of steps; FeedError is raised if the data end earlier.
+    - ``workers``: 0 prepares in the caller's thread; None uses one less than this instance has CPUs.
     - ``processes``: whether workers are processes; by default if ``prepare`` is a Python function.
     - ``prefetch``: maximum number of steps prepared ahead, which bounds memory.
     - ``timeout``: maximum seconds to wait for a step; ``slow``: seconds after which a warning names a slow worker.
@@ -158,7 +159,7 @@ class Feed:
         return self._steps.pop()
 
     def upcoming(self) -> list[NDArray[Any]] | None:
-        """Return what ``next_arrays`` will return if it is ready, else None; the current step becomes invalid."""
+        """Return the next step's arrays if they are ready, else None; those of the current step become invalid."""
         if self._ended or self.position == self._limit:
             return None
         if not self._steps:
@@ -225,7 +226,7 @@ def _check_start(start: int, steps: int | None) -> None:
 
 
 def _in_processes(filler: SlotFiller, asked: bool | None, python: bool) -> bool:
-    """Return whether workers are processes: where that was ``asked``, else for the ``python`` code of a user."""
+    """Return whether workers are processes: as ``asked``, by default if they run Python code of the user."""
     if asked and filler.threads_only:
         raise FeedError(f"processes=True: {filler.threads_only}; leave it out")
     return python and not filler.threads_only if asked is None else asked

@@ -56,7 +56,7 @@ def infeed_benchmark(
 
 
 def check_epochs(number_of_epochs: int, elements_per_epochs: int) -> None:
-    """Raise ValueError unless there is an epoch, and an element in each."""
+    """Raise ValueError unless both numbers are positive."""
     if number_of_epochs < 1:
         raise ValueError("Expected `number_of_epochs` to be at least 1.")
     if elements_per_epochs < 1:
@@ -66,7 +66,7 @@ def check_epochs(number_of_epochs: int, elements_per_epochs: int) -> None:
 def measured_epochs(
     take: Callable[[], list[NDArray[Any]]], epochs: int, elements: int, print_stats: bool, do_memcpy: bool
 ) -> str:
-    """Return, as JSON, how fast ``take`` gives the arrays of elements."""
+    """Call ``take`` for each element; return the measured rates as JSON."""
     found = []
     for epoch in range(epochs):
         found.append(_epoch(take, elements, do_memcpy))

@@ -32,11 +32,11 @@ class ElementStream:
 
 
 class QueueClosed(FeedError):
-    """An element was requested of a queue that is closed."""
+    """An element was requested from a closed queue."""
 
 
 class PrefetchQueue:
-    """Takes up to ``depth`` elements of a stream ahead; ``most`` elements in all. It is closed when nobody has it."""
+    """Reads up to ``depth`` elements of a stream ahead, ``most`` in total; closed when it is garbage-collected."""
 
     def __init__(self, stream: ElementStream, depth: int, most: int | None = None) -> None:
         self._elements: SimpleQueue[Any] = SimpleQueue()
@@ -59,7 +59,7 @@ class PrefetchQueue:
             self._places.put(None)
             return item
         if item is _CLOSE:
-            self._elements.put(_CLOSE)  # for others that wait
+            self._elements.put(_CLOSE)  # for other waiting threads
             raise QueueClosed("The infeed was deleted while a program took an element; delete it after the program")
         self._ended = StopIteration() if item is _END else item
         raise self._ended
@@ -79,7 +79,7 @@ class PrefetchQueue:
 def _fill(
     stream: ElementStream, most: int | None, elements: SimpleQueue[Any], places: SimpleQueue[None], closed: Event
 ) -> None:
-    """Put elements, and at last the end or an error, into the places that become free."""
+    """Put elements, and finally the end or an error, into the queue as places become free."""
 
     def put(item: Any) -> bool:
         places.get()

@@ -55,7 +55,7 @@ class OutfeedMode(Enum):
 class InfeedQueue:
     """A queue that gives elements of ``dataset`` to the local replicas; ``prefetch_depth`` are prepared ahead.
 
-    The data set is one that a ``Feed`` reads, or a stream of elements, of which replicas take one after the other.
+    The data set is one that a ``Feed`` reads, or a stream whose elements the replicas take in turn.
     """
 
     def __init__(
@@ -100,13 +100,13 @@ class InfeedQueue:
         return self._elements is not None
 
     def initializer(self) -> None:
-        """Start to prepare elements; may be called only once."""
+        """Start preparing elements; may be called only once."""
         if self._initialized:
             raise ValueError("The IPUInfeedQueue `initializer` function can only be called once.")
         self.restart(self._dataset)
 
     def restart(self, dataset: Any) -> None:
-        """Prepare elements of ``dataset`` from its beginning, instead of those of before."""
+        """Replace the data set by ``dataset``, and prepare its elements from the beginning."""
         self.deleter()
         self._initialized = True
         if isinstance(dataset, ElementStream):
@@ -137,14 +137,14 @@ class InfeedQueue:
         return self._elements
 
     def deleter(self) -> None:
-        """Stop to prepare elements."""
+        """Stop preparing elements."""
         elements, self._elements = self._elements, None
         if elements is not None:
             elements.close()
 
 
 class OutfeedQueue:
-    """A queue of the elements that ``replicas`` replicas enqueue; one thread may put while another takes."""
+    """A queue of the elements that ``replicas`` replicas enqueue; one thread may put while another takes elements."""
 
     def __init__(
         self,
@@ -194,7 +194,7 @@ class OutfeedQueue:
         self.put_rows(row if self._replicas == 1 else [array[None] for array in row])
 
     def put_rows(self, arrays: Sequence[NDArray[Any]]) -> None:
-        """Keep rows of the arrays of an element: [enqueues, ...], which must not change any more."""
+        """Keep, without a copy, the arrays of several elements: [enqueues, ...], which must not change afterwards."""
         last = self.mode is OutfeedMode.LAST
         with self._changed:
             self._kept.append([array[-1:] for array in arrays] if last else arrays)
@@ -220,7 +220,7 @@ class OutfeedQueue:
         return structure.join(taken)
 
     def take(self) -> list[NDArray[Any]]:
-        """Return the arrays of all rows since the last call (ALL), none if there were none, or of the last one."""
+        """Return the arrays of all elements since the last call (ALL; [] without any), or of the last one (LAST)."""
         with self._changed:
             kept = list(self._kept)
             if self.mode is OutfeedMode.ALL:
@@ -251,7 +251,7 @@ def check_ordinal(value: Any) -> int:
 
 
 def check_prefetch_depth(value: int) -> int:
-    """Return a number of elements; raise ValueError if a queue cannot take so many ahead."""
+    """Return a number of elements; raise ValueError if it is not a valid prefetch depth."""
     if not hasattr(type(value), "__index__"):
         raise ValueError(f"prefetch_depth must be a whole number, not {value!r}")
     if value < 1:
@@ -262,7 +262,7 @@ def check_prefetch_depth(value: int) -> int:
 
 
 def check_buffer_depth(value: int) -> None:
-    """Raise ValueError for a number of elements that a queue cannot hold."""
+    """Raise ValueError for an invalid number of elements."""
     if not hasattr(type(value), "__index__"):
         raise ValueError(f"Outfeed buffer depth must be a whole number, not {value!r}")
     if value < 1:

@@ -20,7 +20,7 @@ def check_sizes(feed: ArrayFeed, executable: Executable, broadcast: frozenset[st
     everything = step.batches * step.accumulation * step.replicas
     for id in feed.inputs:
         _check_input_known(id, executable)
-    # A weight may be named like an input: its array is checked, and not read.
+    # The array of a weight may be given like that of an input: it is checked, but not read.
     weights = [executable.graph.tensors[id] for id in feed.inputs if executable.graph.tensors[id].role.is_variable]
     for tensor in (*executable.inputs, *weights):
         needed = tensor.nelms * everything // (step.replicas if tensor.id in broadcast else 1)

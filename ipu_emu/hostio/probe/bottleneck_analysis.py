@@ -1,4 +1,4 @@
-"""Bottleneck analysis: what limits a program, from its runs in the three data modes, and what to try.
+"""Bottleneck analysis: finds what limits a program from its runs in the three data modes, and suggests what to try.
 
 generated - synthetic    time to move the bytes of a step
 real - generated         time to prepare them
@@ -102,7 +102,7 @@ def advice(runs: Sequence[ProgramRun]) -> list[str]:
 
 
 def contradiction_in(runs: Sequence[ProgramRun]) -> str:
-    """Return why the three runs contradict each other and what to do, or '': less host work cannot take longer."""
+    """Return how the three runs contradict each other and what to do, or '': less host work cannot take longer."""
     rates = [next(run.samples_per_second for run in runs if run.mode == mode.value) for mode in DataMode]
     if all(more <= less * (1 + _TOLERANCE) for more, less in pairwise(rates)):
         return ""

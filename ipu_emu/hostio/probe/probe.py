@@ -1,8 +1,8 @@
 """Probe: measurements of feeds and sessions, which ``ipu-emu hostio`` requests by two environment variables.
 
 ``IPU_EMU_FEED_REPORTS`` is a folder to which each feed writes a JSON report when it ends; in a process without feeds,
-each session does. ``IPU_EMU_FEED_STEPS`` is the number of steps after which each of them ends, the same on every
-instance.
+each session writes one. ``IPU_EMU_FEED_STEPS`` is the number of steps after which each of them ends, the same on
+every instance.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def measurement_in(report: bytes) -> FeedMeasurement:
 
 
 class MeasuredSource(Protocol):
-    """Protocol of what is measured: ``position`` counts steps, which have ``samples`` and ``nbytes`` each."""
+    """Protocol of a measured source: ``position`` counts steps; each has ``samples`` and ``nbytes``."""
 
     mode: DataMode
     position: int
@@ -164,12 +164,12 @@ class Probe:
 
 
 class StepProbe:
-    """Measures the steps of one session whose program hands over the step data itself.
+    """Measures the steps of one session whose program passes the step data itself.
 
         real                       run | the program prepares | run | the program prepares | ...
         generated and synthetic    run run run ...              within the first call, without the program
 
-    When enough steps are timed it writes its report and ends the program. A step has ``samples`` and ``nbytes``.
+    After enough timed steps it writes its report and ends the program. A step has ``samples`` and ``nbytes``.
     """
 
     workers = 0

@@ -27,7 +27,7 @@ _MOST_REPORT_BYTES = 1 << 16
 
 @dataclass(frozen=True)
 class MeasuredProgram:
-    """The command line of a Python program, and how it is run; ``timeout`` in seconds."""
+    """The command line of a Python program, and the settings of its runs; ``timeout`` in seconds."""
 
     command: tuple[str, ...]
     replicas_per_instance: int
@@ -37,7 +37,7 @@ class MeasuredProgram:
 
 @dataclass(frozen=True)
 class ProgramRun:
-    """The result of one run; for the whole job unless named per instance. Wall time."""
+    """The result of one run, for the whole job unless a field is named per instance; wall time."""
 
     mode: str
     instances: int

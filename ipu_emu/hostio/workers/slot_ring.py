@@ -39,7 +39,7 @@ class SlotContent(IntEnum):
 
 @dataclass(frozen=True)
 class WorkerStatus:
-    """State of a worker: number of its step (-1: none), since when, busy time and steps so far; in nanoseconds."""
+    """State of a worker: number of its step (-1: none), when that began, busy time and steps so far; nanoseconds."""
 
     number: int
     since: int
@@ -79,7 +79,7 @@ class SlotRing:
     # Workers
 
     def wait_free(self, seconds: float) -> bool:
-        """Claim a free slot; return False if there is none within ``seconds``."""
+        """Claim a free slot; return False if none becomes free within ``seconds``."""
         return self._free.acquire(True, seconds)
 
     def lock(self, seconds: float) -> bool:

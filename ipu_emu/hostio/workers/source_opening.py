@@ -1,4 +1,4 @@
-"""Source opening: what a feed determines before its workers start: source type, first sample, shapes and types."""
+"""Source opening: determines source type, first sample, shapes and types of a feed before its workers start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Worker pool: the threads or processes that fill slots, and the errors and warnings when they do not.
+"""Worker pool: the threads or processes that fill slots, and the errors and warnings if they fail or are slow.
 
 Processes are forked, so a data set, a generator or a lambda reaches them unchanged. They ignore Ctrl-C, which the
 session handles, end when the session ends, however it ends, and are killed when the feed is closed: they hold nothing
@@ -28,7 +28,7 @@ __all__ = ["WorkerPool", "WorkerProcesses", "WorkerThreads", "cause_of"]
 
 _POLL_SECONDS = 0.2
 
-#: The folder of this package, whose frames are no user code.
+#: The folder of this package: its frames are not user code.
 _HOSTIO = str(Path(__file__).parents[1]) + os.sep
 
 #: glibc's M_MMAP_THRESHOLD (-3) and M_TRIM_THRESHOLD (-1), in bytes.

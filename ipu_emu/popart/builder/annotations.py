@@ -39,5 +39,5 @@ class Annotations:
 
     @property
     def prefix(self) -> str:
-        """The prefix that nested name scopes add to an id."""
+        """The prefix of an id: the names of the open name scopes."""
         return "".join(f"{scope}/" for scope in self.scopes)

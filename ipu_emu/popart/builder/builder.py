@@ -239,7 +239,7 @@ class Builder(NodeAnnotations):
         except RefusedError:
             raise
         except EmulatorError as error:
-            append_unchecked(self._graph, op)  # errors of the graph are for a session to raise
+            append_unchecked(self._graph, op)  # a session raises errors of the graph
             self._unfit |= dict.fromkeys(ids, error)
         self._unfit |= {id: self._unfit[source] for source in inputs if source in self._unfit for id in ids}
         return list(ids)
@@ -311,7 +311,7 @@ class Builder(NodeAnnotations):
         self._graph.metadata[REPLICATION] = str(replicationFactor)
 
     def getTensorShape(self, id: str) -> list[int]:
-        """The shape of a tensor, as the Builder infers it: unlike a session for Subsample and for labels of Nll."""
+        """The shape of a tensor, inferred by the Builder; a session differs for Subsample and the labels of Nll."""
         op = next((op for op in reversed(self._graph.ops) if id in op.outputs), None)
         if op is not None and op.type == "Subsample":
             sizes = self._inferred(op.inputs[0]).shape

@@ -40,7 +40,7 @@ class GraphTransformer:
         """The model as a serialised ONNX ModelProto."""
         return bytes(self._model.SerializeToString())
 
-    # Types: of inputs, outputs, initializers, constants and casts, in bodies of loops and branches too
+    # Types of inputs, outputs, initializers, constants and casts, also in the bodies of loops and branches
 
     def convertFloatsToHalfs(self) -> None:
         """Convert FLOAT tensors to FLOAT16."""
@@ -75,7 +75,7 @@ class GraphTransformer:
         self._convert(dtype_named("INT16").onnx, INT32)
 
     def convertINT64ToINT32(self, clip: bool = False) -> None:
-        """With ``clip`` values out of range become the nearest INT32; without it they are an error."""
+        """Convert INT64 tensors to INT32; values out of range are clipped with ``clip``, and an error without it."""
         self._convert(dtype_named("INT64").onnx, INT32, clip=clip)
 
     def _convert(self, old: int, new: DType, *, clip: bool = False) -> None:
@@ -196,7 +196,7 @@ def _converted(proto: onnx.TensorProto, new: DType, clip: bool) -> onnx.TensorPr
     array = _array(proto)
     if new.is_integer:
         array = _in_range(proto.name, array, new, clip)
-    with np.errstate(over="ignore"):  # too large for a half is infinite, as on the device
+    with np.errstate(over="ignore"):  # values too large for FLOAT16 become infinite, as on the device
         return proto_of(proto.name, array.astype(new.numpy))
 
 

@@ -1,6 +1,6 @@
-"""Node annotations: what the Builder says of nodes beyond their ops: scopes, placement, memory, tuning, attributes.
+"""Node annotations: the Builder's methods that set scopes, placement, memory, tuning and attributes of nodes.
 
-A node is named by all of its outputs; a context annotates all nodes that are added within.
+A node is named by all of its outputs; a context annotates every node that is added while it is open.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ipu_emu.popart.types.enums import CommGroupType, RecomputeType
 __all__ = ["EXCLUDED_PATTERNS", "NodeAnnotations"]
 
 _COMM_GROUP = "__collectiveCommGroup"
-#: The attribute of a node that names the patterns that leave it as it is.
+#: The attribute of a node that lists the patterns excluded for it.
 EXCLUDED_PATTERNS = "__exclude_patterns"
 _PARTIALS, _PROPORTION, _DITHERING = "__partials_type", "__available_memory", "__enable_conv_dithering"
 _SERIALIZE = "__serialize_matmul"
@@ -55,15 +55,15 @@ class NodeAnnotations:
     # Placement: annotations of one node, or of all nodes within a context
 
     def virtualGraph(self, *args: Any) -> _Context | None:
-        """``virtualGraph(ids, v)`` for one node, ``with builder.virtualGraph(v):`` for all within."""
+        """``virtualGraph(ids, v)`` or, for all nodes added in the block, ``with builder.virtualGraph(v):``."""
         return self._number(IPU_NUMBER, "virtualGraph", args)
 
     def pipelineStage(self, *args: Any) -> _Context | None:
-        """As ``virtualGraph``."""
+        """``pipelineStage(ids, stage)`` or ``with builder.pipelineStage(stage):``, as for ``virtualGraph``."""
         return self._number(PIPELINE_STAGE, "pipelineStage", args)
 
     def executionPhase(self, *args: Any) -> _Context | None:
-        """As ``virtualGraph``."""
+        """``executionPhase(ids, phase)`` or ``with builder.executionPhase(phase):``, as for ``virtualGraph``."""
         return self._number(EXECUTION_PHASE, "executionPhase", args)
 
     def commGroup(self, type: CommGroupType | int = 0, groupSize: int = 0) -> _Context:
@@ -71,7 +71,7 @@ class NodeAnnotations:
         return self._annotations.attribute(_COMM_GROUP, [int(type), _integer("groupSize of commGroup", groupSize)])
 
     def schedulePriority(self, priority: float) -> _Context:
-        """The priority of the nodes within; no effect here."""
+        """Set the scheduling priority of the nodes added in the block; no effect here."""
         return self._annotations.attribute(SCHEDULE_PRIORITY, float(priority))
 
     def excludePatterns(self, *args: Any) -> _Context | None:
@@ -195,7 +195,7 @@ class NodeAnnotations:
             raise EmulatorError(f"{what} not set in current scope.")
         return int(self._annotations.current[name])
 
-    # Attributes of nodes, each named by all of its outputs
+    # Attributes; a node is named by all of its outputs
 
     def addNodeAttribute(self, name: str, value: Any, outputs: set[str]) -> None:
         """Add an attribute to the node that makes ``outputs``."""

@@ -16,12 +16,12 @@ __all__ = ["NodeAttributes", "attribute_value"]
 _T = TypeVar("_T", int, float, str)
 _Kind = type[_T]
 
-#: What an attribute is called in messages, by the type of its value.
+#: The name of an attribute's type in messages, by the type of its value.
 _NAMES: dict[type, str] = {int: "an integer", float: "a float", str: "a string"}
 
 
 class NodeAttributes:
-    """A node is named by all of its outputs."""
+    """Attributes of the nodes of one graph; a node is named by all of its outputs."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph

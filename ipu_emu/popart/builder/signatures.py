@@ -23,7 +23,7 @@ from popdist_py.messages.suggestion import did_you_mean
 
 __all__ = ["REQUIRED", "Signature", "available", "check_inputs", "check_outputs", "signature"]
 
-#: Stands for the default of a parameter that has none.
+#: Marks a parameter without a default.
 REQUIRED = object()
 
 #: Ops with a fixed number of outputs, which are returned as a list.
@@ -32,7 +32,7 @@ _OUTPUTS = {
     "TopK": 2,
     "DynamicQuantizeLinear": 3,
     "GroupNormalization": 3,
-    "LSTM": 2,  # that of aiGraphcore; ONNX's takes their number
+    "LSTM": 2,  # of aiGraphcore; the LSTM of ONNX has a num_outputs parameter
     "MultiConv": 1,
     "ReduceMedian": 2,
     "Sort": 2,
@@ -40,11 +40,11 @@ _OUTPUTS = {
 }
 #: Older names of the last parameter.
 _CONTEXTS = {"debugPrefix": "debugContext", "debugName": "debugContext", "debug_context": "debugContext"}
-#: How ONNX says that there is no maximum.
+#: The maximum number of inputs or outputs that ONNX gives for an unlimited number.
 _UNBOUNDED = 2**31 - 1
-#: Floating-point attributes without a default that shows this.
+#: Floating-point attributes whose type cannot be derived from a default.
 _REAL = frozenset({"clip", "height_scale", "lambda", "scale", "scales", "seed", "width_scale"})
-#: Attributes that are lists without a default that shows this.
+#: List attributes whose type cannot be derived from a default.
 _LISTS = frozenset({"axes"})
 #: Attributes that are lists of integers, except for multi-convolutions, which have a list of such lists.
 _INTEGERS = frozenset(
@@ -68,13 +68,13 @@ _INTEGERS = frozenset(
         "strides",
     }
 )
-#: Attributes that are integers without a default that shows this.
+#: Integer attributes whose type cannot be derived from a default.
 _WHOLE = frozenset(
     {"axis", "axis_size", "blocksize", "group_size", "num_groups", "num_outputs", "num_scan_inputs", "k"}
 )
 #: Ops of aiGraphcore whose args may be one id.
 _SINGLE = ("Reshape",)
-#: Attributes that are texts, or numbers of types or enumerations.
+#: Attributes that are strings, or numbers of element types or enumerations.
 _TEXTS = frozenset({"mode", "to"})
 _WITHOUT_ARGS = ("Constant", "Init", "RandomNormal", "RandomUniform", "SequenceEmpty")
 
@@ -247,7 +247,7 @@ def available(table: Mapping[str, Row], opset: int) -> list[str]:
 
 
 def signature(name: str, table: Mapping[str, Row], opset: int) -> Signature:
-    """Look up an op; raise EmulatorError naming the ops there are."""
+    """Look up an op; raise EmulatorError with the ops of this opset if it is unknown."""
     found = Signature.of(name, table[name], opset) if name in table else None
     if found is None:
         names = available(table, opset)

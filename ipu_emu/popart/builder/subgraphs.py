@@ -23,9 +23,9 @@ _CONCATENATING = 9
 
 
 def completed(graph: Graph, op: Op) -> tuple[Op, EmulatorError | None]:
-    """Return ``op`` of ``graph`` with complete bodies, and what makes one of them invalid.
+    """Return ``op`` of ``graph`` with complete bodies, and the error of the first invalid body, or None.
 
-    Raise RefusedError for a call with another number of operands or results than its subgraph has.
+    Raise RefusedError if a call and its subgraph differ in the number of operands or results.
     """
     if not any(isinstance(value, Graph) for value in op.attributes.values()):
         return op, None
@@ -56,7 +56,7 @@ def _checked(op: Op, body: Graph) -> Graph:
 
 
 def _typed(body: Graph, parent: Graph, kinds: list[Kind]) -> tuple[Graph, EmulatorError | None]:
-    """Return ``body`` inferred again within ``parent``, with inputs of these ``kinds`` as far as they are known."""
+    """Return ``body`` inferred again within ``parent``; its inputs get these ``kinds`` where they are known."""
     graph = Graph(parent=parent, name=body.name, metadata=dict(body.metadata), inputs=list(body.inputs))
     for index, id in enumerate(graph.inputs):
         known = body.tensor(id)

@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 _ONNX = "ai.onnx"
-#: Ops that no user adds: the transforms do.
+#: Ops that only the transforms add.
 _INTERNAL = (
     "Accumulate",
     "AccumulatorZero",
@@ -91,7 +91,7 @@ class OpAttribute:
 
 @dataclass(frozen=True)
 class OpDefinition:
-    """What an op takes and gives."""
+    """The inputs, outputs and attributes of an op."""
 
     inputs: list[OpOperand] = field(default_factory=list)
     outputs: list[OpOperand] = field(default_factory=list)
@@ -142,7 +142,7 @@ def _schemas(opset: int) -> Iterator[onnx.defs.OpSchema]:
         if schema.domain == "" and schema.since_version <= opset:
             try:
                 newest = onnx.defs.get_schema(schema.name, opset, "")
-            except onnx.defs.SchemaError:  # an op that the opset has no more
+            except onnx.defs.SchemaError:  # an op that this opset has removed
                 continue
             if newest.since_version == schema.since_version and not newest.deprecated:
                 yield schema

@@ -41,7 +41,7 @@ _SYNC_NAMES = {
     SyncPattern.SinglePipeline: "singlePipeline",
     SyncPattern.ReplicaAndLadder: "replicaAndLadder",
 }
-#: How PopART says where to look for free devices, and where they are listed here.
+#: PopART's hint where to look for free devices, and the hint for emulated ones.
 _AVAILABILITY = (
     "If you have enabled the Poplar SDK you can check device availability with the `gc-monitor` command-line utility."
 )
@@ -49,12 +49,12 @@ _HERE = "Here `ipu-emu info` lists the IPUs and their users"
 _MODEL_OPTIONS = ("numIPUs", "tilesPerIPU", "compileIPUCode", "ipuVersion")
 _SIM_OPTIONS = ("numIPUs", "tilesPerIPU")
 _OFFLINE_OPTIONS = ("numIPUs", "tilesPerIPU", "ipuVersion", "syncPattern", "gatewayMode")
-#: Tiles of a simulated IPU whose maker got no number.
+#: Tiles of a simulated IPU by default.
 _SIMULATED_TILES = 4
 _OFFLINE_VERSION = "ipu2"
-#: Of the order in which DeviceSelectionCriterion.Random tries devices.
+#: Seed of the order in which DeviceSelectionCriterion.Random tries devices.
 _SEED = 1
-#: DeviceInfo.version of devices that are no IPU models.
+#: DeviceInfo.version of devices other than IPU models.
 _VERSIONS = {
     DeviceKind.CPU: "<unknown-cpu>",
     DeviceKind.SIM: "<unknown-sim>",
@@ -64,7 +64,7 @@ _VERSIONS = {
 
 
 class DeviceInfo:
-    """One device. As a context manager it detaches at the end."""
+    """One device. Used as a context manager, it detaches at the end of the block."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class DeviceInfo:
         self.device = device
         self.syncPattern = _sync_pattern(pattern)
         self._occupancy, self._timeout = occupancy, timeout
-        # A device that is only described is not taken from others.
+        # Listing a device must not take it from other processes.
         self._attached = device.kind not in (DeviceKind.OFFLINE, DeviceKind.IPU)
 
     @property
@@ -301,7 +301,7 @@ class DeviceManager:
         return devices
 
     def _tiles(self, asked: int) -> int:
-        """The tiles of each IPU of a device: those of the hardware, or as many as were ``asked`` for."""
+        """The number of tiles of each IPU of a device: ``asked``, or all if that is 0."""
         most = self._system.tiles_per_ipu
         if not isinstance(asked, SupportsIndex):
             raise ArgumentTypeError(f"tilesPerIpu is {asked!r}; use 0 (all {most} tiles) or a number of tiles")
@@ -316,7 +316,7 @@ class DeviceManager:
         return DeviceInfo(device, pattern, self._occupancy, self._timeout)
 
     def _last_resort(self, info: DeviceInfo) -> tuple[bool, bool]:
-        """Order devices: free ones first, then those in use, then those of other instances of the job."""
+        """Sort key of devices: free ones, then those in use, then those that belong to other instances of the job."""
         elsewhere = not set(info.device.ipus) <= set(self._share)
         return elsewhere, not self._occupancy.is_free(info.device.ipus)
 

@@ -1,12 +1,12 @@
 """Called graphs: the calls, branches and loops of a training step, and their gradients, as ops with graphs.
 
 The compiler copies the bodies into the graph of a step, each op of the k-th copy under ``<output>/body/<k>/``. Here
-what was copied becomes one op again, and its gradient another:
+each copy becomes one op again, and its gradient another:
 
     Exp(x) -> Call:0/body/0/Exp:0 -> Call:0   ...   Mul -> Gradient___x
     Call(x) -> Call:0                         ...   CallGrad -> Gradient___x
 
-Of a loop the first copy is shown.
+For a loop, the first copy is shown.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ipu_emu.popart.ir.ir_graph import IrGraph, IrOp
 __all__ = ["CONTROL", "Bodies", "called_graphs"]
 
 CONTROL = frozenset({"Call", "If", "Loop", "Scan"})
-#: The number of the copy that is shown, where it is not the first.
+#: The number of the copy that is shown, if it is not the first.
 _COPIES = {"else_branch": 1}
 #: The graph of each call, branch and loop, by name.
 Bodies = dict[str, tuple[IrGraph, Sequence[IrOp]]]
@@ -43,7 +43,7 @@ def called_graphs(graph: IrGraph, model: Graph) -> Bodies:
 
 
 def _inside(op: Op) -> Callable[[str], bool]:
-    """Whether a tensor was made in place of ``op``: by a copied body, by an op around it, or as a result."""
+    """Return a test whether a tensor replaces ``op``: it is one of its results, or in or around a copied body."""
     made = re.compile(rf"{re.escape(op.outputs[0])}/(body/\d+/.*|\d+/\w+(/\d+)?)")
     return lambda id: id in op.outputs or made.fullmatch(id) is not None
 
@@ -67,12 +67,12 @@ def _replace(graph: IrGraph, op: Op, copied: Sequence[IrOp], made: Bodies) -> No
 
 
 def _is_gradient_of(id: str, inside: Callable[[str], bool]) -> bool:
-    """Whether ``id`` is the gradient of a tensor of a body: those of its results belong to the ops around it."""
+    """Whether ``id`` is the gradient of a tensor inside a body; the gradients of its results are outside."""
     return id.startswith(GRADIENT) and "/body/" in id and inside(id.removeprefix(GRADIENT))
 
 
 def _put(graph: IrGraph, ops: Sequence[IrOp], type: str, name: str, attributes: Mapping[str, Any]) -> IrOp:
-    """One op instead of ``ops``, in the place of the last, that reads and makes what they do for others."""
+    """Replace ``ops`` by one op at the position of the last; it has their external inputs and outputs."""
     inside, results = {id(op) for op in ops}, {one for op in ops for one in op.outputs}
     rest = [op for op in graph.ops if id(op) not in inside]
     wanted = {one for op in rest for one in op.inputs} | graph.anchors
@@ -87,7 +87,7 @@ def _put(graph: IrGraph, ops: Sequence[IrOp], type: str, name: str, attributes: 
 
 
 def _body(graph: IrGraph, op: Op, ops: Sequence[IrOp], name: str, made: Bodies) -> str:
-    """The name of the graph with the ops of one copy, by the names that the user gave to the tensors."""
+    """Store the ops of one copy as a graph, with the user's names of tensors; return the name of the graph."""
     prefix = f"{op.outputs[0]}/body/{_COPIES.get(name, 0)}/"
     body = op.attributes[name]
     own = {outer: inner for outer, inner in zip(op.inputs, body.inputs, strict=False) if op.type == "Call"}

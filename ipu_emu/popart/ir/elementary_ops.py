@@ -138,7 +138,7 @@ def _serial_product(
         total = made
 
 
-#: How the product that makes a gradient is divided, for the operand whose gradient it makes.
+#: How the product that computes a gradient is divided, by the operand whose gradient it is.
 _GRADIENT_MODES = {
     "input_channels": ("input_channels", "reducing_dim"),
     "output_channels": ("reducing_dim", "output_channels"),
@@ -219,7 +219,7 @@ def _split(graph: IrGraph, op: IrOp) -> list[IrOp]:
 
 
 def _transpose(graph: IrGraph, op: IrOp) -> list[IrOp]:
-    """A transpose that leaves the order of elements is a Reshape; one that leaves everything vanishes."""
+    """A transpose that keeps the order of elements is a Reshape; one that changes nothing is removed."""
     shape = graph.shape(op.inputs[0])
     perm = [int(axis) for axis in op.attributes.get("perm") or reversed(range(len(shape)))]
     moved = [axis for axis in perm if shape[axis] != 1]

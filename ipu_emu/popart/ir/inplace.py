@@ -1,7 +1,7 @@
 """In-place ops: the ops that write their result over an input, as PopART's InPlace pattern chooses them.
 
 A view (Reshape, Slice, ...) shares the memory of its input. Any other op may overwrite an input that no later op
-reads, through whatever view; never a weight, a constant or an anchor.
+reads directly or through a view, unless that is a weight, a constant or an anchor.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _UNARY = frozenset(
     ]
 )
 _BINARY = frozenset({"Add", "Mul", "Pow", "Atan2"})
-#: Ops whose first input alone may be overwritten.
+#: Ops that may overwrite their first input only.
 _LEFT = frozenset({"AddBias", "DynamicAdd", "DynamicUpdate", "DynamicZero", "ScaledAdd", "Accumulate"})
 _FIXED = (Role.WEIGHT, Role.STATE, Role.CONSTANT, Role.SCALAR)
 _NEVER = frozenset({"Accumulate"})

@@ -28,12 +28,12 @@ class IrOp:
     source: Op | None = None
 
     def like(self, type: str, inputs: Sequence[str], outputs: Sequence[str], /, **attributes: Any) -> IrOp:
-        """Return another op at the place of this one."""
+        """Return a new op with the IPU, stage and source of this one."""
         return replace(self, type=type, inputs=list(inputs), outputs=list(outputs), attributes=attributes)
 
 
 class IrGraph:
-    """``ops`` in the order of the schedule; ``anchors`` are the ids that the host receives."""
+    """The ``ops`` of a step in scheduled order; ``anchors`` are the ids of the tensors that the host receives."""
 
     def __init__(self, graph: Graph, anchors: Iterable[str]) -> None:
         self.tensors: dict[str, Tensor] = dict(graph.tensors)
@@ -63,7 +63,7 @@ class IrGraph:
         return found
 
     def rename(self, names: Mapping[str, str]) -> None:
-        """Let all ops read and make tensors by other names."""
+        """Rename tensors in the inputs and outputs of all ops."""
         for op in self.ops:
             op.inputs = [names.get(id, id) for id in op.inputs]
             op.outputs = [names.get(id, id) for id in op.outputs]
@@ -72,7 +72,7 @@ class IrGraph:
                 self.tensors[new] = replace(self.tensors[old], id=new)
 
     def without(self, removed: Mapping[str, str]) -> None:
-        """Drop the ops that make the keys of ``removed``; what read a key reads its value."""
+        """Remove the ops that make the keys of ``removed``; their readers read the value of the key instead."""
 
         def kept(id: str) -> str:
             while id in removed:

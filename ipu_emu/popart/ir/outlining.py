@@ -1,7 +1,7 @@
 """Outlining: repeated sequences of ops become calls of a subgraph, as PopART's outlining makes them.
 
 Two sequences are equal if their ops have the same types, attributes and shapes, and read each other's results in the
-same way. The value of a sequence is that of its ops, most for convolutions and products; longest sequences first.
+same way. A sequence is worth the sum of its ops; convolutions and products are worth most. Long sequences come first.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ _HIGH = frozenset(
     ]
 )
 _HIGH_VALUE, _LOW_VALUE = 1000.0, 0.1
-#: Above this number of ops nothing is outlined: the search is quadratic.
+#: Larger graphs are not outlined, because the search takes quadratic time.
 _MOST = 600
 _LONGEST = 24
-#: Ops that stay where they are.
+#: Ops that are never outlined.
 _BARRIERS = frozenset({"IpuCopy", "Stash", "Restore", "RestoreInplace", "HostLoadInplace", "HostStore", "Call"})
 _UNCOMPARED = ("__debug_info_id", "__inplace_op_names", "__inplace_op_priorities")
 

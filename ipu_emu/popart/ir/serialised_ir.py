@@ -1,4 +1,4 @@
-"""Serialised IR: the graph of a step as JSON, with PopART's names, after the transforms that PopART makes."""
+"""Serialised IR: the graph of a step as JSON, with PopART's names, after PopART's transforms."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from ipu_emu.popart.ir.stashes import add_host_copies, add_stashes
 
 __all__ = ["IrView", "serialised"]
 
-#: The pass after which the graph has the ops that PopART's IR has.
+#: The last pass that is run: the graph then has the ops of PopART's IR.
 _LAST_PASS = "insert-ipu-copies"
 _MAIN = "maingraph"
-#: Names of graphs that no user chose.
+#: Names of graphs that PopART generates.
 _UNNAMED = ("", "ipu_emu", "BuilderGraph_")
 _OWN = (IPU_NUMBER, PIPELINE_STAGE, EXECUTION_PHASE, RECOMPUTE)
 _AGAIN = 2
@@ -41,7 +41,7 @@ _SOFTMAX_GRADIENT, _FUSED_LOSS = "SoftmaxGradDirect", "NlllWithSoftmaxGradDirect
 
 @dataclass(frozen=True)
 class IrView:
-    """What of a session's options the IR shows."""
+    """The options of a session that determine what its printed IR contains."""
 
     name: str = ""
     placed: bool = False
@@ -56,7 +56,7 @@ class IrView:
 
 
 def serialised(state: CompileState, view: IrView, model: Graph) -> str:
-    """Return the IR of a step as JSON: ``{graph: [op, ...]}`` in the order of the schedule; all values are texts.
+    """Return the IR of a step as JSON: ``{graph: [op, ...]}`` in the order of the schedule; all values are strings.
 
     ``model`` is the graph that ``state`` came from; its calls, branches and loops are ops with graphs of their own.
     """
@@ -137,7 +137,7 @@ class _Conversion:
         return "AccumulateOuterFragment" if op.phase is Phase.UPDATE and self.view.accumulates else "Normal"
 
     def mark_recomputed(self) -> None:
-        """Without explicit recomputation the repeated ops are the originals, which say that they are recomputed."""
+        """Without explicit recomputation, mark the original ops as recomputed and drop their copies."""
         graph, kind = self.graph, self.state.options.recomputation
         repeated = {id for op in graph.ops for id in op.outputs if id.startswith(RECOMPUTED)}
         again = {id.removeprefix(RECOMPUTED).partition(f"/{_AGAIN}")[0] for id in repeated}
@@ -156,7 +156,7 @@ class _Conversion:
             graph.rename({id: id.removeprefix(RECOMPUTED) for id in repeated})
 
     def drop_identities(self) -> None:
-        """Identities vanish unless their result is an anchor or the user excluded the patterns that remove them."""
+        """Remove Identities, except those that make anchors or are excluded from the patterns that remove them."""
         removed = {}
         for op in self.graph.ops:
             excluded = op.attributes.get("__exclude_patterns")
@@ -175,7 +175,7 @@ class _Conversion:
         return same and op.phase is Phase.FORWARD and (op.type != "Dropout" or self.state.options.training is None)
 
     def fuse_losses(self) -> None:
-        """The gradient of softmax and log likelihood is one op with the loss, if both are on one IPU."""
+        """Fuse the gradients of softmax and of negative log-likelihood to one op, if both are on one IPU."""
         graph = self.graph
         for gradient in [op for op in graph.ops if op.type == _SOFTMAX_GRADIENT]:
             labels = gradient.inputs[-1]
@@ -185,13 +185,13 @@ class _Conversion:
                 graph.ops.remove(loss)
 
     def name_copies(self) -> None:
-        """A copy of t for virtual graph v is t_cv."""
+        """Name the copy of tensor t on virtual graph v ``t_cv``."""
         copies = [id for op in self.graph.ops for id in (*op.inputs, *op.outputs) if original_of(id) != id]
         numbers = {id: id[len(original_of(id)) + len("/ipu") :] for id in copies}
         self.graph.rename({id: f"{original_of(id)}_c{number}" for id, number in numbers.items()})
 
     def place_copies(self) -> None:
-        """A copy belongs to the IPU and the stage of the tensor that it copies."""
+        """Give each copy the IPU and the stage of the tensor that it copies."""
         home: dict[str, IrOp] = {}
         for op in self.graph.ops:
             if op.type == COPY:
@@ -202,7 +202,7 @@ class _Conversion:
                 op.ipu, op.stage = home[op.inputs[0]].ipu, home[op.inputs[0]].stage
 
     def add_reductions(self) -> None:
-        """One all-reduce for each gradient, before the updates."""
+        """Add an all-reduce for each gradient before the updates."""
         graph, state = self.graph, self.state
         if state.options.replicas == 1:
             return
@@ -220,7 +220,7 @@ class _Conversion:
         graph.ops[first:first] = ops
 
     def bodies(self) -> Bodies:
-        """The graphs of loops and branches, each by the name that its op refers to."""
+        """Return the graphs of loops and branches by the names that their ops refer to."""
         made: Bodies = {}
         for op in self.graph.ops:
             for key, body in list(op.attributes.items()):

@@ -15,7 +15,7 @@ _MOVING = (Role.INPUT, Role.COMPUTED)
 
 
 def add_stashes(graph: IrGraph, *, explicit: bool) -> None:
-    """Stash what a later stage of the same IPU reads: implicitly Stash and Restore, explicitly by dynamic ops."""
+    """Stash what a later stage of the same IPU reads: by Stash and Restore, or by dynamic ops if ``explicit``."""
     home: dict[str, tuple[int, int]] = {}
     for op in graph.ops:
         for id in op.outputs:

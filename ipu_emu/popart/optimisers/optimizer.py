@@ -197,7 +197,7 @@ class Optimizer:
 
     @classmethod
     def check(cls, values: Any) -> None:
-        """Raise EmulatorError for values that must be a mistake; subclasses add rules."""
+        """Raise EmulatorError for invalid values; subclasses add rules."""
         rate = values.learning_rate
         if rate.value < 0:
             raise EmulatorError(
@@ -223,7 +223,7 @@ def _specific(key: str) -> str:
 
 
 def hyper(value: Value) -> HyperParameter:
-    """Read a value in any of its forms."""
+    """Convert a value given as a number, a pair or an OptimizerValue."""
     if isinstance(value, HyperParameter):
         return value
     if isinstance(value, OptimizerValue):
@@ -234,7 +234,7 @@ def hyper(value: Value) -> HyperParameter:
 
 
 def clips_of(settings: Sequence[ClipNormSettings]) -> tuple[Clip, ...]:
-    """Return the compiler's clips of these settings, whose fields may have been changed."""
+    """Convert settings, which the user may have changed since they were checked, to those of the compiler."""
     checked = [ClipNormSettings.clipWeights(group.weightIds, group.maxNorm) for group in settings]
     return tuple(Clip(tuple(group.weightIds), group.maxNorm) for group in checked)
 

@@ -100,7 +100,7 @@ def _placement(options: SessionOptions, ipus: int) -> PlacementOptions:
 
 
 def _ratios(options: SessionOptions, ipus: int) -> tuple[float, ...]:
-    """Return the relative amount of work of each IPU; raise EmulatorError for invalid ratios."""
+    """Return the share of the work of each IPU; raise EmulatorError for invalid ratios."""
     given = list(options.virtualGraphSplitRatios) or [1.0] * ipus
     if len(given) != ipus or not all(isinstance(one, int | float) and one > 0 for one in given):
         raise EmulatorError(

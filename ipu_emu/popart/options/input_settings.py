@@ -34,8 +34,8 @@ _NAMES = ("tensorInfo", "dataType", "shape", "settings", "debugContext", "debugP
 class InputSettings:
     """How an input is streamed: ``()``, ``(mode)``, ``(TileSet, ExchangeStrategy)`` or all three.
 
-    The mode says whether each replica gets its own input or all get the same. The strategy says when inputs of I/O
-    tiles are loaded, which has no numeric effect.
+    The mode says whether each replica gets its own input or all get the same. The strategy says when I/O tiles
+    load the input, which has no numeric effect.
     """
 
     def __init__(self, *values: Any, **named: Any) -> None:

@@ -28,7 +28,7 @@ _OFF_CHIP = {
 
 @dataclass(frozen=True)
 class MemoryRequest:
-    """What a session is to compile, with its model in FLOAT16, or with micro-batches of a ``divisor``-th."""
+    """A variant of a session: ``halves`` converts its model to FLOAT16, ``divisor`` divides the micro-batch size."""
 
     options: CompileOptions
     halves: bool = False
@@ -38,7 +38,7 @@ class MemoryRequest:
 def memory_changes(
     options: CompileOptions, *, streaming: bool, floats: bool, batches: tuple[int, ...]
 ) -> Iterator[Change[MemoryRequest]]:
-    """Yield the options that may save memory.
+    """Yield changes of options that may save memory.
 
     ``streaming``: the device has Streaming Memory. ``floats``: the model has FLOAT weights. ``batches`` are the first
     dimensions of the inputs.

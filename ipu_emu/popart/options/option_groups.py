@@ -150,7 +150,7 @@ class AutodiffSettings(Settings):
 
 
 class ExperimentalSettings(Settings):
-    """Settings of experiments; no effect here.
+    """Experimental settings; no effect here.
 
     Options:
         customTransformApplierSettings: No effect here (transforms in C++ cannot be loaded).

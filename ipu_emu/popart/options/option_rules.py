@@ -36,8 +36,8 @@ def check_combination(model: Graph, options: SessionOptions, flow: DataFlow, *, 
 def check_cycle_counter(options: SessionOptions, id: str, *, ipus: int) -> None:
     """Raise EmulatorError unless there is a cycle counter ``id``.
 
-    "" is the outermost counter; inner_ipu_0, ... count the loops of each of the ``ipus`` of a replica. All show the
-    same number, because a waiting IPU counts cycles too.
+    "" is the outermost counter; inner_ipu_0, ... count the loops of each of the ``ipus`` of a replica. All return the
+    same number, because an IPU counts cycles while it waits, too.
     """
     if not options.instrumentWithHardwareCycleCounter:
         raise EmulatorError(

@@ -13,8 +13,8 @@ __all__ = ["MANDATORY", "InputShapeInfo", "Patterns"]
 
 #: Any input.
 ANY = -1
-#: Patterns that replace ops which no device runs: (the replaced op, the op of a model whose gradient it is, the input
-#: of that op that has the gradient). Without an input the replaced op is the op of the model itself.
+#: Mandatory patterns, which replace ops that a device cannot run: (the replaced op, an op of the model, the input of
+#: that op whose gradient the replaced op computes). Without an input the op of the model is itself replaced.
 MANDATORY: dict[str, tuple[str, str, int | None]] = {
     "Atan2Arg0GradOp": ("Atan2Arg0Grad", "Atan2", 0),
     "Atan2Arg1GradOp": ("Atan2Arg1Grad", "Atan2", 1),
@@ -171,7 +171,7 @@ class Patterns:
         return self.enabled.get(name, usual or self.level is PatternsLevel.All)
 
     def enableRuntimeAsserts(self, enable: bool) -> Patterns:
-        """Check that mandatory patterns are enabled, or refuse the ops that a disabled one would have replaced."""
+        """Whether disabled mandatory patterns are an error, or only the ops that they would have replaced."""
         self.__dict__["runtime_asserts"] = bool(enable)
         return self
 

@@ -1,10 +1,13 @@
 """SessionOptions: how a session places, replicates and runs a model.
 
-Every option of PopART 3.4 is accepted and stored. Those that only tune a real IPU have no effect. Virtual graphs,
-execution phases and pipelining decide where and when ops run; I/O tiles, what the host exchanges during compute;
-buffering depths, which inputs wait in Streaming Memory; recomputation, tensor locations and replicated tensor
-sharding, what is stored where. None of these changes a number, except that pipelined training without gradient
-accumulation computes with stale weights.
+Every option of PopART 3.4 is accepted and stored. Those that only tune a real IPU have no effect. The others:
+
+    virtual graphs, execution phases, pipelining       where and when ops run
+    I/O tiles                                          which data the host exchanges during compute
+    buffering depths                                   which inputs wait in Streaming Memory
+    recomputation, tensor locations, sharding          what is stored, and where
+
+change no result, except that pipelined training without gradient accumulation computes with stale weights.
 Extensions: ``pipelineSchedule`` is popart, grouped, interleaved or sequential; with ``pipelineConcurrentStages`` a
 stage may have parts on several IPUs, which work at the same time; with ``pipelineShardedStages`` the ops of a stage
 may be on several IPUs and read each other's results, and all of these IPUs are busy for the whole stage; with

@@ -69,7 +69,7 @@ class VariableSettings:
         return self._domain
 
     def getCommGroupType(self) -> CommGroupType:
-        """The kind of groups; for a stride and a group size it says nothing."""
+        """The type of the CommGroup; meaningless if the groups were given as stride and size."""
         return self._domain.type if self.isUsingCommGroup() else CommGroupType.All
 
     def getRetrievalMode(self) -> VariableRetrievalMode:

@@ -47,14 +47,14 @@ from popdist_py.environment import EXECUTABLE_CACHE_PATH
 
 __all__ = ["Compilation", "Model", "cache_folder"]
 
-#: Variables that name the folder of saved executables, the first first; the launcher sets that one.
+#: Variables that name the folder of saved executables, by priority; the launcher sets the first.
 _CACHE_VARIABLES = (EXECUTABLE_CACHE_PATH, "POPXL_CACHE_DIR", "POPART_CACHE_DIR")
 
 Model = bytes | str | os.PathLike[str] | onnx.ModelProto
 
 
 class Compilation:
-    """``model`` as read, and ``step``: the compiler's state after the pass that completes the graph of a step."""
+    """Compiles a session's ``model``; ``step`` is the compiler's state once the graph of a step is complete."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class Compilation:
         return arrays
 
     def prepared(self, executable: Executable | None = None) -> Executable:
-        """Compile for the device, unless there is an executable; raise the errors of the device."""
+        """Return ``executable``, or compile one; raise EmulatorError if it does not fit the device."""
         self.options.check_counts()
         check_arithmetic(self.model)
         check_device(self.device, self.options, self.model, self.ipus_per_replica)
@@ -130,7 +130,7 @@ class Compilation:
         return made
 
     def _remedies(self, now: MemoryNeed) -> Remedies:
-        """Look for the options with which the model fits that needs ``now``."""
+        """Search for options with which the model fits; it needs ``now`` with the current ones."""
         options, weights = self.compile_options(), self.model.with_role(Role.WEIGHT)
         changes = memory_changes(
             options,
@@ -192,7 +192,7 @@ class Compilation:
         return replace(self.step, options=self.compile_options())
 
     def ir_view(self, patterns: Patterns) -> IrView:
-        """Return what the printed IR shows of the options."""
+        """Return the options that determine what the printed IR contains."""
         options = self.options
         return IrView(
             name=self.model.name,
@@ -208,11 +208,11 @@ class Compilation:
         )
 
     def key(self) -> str:
-        """Return the key of the executable in the cache; the graph contains the settings of training."""
+        """Return the key of the executable in the cache; training options are part of the graph that it hashes."""
         return cache_key(self.graph, replace(self.compile_options(), training=None), self.gradients)
 
     def compile_options(self) -> CompileOptions:
-        """Return all options of the compiler; raise EmulatorError for values that it cannot take."""
+        """Return all options of the compiler; raise EmulatorError for invalid values."""
         return with_streams(
             self.step.options,
             self.options,
@@ -230,7 +230,7 @@ class Compilation:
 def _read(
     proto: onnx.ModelProto, large: Large, options: SessionOptions, known: Mapping[str, tuple[DType, tuple[int, ...]]]
 ) -> Graph:
-    """Read the model, with what depends on the number of replicas; types and shapes of inputs may be ``known``."""
+    """Read the model for this number of replicas; ``known`` gives types and shapes of inputs that it leaves open."""
     metadata, replicas = metadata_of(proto), options.getGlobalReplicationFactor()
     check_leading_axes(proto, replicas)
     check_shapes(proto, known)
@@ -245,7 +245,7 @@ def _read(
 
 
 def cache_folder(options: SessionOptions, environment: Mapping[str, str] = os.environ) -> str | None:
-    """Return where a session saves its executables, by the environment or its options; None if it does not."""
+    """Return the folder of saved executables, from the environment or the options; None without caching."""
     for name in _CACHE_VARIABLES:
         if environment.get(name):
             return environment[name]

@@ -19,9 +19,9 @@ __all__ = ["ExternalVariables"]
 
 
 class ExternalVariables:
-    """``places`` of initializers of the model, and of the states of those weights, which are appended to their files.
+    """Initializers of the model at ``places``, and their optimiser states, which are appended to the same files.
 
-    Of several instances, which share the files, the first one appends; the others write states into their models.
+    Instances share the files: instance 0 appends the states; the others write them into their models.
     """
 
     def __init__(self, places: Places, variables: Mapping[str, NDArray[Any]]) -> None:
@@ -33,15 +33,15 @@ class ExternalVariables:
             self._places |= append_external({id: variables[id] for id in states}, states, file)
 
     def write(self, values: Mapping[str, NDArray[Any]]) -> None:
-        """Replace the values in the files, where they are."""
+        """Overwrite the values in the files."""
         overwrite_external(values, {id: place for id, place in self._places.items() if id in values})
 
     def seen_from(self, model: str) -> Places:
-        """The places as the file ``model`` names them."""
+        """The places relative to the file ``model``."""
         return places_beside(model, self._places)
 
     def move(self, old: str, new: str) -> None:
-        """Keep in the file ``new`` what the file ``old`` had; raise SessionError if that is impossible."""
+        """Move the file ``old`` to ``new``; raise SessionError if it has no variables or cannot be moved."""
         if not any(_same(place.file, old) for place in self._places.values()):
             raise SessionError(f"No ONNX model initializers have external location set to '{old}'")
         for file, fault in ((old, "does not exist"), (new, "already exists")):

@@ -1,4 +1,4 @@
-"""NumericsReport: how differently the weights of two models changed."""
+"""NumericsReport: compares how the weights of two models changed."""
 
 from __future__ import annotations
 

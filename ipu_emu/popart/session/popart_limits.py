@@ -1,6 +1,6 @@
 """PopART's limits: models that PopART rejects although the emulator could run them.
 
-They hold for models of the Builder. A model of another program runs as far as the emulator can run it.
+They apply to models of the Builder. Models of other front ends may use all that the emulator supports.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _AGAIN = 2
 
 
 def check_limits(model: Graph, options: SessionOptions, *, training: bool) -> None:
-    """Raise EmulatorError for what PopART refuses of a model, with its text."""
+    """Raise EmulatorError, with PopART's text, for a model that PopART rejects."""
     if IMPORTED_FROM in model.metadata:
         return
     for graph, op in _nodes(model):
@@ -45,7 +45,7 @@ def check_limits(model: Graph, options: SessionOptions, *, training: bool) -> No
 
 
 def check_step(model: Graph, step: Graph, anchors: Sequence[str]) -> None:
-    """Raise EmulatorError for gradients of a frozen batch normalisation, and if nothing remains to be computed."""
+    """Raise EmulatorError for gradients of a frozen batch normalisation, and for a step without ops."""
     if IMPORTED_FROM in model.metadata:
         return
     for op in model.ops:
@@ -60,7 +60,7 @@ def check_step(model: Graph, step: Graph, anchors: Sequence[str]) -> None:
 
 
 def check_arithmetic(model: Graph) -> None:
-    """Raise PoplarError for arithmetic with integers of 8 bits, which are only streamed, cast and moved."""
+    """Raise PoplarError for arithmetic with 8-bit integers, which can only be streamed, cast and moved."""
     if IMPORTED_FROM in model.metadata:
         return
     for graph, op in _nodes(model):

@@ -178,7 +178,7 @@ class Session:
         self._weights_loaded = self._weights_loaded or not self._training
 
     def _write_profile(self) -> None:
-        """Write the profile of the program, if this process records a trace; when it gets a file, beside that."""
+        """Write the profile of the program if this process records a trace, again once the executable has a file."""
         if self._record is not None:
             self._record.write()
             return
@@ -225,7 +225,7 @@ class Session:
 
     @property
     def streamingMemory(self) -> StreamingMemory:
-        """The Streaming Memory of this instance that off-chip tensors leave free for remote buffers. An extension."""
+        """The Streaming Memory of this instance; off-chip tensors take part of it. An extension of PopART."""
         if self._streaming is None:
             plan, local = self.executable.plan, self.replicationFactor
             taken = local * sum(plan.streaming_bytes_of(ipu) for ipu in range(plan.ipus))
@@ -269,7 +269,7 @@ class Session:
 
     @contextmanager
     def _program(self, handle: str, engine: Engine) -> Iterator[Engine]:
-        """The engine that runs the program ``name``; here every name means the same program."""
+        """Yield the engine that runs the program ``handle``; a base session has one program, whatever the handle."""
         yield engine
 
     def wallSeconds(self) -> dict[str, float]:
@@ -332,9 +332,9 @@ class Session:
 
     @trace.span("broadcast of weights", trace.Category.WEIGHTS)
     def broadcastWeights(self, rootRank: int = 0) -> None:
-        """Give every instance the host's weights of instance ``rootRank``; ``weightsFromHost`` must follow.
+        """Copy the host's weights of instance ``rootRank`` to every instance; call ``weightsFromHost`` afterwards.
 
-        Every instance of the job must call it, whatever its options say; with one instance nothing changes.
+        Every instance of the job must call it, whatever its options are; with one instance it has no effect.
         """
         popdist_py.init()
         instances = popdist_py.getNumInstances()
@@ -366,13 +366,13 @@ class Session:
         return {id: value for id, value in variables.items() if not id.startswith(STASHED)}
 
     def updateExternallySavedTensorLocations(self, fromLocation: str, toLocation: str) -> None:
-        """Move all data that are kept in the file ``fromLocation``; ``modelToHost`` then writes ``toLocation``."""
+        """Move the file ``fromLocation`` of external data; ``modelToHost`` then refers to ``toLocation``."""
         self._external.move(fromLocation, toLocation)
 
     def resetHostWeights(
         self, modelProtoOrFilename: Model, ignoreWeightsInModelWithoutCorrespondingHostWeight: bool = False
     ) -> None:
-        """Set the host's weights from a model; ``weightsFromHost`` must follow."""
+        """Set the host's weights from a model; call ``weightsFromHost`` afterwards."""
         if not self._training and self._options.constantWeights:
             raise SessionError("Cannot call resetHostWeights when constantWeights is set")
         model, large = load_light(modelProtoOrFilename)
@@ -380,7 +380,7 @@ class Session:
         self._weights.reset(data, ignore_unknown=ignoreWeightsInModelWithoutCorrespondingHostWeight)
         self._weights_loaded = False
 
-    # Questions
+    # Information
 
     def getInfo(self, id: str) -> TensorInfo:
         """Type and shape of a tensor of the transformed model."""

@@ -93,7 +93,7 @@ class TrainingSession(Session):
         super().close()
 
     def updateOptimizerFromHost(self, optimizer: Optimizer) -> None:
-        """Use the values of ``optimizer`` from now on; only those that are not constant may differ."""
+        """Use the values of ``optimizer`` from the next run on; raise EmulatorError if a constant value differs."""
         check_replacement(self._optimizer, checked_optimizer(optimizer))
         self._optimizer = copy(optimizer)
         for id, value in self._scalars(optimizer).items():

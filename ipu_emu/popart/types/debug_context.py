@@ -13,7 +13,7 @@ _IDS = count(1)
 class DebugContext(str):
     """``()``, ``(name[, loc])`` or ``(debugInfo, name[, loc])``: a name, below that of its DebugInfo.
 
-    Unlike PopART's, it has no source location: Python's tracebacks show that.
+    Unlike PopART's, it has no source location; Python's tracebacks have it.
     """
 
     __slots__ = ()

@@ -44,9 +44,9 @@ __all__ = [
 
 
 class _Names(EnumMeta):
-    """The names of an enumeration, of which a misspelt one is an error that suggests the right one."""
+    """Metaclass of enumerations: the error for a misspelt name suggests the right one."""
 
-    if not TYPE_CHECKING:  # else any name would pass
+    if not TYPE_CHECKING:  # a type checker would accept any name
 
         def __getattr__(cls, name: str) -> Any:
             if name.startswith("_"):

@@ -1,4 +1,4 @@
-"""Settings: attributes with defaults, of which a misspelt name is an error that suggests the right one.
+"""Settings: attributes with defaults; the error for a misspelt name suggests the right one.
 
 A value must be of the type of its default, as in PopART.
 """
