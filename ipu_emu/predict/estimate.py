@@ -1,7 +1,7 @@
 """Estimate: closed formulas at nominal rates, shown with their results (technical notes, 3.4, 7.2 and 7.3).
 
 T = GA T_MB + T_AR         samples/s = R GA MBS / T         global batch = MBS GA R
-T_AR = 2 S / B             the rule: the tensor sent twice between neighbours
+T_AR = 2 S / B             rule of thumb: the tensor sent twice between neighbours
 T_AR = 2 (R - 1)/R S / B   the exact ring
 + 2 (L - 1)/L S/R_d / B_GW between L IPU-Link domains of R_d replicas each; with two each pair exchanges S/R_d
 """
@@ -46,7 +46,7 @@ LINK_RATE = LINK_BANDWIDTH[LinkClass.UP]
 
 @dataclass(frozen=True)
 class Line:
-    """A number: ``key`` with its unit for programs, ``name`` and ``formula`` for people."""
+    """A result: ``key`` (with its unit) for JSON, ``name`` and ``formula`` for the printed table."""
 
     key: str
     name: str
@@ -55,7 +55,7 @@ class Line:
 
 
 def lines_of_laws(constant: float, compute: float) -> Iterator[Line]:
-    """Amdahl and Gustafson, always both."""
+    """Return the speed-ups by Amdahl's and by Gustafson's law."""
     faster = f"c = {constant:g}, s = {compute:g}"
     for name, law, formula in (
         ("Amdahl", amdahl, "fixed work: 1 / (c + (1 - c) / s)"),
@@ -70,7 +70,7 @@ def lines_of_laws(constant: float, compute: float) -> Iterator[Line]:
 def lines_of_times(
     micro_batch: float, reduction: float, *, batch: int, accumulation: int, replicas: int, compute: float
 ) -> Iterator[Line]:
-    """A step from T_MB and T_AR."""
+    """Return the time of a step from T_MB and T_AR."""
     step, samples = accumulation * micro_batch + reduction, batch * accumulation * replicas
     if not 0 < step < inf or min(micro_batch, reduction) < 0:
         raise EmulatorError("times must be finite and at least 0, and T_MB or T_AR must be above 0")
@@ -85,7 +85,7 @@ def lines_of_times(
 def lines_of_reduction(
     nbytes: float, *, replicas: int, domains: int, rate: float = LINK_RATE, gateway: float = GATEWAY_RATE
 ) -> Iterator[Line]:
-    """T_AR of a tensor by the rule, by the exact ring, and between IPU-Link domains."""
+    """Return T_AR of a tensor by the rule of thumb, by the exact ring, and between IPU-Link domains."""
     if replicas % domains:
         raise EmulatorError(f"{replicas} replicas in {domains} domains: use a number of domains that divides them")
     if not (rate > 0 and gateway > 0 and nbytes > 0):
@@ -105,7 +105,7 @@ def lines_of_reduction(
 
 
 def lines_of_points(points: Sequence[tuple[float, float]]) -> Iterator[Line]:
-    """t and c of measured steps."""
+    """Return t and c fitted to measured steps."""
     fit = fit_accumulation(points)
     if not fit.micro_batch > 0:
         raise EmulatorError(
@@ -122,10 +122,10 @@ def lines_of_points(points: Sequence[tuple[float, float]]) -> Iterator[Line]:
 
 
 def layer(text: str) -> tuple[Parameters, int]:
-    """A layer and its activations: dense:1000:10, conv:3x3:64:128, batchnorm:10, layernorm:768, encoder:768, ...
+    """Parse a layer, and its activations: dense:1000:10, conv:3x3:64:128, batchnorm:10, layernorm:768, ...
 
-    ``:nobias`` at the end drops biases. Normalisations work in place. Activations of convolutions, embeddings and
-    encoder layers depend on the input, and count as none.
+    ``:nobias`` at the end drops biases. Activations of normalisations (in place), and of convolutions, embeddings and
+    encoder layers (unknown without the size of the input) count as 0.
     """
     kind, *sizes = text.split(":")
     bias = sizes[-1:] != ["nobias"]
@@ -161,7 +161,7 @@ _LAYERS: dict[str, Any] = {
 def lines_of_variables(
     variables: Variables, itemsize: int, *, batch: int, optimiser: str, training: bool, generation: Generation
 ) -> Iterator[Line]:
-    """Parameters, states, and memory by both formulas."""
+    """Return parameters, states, and memory by both formulas."""
     counts = variables.parameters
     yield Line("trainable_parameters", "trainable parameters", counts.trainable, "weights + biases")
     yield Line("non_trainable_parameters", "non-trainable", counts.non_trainable, "2 n per batch norm of n channels")
@@ -200,7 +200,7 @@ def lines_of_layers(
     activations: int | None,
     generation: Generation,
 ) -> Iterator[Line]:
-    """Layers given one by one."""
+    """Return the results for layers given one by one."""
     found = [layer(text) for text in texts]
     parameters = sum((each for each, _ in found), Parameters(0))
     values = sum(count for _, count in found) if activations is None else activations
@@ -215,7 +215,7 @@ def lines_of_layers(
 
 
 def lines_of_model(job: Job, compute: float) -> Iterator[Line]:
-    """A network: everything at nominal rates."""
+    """Return the results for a network, with everything at nominal rates."""
     model, network = placed(job), job.network
     on_each = (model.sample_seconds(NOMINAL, ipu, recompute=job.recompute).sum() for ipu in range(model.work.ipus))
     slot = job.batch * float(max(on_each))
@@ -263,7 +263,7 @@ def lines_of_model(job: Job, compute: float) -> Iterator[Line]:
 
 
 def stored_bytes(job: Job) -> float:
-    """Bytes of all variables of a replica, once each, with the element types that they have."""
+    """Return the bytes of all variables of a replica, each counted once in its own element type."""
     network = job.network
     values = 2 * network.trained + network.statistics + round(network.activations) * job.batch
     return values * job.itemsize + network.trained * memory.state_bytes(job)
@@ -288,7 +288,7 @@ def _input(job: Job) -> Iterator[Line]:
 
 
 def table_of(job: Job) -> list[dict[str, Any]]:
-    """The layers of the network; equal neighbours are one row with their number."""
+    """Return the table of layers; equal consecutive layers are one row with their number."""
     rows = []
     for _, blocks in groupby(_paired(job.network.blocks), key=lambda pair: tuple(map(_sizes, pair))):
         pairs = list(blocks)
@@ -311,7 +311,7 @@ def _sizes(block: NetworkBlock) -> tuple[Any, ...]:
 
 
 def _paired(blocks: Sequence[NetworkBlock]) -> list[tuple[NetworkBlock, ...]]:
-    """Blocks of one layer together."""
+    """Merge the blocks of each layer."""
     found: list[tuple[NetworkBlock, ...]] = []
     for _, group in groupby(blocks, key=lambda block: block.name.rsplit("/", 1)[0]):
         found.append(tuple(group))

@@ -2,16 +2,16 @@
 
     round    1 x GA 1, 1 x GA 2, 1 x GA 4, 2 x GA 1, ... ; then the same again
 
-Every configuration keeps its least time: other processes only ever add time. The machine must be idle at the start,
-or the result is marked. t and c come from the accumulations of the smallest number of instances:
+The least time of a configuration counts, because other processes can only add time. If the machine is not idle at the
+start, the result says so. t and c are fitted to the accumulations of the smallest number of instances:
 
     step = t GA + c                             and for N instances
-    step = t GA s(N) + c                        if they were alone; s(N): how much separate runs slow each other
+    step = t GA s(N) + c                        without communication; s(N): slowdown of separate runs
 
 Instances on one machine share caches, memory and cores, even if they never communicate. s(N) is measured with N
 separate runs of the smallest number of instances at the same time, so that the prediction needs no run of N. On
-several hosts each of them has hosts of its own, as long as there are some. What instances take to communicate is in
-c only if the smallest number of them communicates too.
+several hosts each run gets its own hosts, as far as there are enough. Communication of instances is in c only if
+the smallest number of them communicates too.
 
 The program gets ``--accumulation GA``, unless its arguments have {accumulation}, {instances} or {replicas}. It prints
 ``step_seconds 0.0123``, or ``throughput 4,567`` samples per second; the last such line counts.
@@ -36,9 +36,9 @@ from popdist_py.dependent_program import dependent
 
 __all__ = ["Experiment", "Measurement", "Measurements", "check_idle", "launched", "measured_seconds"]
 
-#: Most load per core at the start.
+#: The highest load per core at the start of an idle machine.
 _IDLE = 0.3
-#: As rows of calibrate may have.
+#: The limits of rows of ``ipu-emu calibrate``.
 _MOST_SECONDS = 1e9
 _HOSTS = ("--host", "-H")
 _NUMBER = r"(-?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?)"
@@ -48,7 +48,7 @@ _THROUGHPUT = re.compile(rf"throughput\W+?{_NUMBER}", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Experiment:
-    """``program``: its words. ``batch``: samples per micro-batch and replica. One replica per instance."""
+    """A scaling experiment: command line ``program``; ``batch`` samples per micro-batch; one replica per instance."""
 
     program: tuple[str, ...]
     instances: tuple[int, ...]
@@ -80,7 +80,7 @@ class Experiment:
         return list(product(sorted(set(self.instances)), sorted(set(self.accumulations))))
 
     def command(self, instances: int, accumulation: int, copy: int = 0) -> list[str]:
-        """The command of one measurement; a further ``copy`` of it has other hosts, if there are some."""
+        """Return the command of one measurement; each ``copy`` of it runs on other hosts if there are enough."""
         names = {"accumulation": accumulation, "instances": instances, "replicas": instances}
         words, used = [], False
         for word in self.program:
@@ -95,7 +95,7 @@ class Experiment:
         return [sys.executable, "-m", "poprun_py", *count, *self._launcher(instances, copy), *python, *words]
 
     def _launcher(self, instances: int, copy: int) -> list[str]:
-        """The launcher's options, with no more hosts behind --host than there are instances."""
+        """Return the launcher's options; --host gets at most as many hosts as there are instances."""
         words, before = [], ""
         for word in self.launcher:
             name, sign, value = word.partition("=") if word.startswith("-") else ("", "", word)
@@ -128,12 +128,12 @@ class Experiment:
 
     @property
     def _copies(self) -> list[int]:
-        """How many separate runs of the fewest instances make each other number."""
+        """Return the number of separate runs of the fewest instances that add up to each larger number."""
         fewest = min(self.instances)
         return [n // fewest for n in sorted(set(self.instances)) if n > fewest]
 
     def _slowest(self, execute: Callable[[list[str], float], str], copies: int) -> float:
-        """Seconds of a step of the slowest of separate runs at the same time."""
+        """Return the seconds of a step of the slowest of several runs at the same time."""
         fewest, most = min(self.instances), max(self.accumulations)
         commands, samples = [self.command(fewest, most, copy) for copy in range(copies)], self.batch * fewest * most
         with ThreadPoolExecutor(copies) as pool:
@@ -144,7 +144,7 @@ class Experiment:
 
 
 def _some(hosts: str, instances: int, copy: int) -> str:
-    """As many of ``hosts`` as there are instances at most, after those of the copies before."""
+    """Return at most one of ``hosts`` per instance, starting after the hosts of earlier copies."""
     names = hosts.split(",")
     start = copy * instances % len(names)
     return ",".join([*names[start:], *names[:start]][:instances])
@@ -152,7 +152,7 @@ def _some(hosts: str, instances: int, copy: int) -> str:
 
 @dataclass(frozen=True)
 class Measurement:
-    """The least seconds of a step."""
+    """The least measured seconds of a step of one configuration."""
 
     instances: int
     accumulation: int
@@ -161,7 +161,7 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Measurements:
-    """``idle``: the machine was so at the start. ``slowdowns``: of so many instances that do not communicate."""
+    """All measurements; ``idle``: whether the machine was; ``slowdowns`` of N separate instances, by N."""
 
     experiment: Experiment
     points: tuple[Measurement, ...]
@@ -170,7 +170,7 @@ class Measurements:
     cores: int = field(default_factory=lambda: len(os.sched_getaffinity(0)))
 
     def fit(self, instances: int) -> AccumulationFit:
-        """t and c of the steps of ``instances``."""
+        """Fit t and c to the steps of ``instances``."""
         return fit_accumulation([(p.accumulation, p.seconds) for p in self.points if p.instances == instances])
 
     @property
@@ -191,13 +191,13 @@ class Measurements:
         return min(1.0, max(0.0, fit.constant / fit.seconds(accumulation)))
 
     def line(self, *, strong: bool) -> list[Measurement]:
-        """The points of a curve: with most accumulation each, or with the same micro-batches in total."""
+        """Return the points of a curve: of the largest accumulation; if ``strong``, of equal total micro-batches."""
         most = max(self.experiment.accumulations)
         wanted = {n: most * self.fewest / n if strong else most for n in sorted(set(self.experiment.instances))}
         return [p for p in self.points if wanted[p.instances] == p.accumulation]
 
     def serial_fraction(self, point: Measurement, first: Measurement) -> float | None:
-        """Karp and Flatt's, of the speed-up of ``point`` against ``first``; None for the first point."""
+        """Karp and Flatt's serial fraction of the speed-up of ``point`` over ``first``; None for the first point."""
         if point.instances == first.instances:
             return None
         rates = [self.throughput(p.instances, p.accumulation, p.seconds) for p in (first, point)]
@@ -206,7 +206,7 @@ class Measurements:
         return karp_flatt(rates[1] / rates[0], point.instances // first.instances)
 
     def rows(self) -> str:
-        """A CSV file for calibrate."""
+        """Return the rows of a CSV file for ``ipu-emu calibrate``."""
         name = shlex.join(self.experiment.program)
         head = "name,model,replicas,instances,batch,accumulation,step_seconds"
         quoted = '"' + name.replace('"', '""') + '"'

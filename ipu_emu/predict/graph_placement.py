@@ -1,11 +1,11 @@
 """Graph placement: the IPU and pipeline stage of every op of a network, from the placement of its blocks.
 
-    named model, weights     layer3/attention/q/weights  ->  block layer3/attention  ->  its IPU
-    named model, no weights  where the latest of its inputs is
-    file                     the block between two cuts of its ops  ->  its IPU, but no stage before that of an input
-    only weights             where its result is read, so that a transposed table stays with its reader
+    op that reads weights of a named model    layer3/attention/q/weights  ->  block layer3/attention  ->  its IPU
+    op of a named model without weights       the last stage of its inputs
+    op of a model from a file                 the block between two cuts  ->  its IPU, or the last stage of its inputs
+    op on weights only                        the IPU of its first reader, such as for a transposed table
 
-The stage is the number of the IPU. Logits whose table is that of the embedding are a last stage on its IPU.
+The stage is the number of the IPU. Logits that use the table of the embedding are an extra last stage on its IPU.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ipu_emu.predict.placement import Placement
 __all__ = ["op_places", "placed_blocks"]
 
 _LAYER = re.compile(r"(layer\d+)/(norm1|attention|norm2|feed_forward)\b")
-#: Blocks of weights whose name does not begin with that of their block; the first that the network has.
+#: Blocks of weights whose name does not begin with the block's: the first of these that the network has.
 _OTHERS = {
     **dict.fromkeys(("tokens", "texts", "embeddings", "positions", "class"), ("embedding", "patches")),
     **dict.fromkeys(("norm", "classifier"), ("words", "classifier")),
@@ -33,7 +33,7 @@ _OTHERS = {
 
 
 def placed_blocks(job: Job) -> Placement:
-    """The blocks of each IPU: as ``job`` says, else balanced."""
+    """The blocks of each IPU: as given in ``job``, else balanced."""
     return placed(job).work.placement
 
 
@@ -70,13 +70,13 @@ def _homes(blocks: Placement) -> dict[str, tuple[int, int]]:
 
 
 def _by_weights(graph: Graph, names: Iterable[str]) -> Callable[[Op], list[str]]:
-    """The blocks of the weights that an op reads."""
+    """Return a function that gives the blocks of the weights that an op reads."""
     known = set(names)
     return lambda op: [_block(id, known) for id in op.inputs if id and _is_weight(graph, id)]
 
 
 def _by_cuts(graph: Graph) -> Callable[[Op], list[str]]:
-    """The block that an op is in."""
+    """Return a function that gives the block of an op."""
     blocks = op_blocks(graph)
     return lambda op: [blocks[id] for id in op.outputs if id in blocks]
 

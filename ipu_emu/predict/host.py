@@ -1,10 +1,10 @@
-"""Host: seconds to bring input to the IPUs, and results of inference back: network, gateway, work of hosts.
+"""Host: seconds to transfer input to the IPUs, and results of inference back: network, gateway, work of hosts.
 
     network    bytes of all replicas of a machine / 12.5 GB/s (100 GbE)
     gateway    bytes of an IPU / 16 GB/s
     hosts      bytes of all replicas / (hosts x bytes per second of a host, as ipu-emu hostio measures them)
 
-The slowest counts: the three work at the same time.
+The slowest determines the time, because the three overlap.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ def bytes_per_sample(job: Job) -> float:
 
 
 def result_bytes(job: Job) -> float:
-    """Bytes of the results of a sequence or an image that go to the host: in inference only."""
+    """Bytes of the results of a sequence or an image for the host, in inference only."""
     return 0.0 if job.training else job.network.result_values * job.itemsize
 
 
 def transfers(job: Job) -> tuple[int, int]:
-    """Transfers of a micro-batch, each with a sync: of inputs, and of labels and the loss or the results."""
+    """Numbers of transfers of a micro-batch, each with a sync: (of inputs; of labels and loss, or of results)."""
     return job.network.inputs, 1 + (job.network.labels if job.training else 0)
 
 
 def limits(job: Job, replicas: Any, batch: Any) -> dict[str, Any]:
-    """Seconds of a micro-batch by limit; ``replicas`` and ``batch`` may be arrays."""
+    """Seconds of the transfers of a micro-batch by limit; ``replicas`` and ``batch`` may be arrays."""
     given = batch * bytes_per_sample(job)
     sent = given + batch * result_bytes(job)
     found = {"network": sent / host_rate(job.ipus), "gateway": sent / GATEWAY_LINK}

@@ -1,4 +1,4 @@
-"""Job: what is predicted: a network, the Pod and the replicas on it, and how the training is configured."""
+"""Job: the input of a prediction: a network, the Pod and its replicas, and the configuration of the training."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ __all__ = ["DTYPES", "RELEASES", "SCHEDULES", "Job", "smallest_pod"]
 
 #: Bytes of an element, by PopART's names.
 DTYPES = {"float16": 2, "float": 4, "uint8": 1, "int32": 4, "float8": 1}
-#: SDK releases that calibrations know, the last one is the default.
+#: SDK releases that calibrations distinguish; the last one is the default.
 RELEASES = ("2.1", "2.3")
 #: Pipeline schedules; sequential: the IPUs of a replica take turns.
 SCHEDULES = ("grouped", "popart", "interleaved", "sequential")
 _SIZES = (1, 2, 4, 8, 16)
-#: The most of anything that is counted, and IPUs of the largest Pod.
+#: The largest number in a job, and the IPUs of the largest Pod.
 _MOST, _LARGEST = 10**9, 65_536
 _PLACES = ("weights", "states", "activations", "accumulators")
 
@@ -33,7 +33,7 @@ class Job:
 
     ``layers``: (attention, feed-forward) parts of layers on each IPU. ``bn_span``: replicas that share batch
     statistics. ``hosts`` 0: as many as the system may have. ``instances`` 0: at least one on each
-    host; fewer of them use as many hosts. Raises EmulatorError naming what cannot be.
+    host; N instances use at most N hosts. Raises EmulatorError naming an invalid field.
     """
 
     model: str

@@ -4,7 +4,7 @@
     Gustafson    scaled work:  c + (1 - c) s              c = 0.5, s = 4: 2.5 (62.5 %)
     Karp-Flatt   (1 / S - 1 / N) / (1 - 1 / N)            the serial fraction that explains a speed-up S on N
 
-c is the constant share of the time, s how many times faster the rest becomes; efficiency is speed-up / s.
+c is the constant fraction of the time, s the speed-up of the rest; efficiency is speed-up / s.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ __all__ = ["Parameters", "batch_norm", "convolution", "dense", "embedding", "enc
 
 @dataclass(frozen=True)
 class Parameters:
-    """Parameter counts of a layer; moving averages are ``non_trainable``: they have no optimiser state."""
+    """Parameter counts of a layer; moving averages are ``non_trainable`` and have no optimiser state."""
 
     weights: int
     biases: int = 0

@@ -1,8 +1,8 @@
 """Links: seconds of collectives between replicas and of copies between the IPUs of a replica, at nominal rates.
 
 A collective is priced by ``gcl.closed_price``, that is by the method that GCL would choose. Time that depends on the
-rate of links (``transfer``, ``gateway``) is kept apart from time that does not (``latency``: syncs, hops, work of
-tiles between exchanges).
+rate of links (``transfer``, ``gateway``) is separate from time that does not (``latency``: syncs, hops, work of tiles
+between exchanges).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ GATEWAY_RATE = LINK_BANDWIDTH[LinkClass.GATEWAY] / 4
 
 @dataclass(frozen=True)
 class LinkSeconds:
-    """Seconds at nominal rates."""
+    """Seconds of a collective at nominal rates."""
 
     transfer: float = 0.0
     gateway: float = 0.0
@@ -37,12 +37,12 @@ class LinkSeconds:
 
 
 def domains_of(replicas: Any, width: int, system: System) -> Any:
-    """IPU-Link domains that ``replicas`` (or an array of them) of ``width`` IPUs reach."""
+    """Number of IPU-Link domains of ``replicas`` (a number or an array of them) of ``width`` IPUs each."""
     return -(-replicas * width // system.domain_size)
 
 
 def _fabric(replicas: int, width: int, system: System) -> Fabric:
-    """Domains of equal size; ladders have two rails, so one IPU may be unused."""
+    """Return a fabric with domains of equal size; ladders have two rails, so one IPU may be unused."""
     domains = int(domains_of(replicas, width, system))
     row = domains * (2 if replicas > 1 and width == 1 else 1)
     return Fabric(-(-replicas // row) * row, width, domains)
@@ -50,13 +50,13 @@ def _fabric(replicas: int, width: int, system: System) -> Fabric:
 
 @dataclass(frozen=True)
 class Links:
-    """Links of replicas of ``width`` IPUs on ``system``."""
+    """Prices of collectives of replicas of ``width`` IPUs on ``system``."""
 
     system: System
     width: int
 
     def gradients(self, replicas: int, tensors: tuple[int, ...], itemsize: int, *, sharded: bool) -> LinkSeconds:
-        """Reduce ``tensors`` of so many values each on every IPU, over all replicas.
+        """Price of reducing, over all replicas, ``tensors`` (numbers of values) on every IPU.
 
         ``sharded``: states are sharded over the replicas of a domain, so gradients are reduce-scattered, and updated
         weights gathered.
@@ -65,12 +65,12 @@ class Links:
         return sum(parts, LinkSeconds())
 
     def weights(self, replicas: int, tensors: tuple[int, ...], itemsize: int) -> LinkSeconds:
-        """Gather weights that are sharded over the replicas of a domain, ``tensors`` on every IPU."""
+        """Price of gathering ``tensors`` of weights on every IPU that are sharded over the replicas of a domain."""
         parts = (_gathered(self.system, self.width, replicas, size, itemsize) for size in tensors)
         return sum(parts, LinkSeconds())
 
     def statistics(self, span: int, channels: int) -> LinkSeconds:
-        """Add up means and variances of batch normalisation over ``span`` replicas, in FLOAT."""
+        """Price of adding means and variances of batch normalisation over ``span`` replicas, in FLOAT."""
         return _reduced(self.system, self.width, span, 2 * channels, 4, False)
 
     def copy(self, source: int, target: int, nbytes: float) -> float:
@@ -80,7 +80,7 @@ class Links:
 
 @lru_cache(maxsize=65536)  # pure
 def _gathered(system: System, width: int, replicas: int, values: int, itemsize: int) -> LinkSeconds:
-    """``values`` on every IPU, gathered from the replicas of its domain."""
+    """Price of gathering ``values`` on every IPU from the replicas of its domain."""
     fabric = _fabric(replicas, width, system)
     if fabric.replicas_per_domain == 1 or not values:
         return LinkSeconds()
@@ -92,7 +92,7 @@ def _gathered(system: System, width: int, replicas: int, values: int, itemsize: 
 
 @lru_cache(maxsize=65536)  # pure: configurations of a sweep share their collectives
 def _reduced(system: System, width: int, replicas: int, values: int, itemsize: int, sharded: bool) -> LinkSeconds:
-    """A reduction of ``values`` on every IPU; between L domains each IPU sends 2 (L - 1)/L of its fragment."""
+    """Price of reducing ``values`` on every IPU; between L domains each IPU sends 2 (L - 1)/L of its fragment."""
     if replicas == 1 or not values:
         return LinkSeconds()
     fabric = _fabric(replicas, width, system)

@@ -3,14 +3,14 @@
     weights, gradients, states     of the blocks on the IPU; sharded states are divided by the replicas of a domain
     stash                          values kept for the backward pass, once for each micro-batch in flight, and two
                                    buffers for each of the values and gradients that pass from IPU to IPU
-    transient                      of the largest block; with recomputation also what its layer keeps
-    code                           between a least and a most: it cannot be known before compiling
+    transient                      of the largest block; with recomputation also the stash of its layer
+    code                           a lower and an upper bound, as it is unknown before compiling
 
 Stage i of S has 2 (S - i) - 1 micro-batches in flight (grouped, popart), or S - i (interleaved), at most as many as
 are accumulated. A tied head is a stage of its own, after that of the last IPU.
 
-The parts and the least code are what a program needs that is written for IPUs. A program that leaves all to the
-compiler, as the plans of ipu-emu memory do, holds more, which counts in the most:
+The lower bound, all parts with the least code, is that of a program tuned for IPUs. The upper bound adds what a
+program needs that leaves all to the compiler, as those of ipu-emu memory do:
 
     logits                         of all positions at once, and the gradient of their table beside its sum; in
                                    inference a buffer from which the host gets them
@@ -38,16 +38,16 @@ from ipu_emu.predict.work import PlacedWork
 __all__ = ["PARTS", "PredictedMemory", "bounds", "parts", "table_bytes", "verdict"]
 
 PARTS = ("weights", "gradients", "states", "stash", "transient", "inputs")
-#: Code, vertex state and exchange, as shares of the memory of an IPU: least; most for one block, and in all.
+#: Code, vertex state and exchange, as fractions of the memory of an IPU: least; most for one block, and in total.
 _LEAST_CODE, _BASE_CODE, _BLOCK_CODE, _MOST_CODE = 0.025, 0.05, 0.0125, 0.20
 _INPUT_BUFFERS = _PIPELINE_BUFFERS = 2
-#: Bytes of a state value where they are not those of the weights.
+#: Bytes of a state value if they are not those of the weights.
 _STATE_BYTES = {"adam": 4, "lamb": 4}
 
 
 @dataclass(frozen=True)
 class PredictedMemory:
-    """Bytes of data by part on IPU ``ipu``, and least and most with code."""
+    """Bytes of data by part on IPU ``ipu``, and the lower and upper bound of all bytes with code."""
 
     ipu: int
     parts: dict[str, float]
@@ -65,12 +65,12 @@ class PredictedMemory:
 
 
 def verdict(low: Any, high: Any, limit: float) -> Any:
-    """fits, unsure or does not fit; of arrays an array."""
+    """Return fits, unsure or does not fit for these bounds; for arrays, an array."""
     return np.where(high <= limit, "fits", np.where(low <= limit, "unsure", "does not fit"))
 
 
 def in_flight(schedule: str, stages: int, stage: int, accumulation: Any) -> Any:
-    """Micro-batches whose activations ``stage`` keeps."""
+    """Number of micro-batches whose activations ``stage`` keeps."""
     most = {"interleaved": stages - stage, "sequential": 1}.get(schedule, 2 * (stages - stage) - 1)
     return np.minimum(most, accumulation)
 
@@ -81,7 +81,7 @@ def state_bytes(job: Job) -> float:
 
 
 def shards(job: Job, replicas: Any, shared: Any) -> Any:
-    """Into how many shards states are divided: the replicas of one IPU-Link domain."""
+    """Number of shards of states: the replicas of one IPU-Link domain."""
     domains = domains_of(replicas, job.ipus, job.system)
     return np.where(shared, np.maximum(1, replicas // domains), 1)
 
@@ -98,7 +98,7 @@ def parts(
     shared: Any,
     off_chip: Any,
 ) -> dict[str, Any]:
-    """Bytes by part on ``ipu``; the keywords may be arrays. ``shared`` and ``off_chip`` are of the states."""
+    """Bytes by part on ``ipu``; the keywords may be arrays. ``shared``, ``off_chip``: of states."""
     size = job.itemsize
     trained = float(work.trained[ipu])
     weights = float(work.parameters[ipu]) * size + float(work.statistics[ipu]) * size
@@ -120,7 +120,7 @@ def parts(
 def _activations(
     job: Job, work: PlacedWork, ipu: int, batch: Any, accumulation: Any, recompute: Any
 ) -> tuple[Any, Any]:
-    """Bytes that are kept for the backward pass, and live for a moment."""
+    """Bytes that are kept for the backward pass, and transient ones."""
     size, held = job.itemsize, DTYPES[job.stash_dtype]
     if job.ipus == 1 or job.schedule == "sequential":
         (kept, live), (kept_again, live_again) = work.peak[ipu], work.peak_recomputed[ipu]
@@ -155,7 +155,7 @@ def bounds(
     recompute: Any,
     shared: Any,
 ) -> tuple[Any, Any]:
-    """Least and most bytes on ``ipu``, whose parts were ``found`` with the same keywords."""
+    """Lower and upper bound of the bytes on ``ipu``; ``found``: its ``parts`` with the same keywords."""
     limit, data = float(job.system.generation.sram), sum(found.values())
     code = min(_MOST_CODE, _BASE_CODE + _BLOCK_CODE * len(work.placement[ipu]))
     most = data + code * limit
@@ -168,14 +168,14 @@ def bounds(
         most = most + (accumulation > 1) * held * job.itemsize + workspace
         most = most + _kept_twice(job, work, ipu, batch, accumulation, recompute)
     else:
-        most = most + batch * float(work.unsliced[ipu]) / 2 * job.itemsize  # of two such values one is the logits
+        most = most + batch * float(work.unsliced[ipu]) / 2 * job.itemsize  # half of these values are the logits
     region = found["stash"] + found["transient"]
     passes = found["stash"] + np.maximum(found["transient"], live) + passing
-    return data + _LEAST_CODE * limit, most + np.maximum(passes, gathered) - region  # the update uses it too
+    return data + _LEAST_CODE * limit, most + np.maximum(passes, gathered) - region  # the update reuses this region
 
 
 def _kept_twice(job: Job, work: PlacedWork, ipu: int, batch: Any, accumulation: Any, recompute: Any) -> Any:
-    """Bytes of values from the IPU before that both keep: one as a result, the other as an operand."""
+    """Bytes of values that two IPUs keep: the previous one as a result, this one as an operand."""
     if job.ipus == 1 or job.schedule == "sequential" or "activations" in job.off_chip:
         return 0.0
     depth = in_flight(job.schedule, work.stages, ipu, accumulation)
@@ -183,7 +183,7 @@ def _kept_twice(job: Job, work: PlacedWork, ipu: int, batch: Any, accumulation: 
 
 
 def _from_replicas(job: Job, work: PlacedWork, ipu: int, replicas: Any, shared: Any) -> tuple[Any, Any, Any]:
-    """Bytes gathered from replicas that share states or weights: by a collective, in an update, and in a pass."""
+    """Bytes gathered from replicas that share states or weights: in a collective, in an update, and in a pass."""
     weights = "weights" in job.shared
     divided = shards(job, replicas, np.logical_or(shared, weights))
     together = (divided > 1) * (weights or OPTIMISER_STATES[job.optimiser] > 0)

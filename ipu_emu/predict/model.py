@@ -1,20 +1,20 @@
 """Model: the seconds of a step as a sum of named terms, for one configuration or for arrays of them.
 
-    compute      GA slots; a slot is what the busiest IPU does for a micro-batch
+    compute      GA slots; a slot is the time of the busiest IPU for a micro-batch
                  operations by class / (peak of the class x its share), forward + 2 backward (+ 1 recomputed)
-                 and what short ops take longer for their start, sync and exchange (``starts``)
+                 and the start, sync and exchange of short ops (``starts``)
     ramps        the other slots of the pipeline: N - 1 for grouped, else what the schedule generator says
     ipu_links    collectives of gradients at the link rate x its share; copies of both passes between the IPUs of a
                  replica, and batch statistics between neighbours, at the link rate
     gw_links     2 (L - 1)/L of an IPU's share of the gradients, at the gateway rate x its share
-    host         input and results, as far as they do not overlap with compute; and waits for further hosts
-    streaming    states, and what else is off chip, there and back at 16 GB/s
+    host         input and results that do not overlap with compute; and waits for further hosts
+    streaming    states and other off-chip tensors, to the IPU and back at 16 GB/s
     update       the sum of gradients, and operations of the optimiser, or values through the memory of the tiles
-    fixed        syncs, hops and the work of tiles in collectives, at the same share, and of batch statistics; syncs
+    fixed        syncs, hops and work of tiles in collectives, at the same share, and in batch statistics; syncs
                  of copies between IPUs, and of transfers with the host that do not overlap
 
-An older release has its own factor on collectives. Every term depends on its own rates only, so that
-doubling a rate halves the term.
+Collectives of an older release have a factor of their own. Every term depends only on its own rates, so doubling a
+rate halves the term.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from ipu_emu.predict.work import CLASSES, PlacedWork
 __all__ = ["CLASSES", "TERMS", "WHAT_IF", "Shape", "StepModel", "placed"]
 
 TERMS = ("compute", "ramps", "ipu_links", "gw_links", "host", "streaming", "update", "fixed")
-#: What --what-if may change; each is a factor on a rate.
+#: The rates that --what-if can scale.
 WHAT_IF = ("matrix", "vector", "ipu-links", "gw-links", "host", "streaming", "clock")
 _BACKWARD, _PASSES = 2, 2
 #: Ops of LARS for each weight that exchange data: two norms, each with a sum.
@@ -54,7 +54,7 @@ _UPDATE = {"sgd": 3, "momentum": 7, "lars": 15, "adam": 14, "lamb": 14}
 
 @dataclass(frozen=True)
 class Shape:
-    """Configurations that differ in numbers only; all fields may be arrays of one length."""
+    """One configuration, or many that differ only in numbers: all fields may be arrays of one length."""
 
     replicas: Any
     batch: Any
@@ -65,7 +65,7 @@ class Shape:
 
     @classmethod
     def of(cls, job: Job) -> Shape:
-        """The one configuration of ``job``."""
+        """Return the configuration of ``job``."""
         return cls(
             np.array(job.replicas),
             np.array(job.batch),
@@ -78,10 +78,10 @@ class Shape:
 
 @dataclass(frozen=True)
 class _Slots:
-    """A slot: ``compute`` seconds, nominal seconds of ``copies`` for one sample and how many are ``copied``.
+    """A slot: ``compute`` seconds, and nominal seconds of ``copies`` for one sample, ``copied`` in number.
 
-    ``given``: its share of the bytes of the host, in so many ``transfers``. ``extra`` slots are beside one for each
-    micro-batch.
+    ``given``: its fraction of the host's bytes, in ``transfers`` transfers. ``extra``: slots in addition to one for
+    each micro-batch.
     """
 
     compute: Any
@@ -94,7 +94,7 @@ class _Slots:
 
 @dataclass(frozen=True)
 class StepModel:
-    """The terms of steps of ``job`` with its blocks placed; numbers of a ``Shape`` replace those of the job."""
+    """Computes the terms of a step of ``job`` with placed blocks; the numbers of a ``Shape`` replace the job's."""
 
     job: Job
     work: PlacedWork
@@ -127,7 +127,7 @@ class StepModel:
         return seconds
 
     def _starts(self, rates: Rates, ipu: int, batches: Any, *, recompute: bool) -> Any:
-        """Seconds that the ops of a micro-batch take longer because they are short."""
+        """Extra seconds of the ops of a micro-batch that are short."""
         job, generation = self.job, self.system.generation
         trained, frozen = self.work.products[ipu]
         forward = 1 + (recompute and job.training)
@@ -154,7 +154,7 @@ class StepModel:
         return int(np.argmax([float(self.slot_seconds(rates, ipu, shape)) for ipu in range(self.work.ipus)]))
 
     def _slots(self, rates: Rates, shape: Shape) -> _Slots:
-        """What the busiest IPU does in a slot; all of them one after the other without a pipeline."""
+        """The slot of the busiest IPU; without a pipeline, the sum of all IPUs."""
         each = [self.slot_seconds(rates, ipu, shape) for ipu in range(self.work.ipus)]
         if self.work.ipus == 1 or self.job.schedule == "sequential":
             (copies, copied), (given, transfers) = self._copies.sum(axis=0), self._host_parts.sum(axis=0)
@@ -173,12 +173,12 @@ class StepModel:
         return _Slots(slot, copies, copied, given, transfers, self._ramps(each, slot, shape))
 
     def _ramps(self, each: list[Any], slot: Any, shape: Shape) -> Any:
-        """Slots of ``slot`` seconds beside one for each micro-batch, where the IPUs take ``each`` for theirs."""
+        """Slots of ``slot`` seconds in addition to one per micro-batch; ``each``: seconds of a slot, by IPU."""
         if self.job.schedule == "grouped" or not self.job.training:
             return slot * 0 + self.work.ipus - 1
         extra = np.vectorize(lambda count: ramp_slots(self.job.schedule, self.work.ipus, int(count)))
         slots = shape.accumulation + extra(shape.accumulation)
-        if self.job.schedule == "interleaved":  # of neighbours one is in its backward pass, the other forward
+        if self.job.schedule == "interleaved":  # one of two neighbours runs forward, the other backward
             forward = 1 / (1 + _BACKWARD + 1.0 * shape.recompute)
             even, odd = (np.maximum.reduce(each[first::2]) for first in (0, 1))
             two = [np.maximum((1 - forward) * one, forward * other) for one, other in ((even, odd), (odd, even))]
@@ -187,9 +187,9 @@ class StepModel:
 
     @cached_property
     def _copies(self) -> NDArray[np.float64]:
-        """[IPU, 2]: nominal seconds, for one sample, in which the IPU gets values of others, and their number.
+        """[IPU, 2]: nominal seconds of copies to the IPU for one sample, and their number.
 
-        Activations come from the stage before, and in training gradients from the stage after.
+        Activations come from the previous stage and, in training, gradients from the next one.
         """
         links, found = Links(self.system, self.work.ipus), np.zeros((self.work.ipus, 2))
         for source, target, values in self.work.passed:
@@ -201,7 +201,7 @@ class StepModel:
 
     @cached_property
     def _host_parts(self) -> NDArray[np.float64]:
-        """[IPU, 2]: its share of the bytes between the host and the replica, and the number of its transfers."""
+        """[IPU, 2]: its fraction of the bytes between host and replica, and the number of its transfers."""
         found, last = np.zeros((self.work.ipus, 2)), self.work.last_home
         first, others = host.transfers(self.job)
         given, made = host.bytes_per_sample(self.job), host.result_bytes(self.job)
@@ -232,7 +232,7 @@ class StepModel:
     def _link_seconds(self, shape: Shape, work: _Slots) -> dict[str, Any]:
         """Nominal seconds of collectives, of copies between IPUs in all slots, of GW-Links, and latencies."""
         job, links = self.job, Links(self.system, self.work.ipus)
-        slots = shape.accumulation + np.minimum(work.extra, self.work.ipus - 1)  # not in those that IPUs wait
+        slots = shape.accumulation + np.minimum(work.extra, self.work.ipus - 1)  # idle slots have no copies
         syncs = slots * work.copied + (0.0 if job.overlap_io else shape.accumulation * work.transfers)
         found = {"copies": slots * shape.batch * work.copies, "collectives": 0.0, "gateway": 0.0, "latency": 0.0}
         found["waits"] = syncs * sync_cycles(self.system.generation) / self.system.generation.clock
@@ -249,7 +249,7 @@ class StepModel:
         }
 
     def _gradients(self, links: Links, shape: Shape) -> NDArray[np.float64]:
-        """[transfer, gateway, latency] of the reduction of the gradients of the IPU that has most of them."""
+        """[transfer, gateway, latency] of reducing the gradients, on the IPU with the most."""
         tensors = max(self.work.tensors, key=sum, default=[])
         sizes = (sum(tensors),) if self.job.merge_collectives else tuple(tensors)
         if not np.ndim(shape.replicas):
@@ -262,7 +262,7 @@ class StepModel:
         return np.moveaxis(table[where.reshape(pairs.shape[:-1])], -1, 0)
 
     def _weights(self, links: Links, shape: Shape) -> NDArray[np.float64]:
-        """[transfer, latency] of a slot in which sharded weights are gathered for the forward and backward pass."""
+        """[transfer, latency] of gathering sharded weights for both passes of a slot."""
         if "weights" not in self.job.shared:
             return np.zeros(2)
         tensors = tuple(max(self.work.tensors, key=sum, default=[]))
@@ -272,7 +272,7 @@ class StepModel:
         return np.moveaxis(table[where.reshape(np.shape(shape.replicas))], -1, 0)
 
     def _batch_statistics(self, links: Links) -> LinkSeconds:
-        """Of one micro-batch: forward and backward, every batch normalisation of the IPU that has most."""
+        """Collectives of one micro-batch, both passes: of all batch normalisations of the IPU with the most."""
         norms = max(self.work.norms, key=len, default=[])
         if self.job.bn_span == 1 or not norms:
             return LinkSeconds()
@@ -288,7 +288,7 @@ class StepModel:
         return waits + (np.maximum(0.0, wanted - compute) if self.job.overlap_io else wanted)
 
     def _streaming(self, shape: Shape) -> Any:
-        """Bytes of the fullest IPU to and from Streaming Memory in a step."""
+        """Bytes to and from Streaming Memory in a step, of the IPU with the most."""
         if not self.job.training:
             return 0.0 * shape.batch
         job, trained = self.job, float(self.work.trained.max())
@@ -304,9 +304,9 @@ class StepModel:
         return moved
 
     def _update(self, shape: Shape) -> Any:
-        """Seconds in which micro-batches add to the sums of gradients, and weights and states are updated.
+        """Seconds to accumulate gradients, and to update weights and states.
 
-        Weights, gradients and states are read, and weights and states written, if that takes longer than operations.
+        The longer of the operations, and of reading weights, gradients and states and writing weights and states.
         """
         if not self.job.training:
             return 0.0 * shape.batch
@@ -330,7 +330,7 @@ class StepModel:
         return shape.replicas * shape.batch * shape.accumulation * self.job.packing
 
     def flops(self, *, hardware: bool) -> float:
-        """Operations on the matrix units for one sequence; of the ``hardware``, recomputed ones too."""
+        """Operations on the matrix units for one sequence; with ``hardware``, including recomputed ones."""
         network = self.job.network
         if not self.job.training:
             return network.flops
@@ -338,7 +338,7 @@ class StepModel:
         return network.model_flops + (again if hardware and self.job.recompute else 0.0)
 
     def memory_of(self, ipu: int, shape: Shape) -> tuple[dict[str, Any], Any, Any]:
-        """Bytes on ``ipu`` by part, and least and most with code."""
+        """Bytes on ``ipu`` by part, and the bounds with code."""
         parts = memory.parts(self.job, self.work, ipu, **vars(shape))
         names = ("replicas", "batch", "accumulation", "recompute", "shared")
         low, high = memory.bounds(self.job, self.work, ipu, parts, **{name: getattr(shape, name) for name in names})
@@ -357,7 +357,7 @@ class StepModel:
 
 @lru_cache(maxsize=4096)  # pure
 def ramp_slots(schedule: str, stages: int, count: int) -> float:
-    """Slots beside one for each micro-batch, by the schedule generator; long batches repeat the same slots."""
+    """Slots in addition to one for each micro-batch, from the schedule generator; long batches repeat slots."""
     from ipu_emu.program.schedules.schedule_table import SCHEDULES, scheduled_stages
     from ipu_emu.program.schedules.schedule_timing import StageTimes, timing
 
@@ -372,10 +372,10 @@ def ramp_slots(schedule: str, stages: int, count: int) -> float:
 
 
 def placed(job: Job) -> StepModel:
-    """The model of ``job`` with its blocks on IPUs: as given, else balanced by time, if need be also by memory.
+    """The model of ``job`` with placed blocks: as given, else balanced by time, and if necessary by memory.
 
-    Networks that say where their blocks are keep that, unless layers are given. Raises EmulatorError for a schedule
-    that such a pipeline cannot have.
+    The blocks of a network may have IPUs of their own, which given layers override. Raises EmulatorError for a
+    schedule that the pipeline cannot have.
     """
     found = _placed(job)
     _check_schedule(job, found.work)
@@ -409,7 +409,7 @@ def _placed(job: Job) -> StepModel:
 
 
 def _balanced(job: Job, weight: float) -> Placement:
-    """Balanced by time and, with ``weight``, by bytes; both as shares of the whole network."""
+    """Balance by time and, with ``weight``, by bytes; both as fractions of the whole network."""
     generation, network = job.system.generation, job.network
     peak = generation.peak(job.itemsize)
     vector = generation.tiles * generation.clock * VECTOR_BYTES / job.itemsize

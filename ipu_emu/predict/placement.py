@@ -7,8 +7,8 @@
     IPU 2   layers 10 to 16
     IPU 3   layers 17 to 23, pooler, pair
 
-Layers stay in order. Without given numbers they are divided so that the busiest IPU has the least to do, and none is
-without any block. Layers stay whole unless there are too few of them for that.
+Layers stay in order. Without given numbers they are divided to minimise the work of the busiest IPU; every IPU has a
+block. Layers stay whole unless there are too few of them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _is_layer(block: NetworkBlock) -> bool:
 
 
 def _ends(network: Network, embedding_ipu: int, first: int, last: int) -> dict[int, list[NetworkBlock]]:
-    """The blocks that are no layers, by IPU; ``first`` and ``last``: the IPUs of the first and last layers."""
+    """The blocks outside layers, by IPU; ``first`` and ``last``: the IPUs of the first and last layers."""
     places: dict[int, list[NetworkBlock]] = {}
     for block in network.blocks:
         if not _is_layer(block):
@@ -52,7 +52,7 @@ def _joined(
 
 
 def given(network: Network, counts: Sequence[tuple[int, int]], embedding_ipu: int = 0) -> Placement:
-    """``counts``: attention and feed-forward parts on each IPU; of networks without such parts, layers (twice)."""
+    """``counts``: attention and feed-forward parts on each IPU; for networks without them, layers (twice)."""
     parts = [block for block in network.blocks if _is_layer(block)]
     wanted = (sum(one for one, _ in counts), sum(other for _, other in counts))
     has = tuple(sum(block.kind is kind for block in parts) for kind in _PARTS)
@@ -81,7 +81,7 @@ def given(network: Network, counts: Sequence[tuple[int, int]], embedding_ipu: in
 
 
 def annotated(network: Network, ipus: int) -> Placement:
-    """The placement that the blocks themselves have."""
+    """The placement that the network itself sets."""
     missing = sorted(home for home in network.homes if not 0 <= home < ipus)
     if missing:
         raise EmulatorError(f"{network.name} has ops on IPU {missing[-1]}; a replica has IPUs 0 to {ipus - 1}")
@@ -89,7 +89,7 @@ def annotated(network: Network, ipus: int) -> Placement:
 
 
 def balanced(network: Network, ipus: int, cost: Callable[[NetworkBlock], float], embedding_ipu: int = 0) -> Placement:
-    """The placement whose IPU of the highest ``cost`` has the lowest one."""
+    """The placement with the lowest maximum ``cost`` of an IPU."""
     ends = _ends(network, embedding_ipu, 0, ipus - 1)
     least = [int(ipu not in ends) for ipu in range(ipus)]
     groups = _whole_layers(network)
@@ -119,7 +119,7 @@ def balanced(network: Network, ipus: int, cost: Callable[[NetworkBlock], float],
 def _fill(costs: Sequence[float], fixed: Sequence[float], least: Sequence[int], capacity: float) -> list[int] | None:
     """How many layers each IPU takes in turn without exceeding ``capacity``; None if some are left over.
 
-    As many are left for later IPUs as these need at ``least``.
+    Later IPUs get at ``least`` their minimum.
     """
     counts, at = [], 0
     for ipu, before in enumerate(fixed):

@@ -1,8 +1,8 @@
 """Prediction: the step time of a job with its interval, its memory, its bottleneck, and the effect of other rates.
 
-The interval covers 90 %: the uncertainty of the parameters, the error of predictions of rows that were left out of
-the calibration, and more for jobs unlike the rows. A share that no row determines may be ``unknown`` times smaller
-than nominal; a factor of a release that no row determines spreads as far as is expected before any row is seen.
+The 90 % interval covers the uncertainty of the parameters, the prediction error of rows left out of the calibration,
+and a margin for jobs unlike the rows. A fraction that no row determines may be ``unknown`` times smaller than
+nominal; a factor of a release that no row determines has the spread of its prior.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["Prediction", "anchored", "predict", "what_if_factors"]
 
 #: Standard deviations on each side of a 90 % interval.
 _NINETY = 1.645
-#: What is added to the spread of the logarithm for jobs that no row is like; guesses, as no row tells.
+#: Added to the spread of the logarithm for jobs unlike all rows; guesses, because no row can tell.
 _UNLIKE = {
     **{"network": 0.10, "family": 0.25, "generation": 0.05, "domains": 0.05, "inference": 0.20, "dtype": 0.20},
     "release": 0.04,
@@ -38,7 +38,7 @@ _VERDICTS = ("fits", "unsure", "does not fit")
 
 @dataclass(frozen=True)
 class Prediction:
-    """A step of ``model.job`` by ``profile``, or at nominal rates without one; ``notes`` were made on the way."""
+    """The predicted step of ``model.job``, with rates of ``profile`` or nominal ones; ``notes`` explain changes."""
 
     model: StepModel
     profile: Profile | None
@@ -100,7 +100,7 @@ class Prediction:
         return self.throughput / width / self._unknown_factor, self.throughput * width
 
     def _slope(self, index: int) -> float:
-        """Change of the logarithm of the step with that of a parameter."""
+        """Derivative of the logarithm of the step time by that of a parameter."""
         return (log(self._changed(index, 1 + 1e-4)) - log(self.step)) / 1e-4
 
     def _changed(self, index: int, factor: float) -> float:
@@ -111,7 +111,7 @@ class Prediction:
 
     @cached_property
     def _unknown_factor(self) -> float:
-        """How many times longer the step would be if unknown parameters were ``unknown`` times worse."""
+        """The factor on the step time if unknown parameters were ``unknown`` times worse."""
         values = np.ones(len(PARAMETERS)) if self.profile is None else self.profile.values()
         for index, parameter in enumerate(self.profile.parameters if self.profile else ()):
             if not parameter.identified and parameter.unit != "factor":
@@ -120,7 +120,7 @@ class Prediction:
 
     @cached_property
     def unlike(self) -> list[str]:
-        """In what the job differs from all rows, by the names of the widths that are added."""
+        """The properties in which the job differs from all rows; each adds to the spread."""
         profile, job = self.profile, self.job
         if profile is None:
             return []
@@ -141,7 +141,7 @@ class Prediction:
 
     @property
     def limiting(self) -> str:
-        """The term that takes most of the step."""
+        """The longest term of the step."""
         return max(TERMS, key=self.terms.__getitem__)
 
     @cached_property
@@ -156,7 +156,7 @@ class Prediction:
         return dict(zip(CLASSES, map(float, each[:, 0]), strict=True))
 
     def utilisation(self, *, hardware: bool) -> float:
-        """Share of the peak of the matrix units: of the operations of the model, or of those that are made."""
+        """Fraction of the peak rate of the matrix units; with ``hardware``, recomputed operations count too."""
         peak = self.job.system.generation.peak(self.job.itemsize) * self.job.total_ipus
         return self.model.flops(hardware=hardware) * self.throughput / self.job.packing / peak
 
@@ -169,13 +169,13 @@ class Prediction:
 
     @property
     def verdict(self) -> str:
-        """The worst of all IPUs."""
+        """The worst verdict of all IPUs."""
         found: str = max((each.verdict for each in self.memories), key=_VERDICTS.index)
         return found
 
     @property
     def fullest(self) -> PredictedMemory:
-        """The IPU of the worst verdict; of several the one that may need most."""
+        """The IPU with the worst verdict; if several, the one that may need the most bytes."""
         return max(self.memories, key=lambda each: (_VERDICTS.index(each.verdict), each.high))
 
     @cached_property
@@ -184,12 +184,12 @@ class Prediction:
 
     @property
     def seconds_to_train(self) -> float | None:
-        """Of all epochs, without evaluation and checkpoints."""
+        """Seconds of all epochs, without evaluation and checkpoints."""
         wanted = self.job.samples * self.job.epochs
         return wanted / self.throughput if wanted else None
 
     def changed(self, factors: Mapping[str, float]) -> Prediction:
-        """The same job with rates multiplied."""
+        """The prediction for the same job with rates multiplied by ``factors``."""
         both = dict(self.factors)
         for name, factor in factors.items():
             both[name] = both.get(name, 1.0) * factor
@@ -234,7 +234,7 @@ def predict(
     may_move_states: bool = False,
     notes: Sequence[str] = (),
 ) -> Prediction:
-    """Predict a step; ``may_move_states``: to Streaming Memory, if the job does not fit otherwise."""
+    """Predict a step; ``may_move_states``: to Streaming Memory if the job does not fit."""
     made = Prediction(placed(job), profile, unknown, notes=tuple(notes))
     if may_move_states and job.training and made.verdict == "does not fit" and not job.off_chip:
         moved = Prediction(placed(replace(job, off_chip=("states",))), profile, unknown, notes=tuple(notes))
@@ -266,9 +266,9 @@ def what_if_factors(texts: Sequence[str]) -> dict[str, float]:
 
 
 def anchored(job: Job, profile: Profile, text: str) -> tuple[Profile, str]:
-    """``pod16=29543``: the profile whose main share of compute gives this job that many samples/s on that system.
+    """``pod16=29543``: scale the main compute fraction of the profile to get these samples/s on that system.
 
-    ``pod16/10=29543``: with 10 micro-batches accumulated. Returns what was changed too.
+    ``pod16/10=29543``: with 10 micro-batches accumulated. Also returns the change.
     """
     where, _, amount = text.partition("=")
     name, _, count = where.partition("/")

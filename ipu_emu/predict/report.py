@@ -1,4 +1,4 @@
-"""Report: a prediction as plain data, with the unit in every key, for JSON and for all pictures."""
+"""Report: a prediction as plain data, with the unit in every key, for JSON and charts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SCHEMA = "ipu-emu prediction 1"
 
 
 def job_facts(job: Job) -> dict[str, Any]:
-    """The job, with what follows from it."""
+    """The job, with derived numbers."""
     found = {name: value for name, value in asdict(job).items() if name not in ("system", "samples", "epochs")}
     rate = found.pop("host_rate")
     return found | {
@@ -91,7 +91,7 @@ def _memory(prediction: Prediction) -> dict[str, Any]:
 
 
 def formula_bytes(job: Job) -> tuple[int, int]:
-    """Bytes of all variables of a replica by the literal formula, and with nothing counted twice."""
+    """Bytes of all variables of a replica: by the literal formula, and with each variable counted once."""
     network = job.network
     variables = Variables(Parameters(network.trained, 0, network.statistics), round(network.activations))
     if not job.training:
@@ -107,7 +107,7 @@ def formula_bytes(job: Job) -> tuple[int, int]:
 
 
 def calibration_facts(profile: Profile | None) -> dict[str, Any] | None:
-    """Where the parameters come from."""
+    """The profile: its parameters and the rows behind them."""
     if profile is None:
         return None
     return {

@@ -1,9 +1,10 @@
 """Scaling: predictions of a job on increasing numbers of IPUs, with the ideal line and both laws.
 
     weak      every replica keeps its accumulation; the global batch grows with the replicas
-    strong    the global batch stays; accumulation shrinks, down to 1, and with it what is hidden behind computing
+    strong    the global batch stays; accumulation shrinks, down to 1, and with it the overlap of transfers with
+    compute
 
-The laws start from the smallest size: its constant share is what its step spends on anything but compute.
+The laws start from the smallest size; their constant fraction is the time of its step outside compute.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class ScalePoint:
 
     @property
     def efficiency(self) -> float:
-        """Share of the ideal line."""
+        """Throughput relative to the ideal line."""
         return self.prediction.throughput / self.ideal
 
 

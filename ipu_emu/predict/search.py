@@ -1,8 +1,8 @@
 """Search: all configurations of a job on a system, or all combinations of given values, computed as arrays.
 
 A search goes through IPUs per replica, replicas, micro-batch, accumulation, recomputation, sharded states and states
-in Streaming Memory; what does not fit the memory is left out. Configurations whose difference is within the error of
-predictions are a tie: the rank of one is 1 + the number of those that are better beyond that error.
+in Streaming Memory; configurations that do not fit the memory are excluded. Configurations whose difference is within
+the prediction error are tied: the rank of one is 1 + the number of those that are better by more than that error.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ class Configurations:
         return found
 
     def only(self, rows: Values) -> Configurations:
-        """The rows with these numbers, or where a mask is true."""
+        """Return the rows with these indices, or those that a mask selects."""
         columns = {name: values[rows] for name, values in self.columns.items()}
         parts = (self.throughput[rows], self.global_batch[rows], self.low[rows])
         return Configurations(columns, *parts, self.limit, self.high[rows], self.spread, self.examined)
 
     def ranked(self) -> Configurations:
-        """Fastest first; of equals the one with the smaller global batch."""
+        """Sort by throughput, fastest first, then by global batch, smallest first."""
         return self.only(np.lexsort((self.global_batch, -self.throughput)))
 
     @property
@@ -73,7 +73,7 @@ class Configurations:
         return 1 + better
 
     def pareto(self) -> Configurations:
-        """The rows that no other beats in throughput with at most their global batch, by global batch."""
+        """Return the Pareto front of throughput and global batch: no other row is faster with at most their batch."""
         order = np.lexsort((-self.throughput, self.global_batch))
         best = np.maximum.accumulate(self.throughput[order])
         leads = np.concatenate([[True], best[1:] > best[:-1]]) if len(order) else np.zeros(0, bool)
@@ -136,7 +136,7 @@ def _models(job: Job, ipus: int) -> list[StepModel]:
 
 
 def _on_its_hosts(job: Job) -> Job:
-    """``job`` for any number of replicas: on as many hosts, with no number of instances."""
+    """Return ``job`` for any number of replicas, on the hosts that these need and without a number of instances."""
     return replace(job, hosts=job.host_count, instances=0) if job.instances else job
 
 
@@ -163,7 +163,7 @@ def _grid(job: Job, global_batch: float | None) -> dict[str, Values]:
 
 
 def _evaluated(model: StepModel, profile: Profile | None, grid: Mapping[str, Values]) -> Configurations:
-    """Throughput and memory of every row; memory first, terms only of what may fit."""
+    """Throughput and memory of every row; memory first, terms only of rows that may fit."""
     job = model.job
     shape = Shape(**{name: grid[name] for name in _ARRAYS})
     limit = float(job.system.generation.sram)
@@ -197,7 +197,7 @@ def _joined(found: Sequence[Configurations]) -> Configurations:
 
 
 def _best_placements(found: Configurations) -> Configurations:
-    """Of configurations that differ in their placement only, the fastest."""
+    """The fastest of each group of configurations that differ only in placement."""
     keys = np.stack([found.columns[name].astype(np.int64) for name in COLUMNS])
     order = np.lexsort((-found.throughput, *keys))
     ordered = keys[:, order]

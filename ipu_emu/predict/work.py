@@ -15,7 +15,7 @@ from ipu_emu.predict.placement import Placement
 
 __all__ = ["CLASSES", "PlacedWork"]
 
-#: Classes of operations, in the order of the columns of ``forward``; starts: what short ops take longer than those.
+#: Classes of operations, in the order of the columns of ``forward``; starts: the extra time of short ops.
 CLASSES = ("convolution", "product", "attention", "vector", "embedding", "starts")
 
 Values = NDArray[np.float64]
@@ -28,7 +28,7 @@ def _by_class(block: NetworkBlock) -> tuple[float, ...]:
 
 
 def _merged(blocks: Sequence[NetworkBlock], *, frozen: bool) -> tuple[BlockProduct, ...]:
-    """The products of ``blocks``; equal ones are one, with their number."""
+    """The products of ``blocks``; equal ones are merged, with their number."""
     found: dict[BlockProduct, float] = {}
     for product in (each for block in blocks if block.frozen == frozen for each in block.products):
         one = replace(product, count=1)
@@ -42,7 +42,7 @@ def layers(blocks: Sequence[NetworkBlock]) -> list[list[NetworkBlock]]:
 
 
 def _recomputed(layer: Sequence[NetworkBlock]) -> float:
-    """Values live while ``layer`` is differentiated, last block first: what earlier blocks keep, and its own."""
+    """The most values live while ``layer`` is differentiated, from the last block to the first."""
     kept = accumulate(block.kept * (not block.frozen) for block in layer)
     return max(float(before + block.transient) for before, block in zip(kept, layer, strict=True))
 
@@ -61,7 +61,7 @@ def _peak_recomputed(groups: Sequence[Sequence[NetworkBlock]]) -> tuple[float, f
 
 @dataclass(frozen=True)
 class PlacedWork:
-    """Arrays with an element, or a row, for each IPU."""
+    """The work of a placement: arrays with an element or a row for each IPU."""
 
     placement: Placement
 
@@ -76,12 +76,12 @@ class PlacedWork:
 
     @cached_property
     def frozen(self) -> Values:
-        """[IPU, class]: those of blocks that are not trained."""
+        """[IPU, class]: operations of the forward pass of blocks that are not trained."""
         return self._matrix(frozen=True)
 
     @cached_property
     def needless(self) -> Values:
-        """[IPU, class]: operations for gradients of the data of the network, which nothing needs."""
+        """[IPU, class]: operations for gradients of the network's input data, which are not computed."""
         rows = np.zeros((self.ipus, len(CLASSES)))
         for ipu, blocks in enumerate(self.placement):
             for product in (each for block in blocks if not block.frozen for each in block.products if each.data):
@@ -97,7 +97,7 @@ class PlacedWork:
     def steps(self) -> Values:
         """[IPU, 3]: other ops that exchange data: forward, what training adds, and what is never recomputed.
 
-        The last are moving averages, two of each normalisation, and all of blocks that are not trained.
+        The last column counts moving averages, two of each normalisation, and all ops of blocks that are not trained.
         """
 
         def of(block: NetworkBlock) -> tuple[float, float, float]:
@@ -112,7 +112,7 @@ class PlacedWork:
 
     @cached_property
     def weights(self) -> float:
-        """Trained weights of products on the IPU that has most of them."""
+        """Number of trained products with weights, on the IPU with the most."""
         kinds = ("convolution", "product")
         return max(sum(each.count for each in trained if each.kind in kinds) for trained, _ in self.products)
 
@@ -140,12 +140,12 @@ class PlacedWork:
 
     @cached_property
     def kept(self) -> Values:
-        """Values that the backward pass reads, results of the blocks included."""
+        """Values that the backward pass reads, including the results of the blocks."""
         return self._sum(lambda block: (block.kept + block.output) * (not block.frozen))
 
     @cached_property
     def checkpoints(self) -> Values:
-        """With recomputation one result for each layer: what the layer reads, also from the IPU before."""
+        """Values kept with recomputation: the input of each layer, also if it comes from the previous IPU."""
         made = [
             float(sum(layer[-1].output for layer in layers(blocks) if not layer[-1].frozen))
             for blocks in self.placement
@@ -154,14 +154,14 @@ class PlacedWork:
 
     @cached_property
     def sent(self) -> Values:
-        """Values passed on to another IPU: by the last IPU only where a tied head is on an earlier one."""
+        """Values sent to another IPU; by the last IPU only if a tied head is on an earlier one."""
         found = self.boundary.copy()
         found[-1] *= self.stages > self.ipus
         return found
 
     @cached_property
     def passed(self) -> list[tuple[int, int, float]]:
-        """(from IPU, to IPU, values) of each stage but the last."""
+        """(from IPU, to IPU, values) of each stage except the last."""
         made = [(ipu, ipu + 1, float(values)) for ipu, values in enumerate(self.boundary[:-1])]
         if self.stages > self.ipus:
             made.append((self.ipus - 1, self.last_home, float(self.boundary[-1])))
@@ -169,13 +169,13 @@ class PlacedWork:
 
     @property
     def last_home(self) -> int:
-        """The IPU that makes the results: that of a tied head, else the last."""
+        """The IPU that computes the results: that of a tied head, else the last."""
         homes = (ipu for ipu, blocks in enumerate(self.placement) if any(block.tied for block in blocks))
         return next(homes, self.ipus - 1)
 
     @cached_property
     def received(self) -> Values:
-        """Values that come from the IPU before."""
+        """Values received from the previous IPU."""
         return np.concatenate([[0.0], self.sent[:-1]])
 
     @cached_property
@@ -185,30 +185,30 @@ class PlacedWork:
 
     @cached_property
     def transient(self) -> Values:
-        """The most that one block needs for a moment."""
+        """The most transient values of a block."""
         return self._most(lambda block: block.transient)
 
     @cached_property
     def recomputed(self) -> Values:
-        """The most that one layer needs while it is recomputed and differentiated."""
+        """The most values that a layer needs while it is recomputed and differentiated."""
         return np.array([max(map(_recomputed, layers(blocks)), default=0.0) for blocks in self.placement])
 
     @cached_property
     def peak(self) -> Values:
-        """[IPU, 2]: values kept, and live for a moment beside them, when both are most.
+        """[IPU, 2]: kept and transient values at the peak of their sum.
 
-        The backward pass of a single micro-batch needs no more what later blocks have kept.
+        The backward pass of a micro-batch has released the kept values of later blocks.
         """
         return np.array([_peak(blocks) for blocks in self.placement])
 
     @cached_property
     def peak_recomputed(self) -> Values:
-        """[IPU, 2]: the same with recomputation, where layers keep their results."""
+        """[IPU, 2]: the same with recomputation, when layers keep their results."""
         return np.array([_peak_recomputed(layers(blocks)) for blocks in self.placement])
 
     @cached_property
     def unsliced(self) -> Values:
-        """Values of a sample that logits in one piece need for a moment; without a head of a vocabulary 0."""
+        """Transient values of a sample if logits are computed as a whole; 0 without a vocabulary head."""
         return self._most(lambda block: (block.kept + block.transient + block.unsliced) * bool(block.table))
 
     @cached_property
@@ -218,17 +218,17 @@ class PlacedWork:
 
     @cached_property
     def tied(self) -> Values:
-        """Those of them that are tables of an embedding too."""
+        """Values of those tables that are also the table of an embedding."""
         return self._sum(lambda block: block.table * block.tied)
 
     @cached_property
     def largest(self) -> Values:
-        """Trained values of the block that has most."""
+        """Trained values of the block with the most."""
         return self._most(lambda block: block.parameters * (not block.frozen))
 
     @cached_property
     def boundary(self) -> Values:
-        """Values that the last block makes which is no tied head."""
+        """Output values of the last block that is not a tied head."""
         ends = ([block.output + block.inside for block in blocks if not block.tied] for blocks in self.placement)
         return np.array([float(outputs[-1]) if outputs else 0.0 for outputs in ends])
 

@@ -1,4 +1,4 @@
-"""Devices: the scopes that place ops on an IPU, a device that TensorFlow itself does not know."""
+"""Devices: the scopes that place ops on an IPU, a device type unknown to TensorFlow."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _IPU = re.compile(r"(?:^|/)(?:device:)?IPU:?(\d+)?$", re.IGNORECASE)
 
 
 def device_number(name: Any) -> int | None:
-    """The number of the IPU device that ``name`` names, None for other devices."""
+    """The number of the IPU device ``name``, None for other devices."""
     found = _IPU.search(name) if isinstance(name, str) else None
     return None if found is None else int(found.group(1) or 0)
 

@@ -1,4 +1,4 @@
-"""Finder: the names of TensorFlow for the IPU as modules of the emulator.
+"""Finder: finds modules of the emulator by their names in TensorFlow for the IPU.
 
     tensorflow.python.ipu          ipu_emu.tensorflow.api
     tensorflow.python.ipu.ops.x    ipu_emu.tensorflow.api.ops.x
@@ -6,7 +6,7 @@
     keras                          tf_keras: Keras 2
     ipu_tensorflow_addons          ipu_emu.tensorflow.addons
 
-A program gets them by ``python -m ipu_emu.compat program.py``, or by ``import ipu_emu.tensorflow.install``.
+Programs run with ``python -m ipu_emu.compat program.py``, or call ``import ipu_emu.tensorflow.install`` first.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["Finder", "install", "uninstall"]
 
 _IPU, _API = "tensorflow.python.ipu", "ipu_emu.tensorflow.api"
 _KERAS = "ipu_emu.tensorflow.keras"
-#: Packages by their names for programs; a longer name comes before one that it begins with.
+#: Packages by their names in programs; a longer name comes before its prefixes.
 _PACKAGES = {
     f"{_IPU}.keras": _KERAS,
     "tensorflow.keras.ipu": _KERAS,
@@ -75,7 +75,7 @@ _MOVED |= {
     )
     for name in names
 }
-#: Modules of the reference that are refused, and what to do instead.
+#: Unsupported modules of the reference, and what to use instead.
 _REFUSED = {
     "serving": "export the model with TensorFlow's own means",
     "embedded_runtime": "run the program in a session",
@@ -116,12 +116,12 @@ class Finder(MetaPathFinder):
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         if fullname.startswith("tf_keras."):
-            check_keras(fullname.removeprefix("tf_keras."))  # `from keras import ops` looks for it by this name
+            check_keras(fullname.removeprefix("tf_keras."))  # `from keras import ops` looks it up by this name
         package = next((one for one in _PACKAGES if f"{fullname}.".startswith(f"{one}.")), None)
         if package is None or (package == "keras" and find_spec("tf_keras") is None):
             return None
         check_versions()
-        import_module("tensorflow")  # it looks for Keras: let it do so before modules that import it are begun
+        import_module("tensorflow")  # it imports Keras: this must happen before the import of modules that need both
         from ipu_emu.tensorflow import patches
         from ipu_emu.tensorflow.keras.keras_patches import KERAS_PATCHES
 
@@ -144,13 +144,13 @@ class Finder(MetaPathFinder):
 
 
 def install() -> None:
-    """Find the names from now on; a second call changes nothing."""
+    """Install the finder; a second call has no effect."""
     if not any(isinstance(finder, Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, Finder())
 
 
 def uninstall() -> None:
-    """Find them no longer, and restore TensorFlow."""
+    """Remove the finder, and restore TensorFlow."""
     for finder in [one for one in sys.meta_path if isinstance(one, Finder)]:
         if finder.state.replaced:
             from ipu_emu.tensorflow import patches

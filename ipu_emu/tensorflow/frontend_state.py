@@ -1,4 +1,4 @@
-"""Front end state: what a program has configured through the modules that it imports for the IPU.
+"""Front end state: what a program has configured through the modules for the IPU.
 
 The finder of these modules holds it, from its installation to its removal.
 """
@@ -17,12 +17,12 @@ __all__ = ["FrontendState", "frontend_state"]
 
 @dataclass
 class FrontendState:
-    """``devices``, ``traces``, ``strategies``, ``reducing`` and ``captures`` have what open scopes set, the innermost
+    """``devices``, ``traces``, ``strategies``, ``reducing`` and ``captures`` are stacks of open scopes, the innermost
     one last.
 
-    ``seed`` is the seed of random numbers, ``seeded`` how often it was set. ``programs``, ``infeeds`` and
-    ``sessions`` have those of each graph, ``errors`` those of host calls that are not raised yet, by number;
-    ``collectives`` are those of the host. ``replaced`` is what patches replaced.
+    ``seed``: the seed of random numbers; ``seeded``: how often it was set. ``programs``, ``infeeds`` and
+    ``sessions``: by graph. ``errors``: of host calls, not raised yet, by number. ``collectives``: of the host.
+    ``replaced``: the originals of patched attributes.
     """
 
     devices: list[int] = field(default_factory=list)

@@ -24,7 +24,7 @@ _USUAL_SIZE = 32
 
 @dataclass(frozen=True)
 class Spread:
-    """``size`` samples over ``accumulation`` micro-batches and ``replicas``, of which ``local`` are here."""
+    """``size`` samples over ``accumulation`` micro-batches and ``replicas``, ``local`` of them on this instance."""
 
     size: int
     accumulation: int = 1
@@ -40,7 +40,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class Batches:
-    """``count`` batches an epoch, None if that is not known; ``epoch`` gives this instance's part of each.
+    """``count`` batches per epoch, None if unknown; ``epoch`` yields this instance's part of each batch.
 
     ``size`` is the number of samples of a batch.
     """
@@ -53,8 +53,8 @@ class Batches:
 def batches_of(data: Any, size: int | None, *, shuffle: bool | None, seed: int) -> Batches:
     """Return the batches of tensors, of a data set, of a data loader, or of an iterable of batches.
 
-    The samples that are left when no whole batch remains are not used in an epoch. Raise ValueError or TypeError for
-    data that give no batch.
+    Samples at the end of an epoch that do not fill a batch are not used. Raise ValueError or TypeError for data
+    without a batch.
     """
     if size is not None and size < 1:
         raise ValueError(f"batch_size = {size}; use at least 1")
@@ -81,7 +81,7 @@ def _equally_long(tensors: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]
 
 
 def _refuse_arrays(data: Any) -> None:
-    """Refuse what has an index and a length, but surely no samples: text, and arrays or lists in place of tensors."""
+    """Raise an error for sequences that cannot be samples: text, and arrays or lists instead of tensors."""
     if isinstance(data, str | bytes):
         raise TypeError(f"data is a {type(data).__name__}; give tensors, a data set or a torch.utils.data.DataLoader")
     if isinstance(data, tuple) and data and all(isinstance(one, torch.Tensor | np.ndarray | list) for one in data):

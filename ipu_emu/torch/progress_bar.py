@@ -14,7 +14,7 @@ _INTERVAL = 0.1
 
 
 class ProgressBar:
-    """``shown`` says whether anything is written; ``total`` is the number of steps, None if it is not known.
+    """A progress bar of ``total`` steps (None: unknown); nothing is written unless ``shown``.
 
     [########............]  40 %   epoch 4 of 10   loss 0.2193   51,204 samples/s
     """
@@ -29,7 +29,7 @@ class ProgressBar:
     def step(self, epoch: int, step: int, loss: float, samples: int) -> None:
         """Show that ``step`` steps are done, the last with ``samples`` samples."""
         now = time.monotonic()
-        if not self._started:  # compiling is over
+        if not self._started:  # compilation is complete
             self._started = now
         else:
             self._samples += samples

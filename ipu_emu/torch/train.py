@@ -54,15 +54,15 @@ def train(
     """Train ``module`` in place on emulated IPUs, and return it.
 
     ``loss(output, target)`` takes the last element of a batch as the target; None: forward returns the loss.
-    ``optimiser`` is one of PyTorch's or PopTorch's SGD, Adam, AdamW, RMSprop or LAMB, or a function that makes it of
-    the parameters; parameters that it does not have are not trained. ``data``: a tuple of tensors, a data set, a
+    ``optimiser`` is one of PyTorch's or PopTorch's SGD, Adam, AdamW, RMSprop or LAMB, or a function of the parameters
+    that returns it; parameters without an optimiser are not trained. ``data``: a tuple of tensors, a data set, a
     data loader, or an iterable of batches of the whole job.
 
     ``replicas`` copies of the module share each batch of ``batch_size`` samples (32, or that of the data loader), in
     ``accumulation`` micro-batches each. ``ipus`` per replica form a pipeline, whose stages are chosen by work and
-    bytes. Both default to what poprun-py was given, else 1. Gradients are the mean over micro-batches and replicas,
-    scaled down to the norm ``clip`` if given. With the same batch size and accumulation, the number of instances and
-    of IPUs change no bit of the weights.
+    bytes. Both default to the options of poprun-py, else 1. Gradients are the mean over micro-batches and replicas,
+    scaled down to the norm ``clip`` if given. With the same batch size and accumulation, the weights are bitwise
+    equal for any number of instances and IPUs.
 
     ``scheduler`` steps after each epoch. With a folder for ``checkpoints``, which all hosts share, the state is saved
     after each epoch, or every ``checkpoint_every`` steps, and a later call with the same arguments continues from
@@ -101,7 +101,7 @@ def _check_kinds(module: Any, loss: Any, epochs: int) -> None:
 
 
 def _made(optimiser: Any, module: torch.nn.Module) -> Any:
-    """The optimiser; what makes one gets the trained parameters of ``module``."""
+    """Return the optimiser; a function is called with the trained parameters of ``module``."""
     if callable(optimiser) and not isinstance(optimiser, torch.optim.Optimizer):
         optimiser = optimiser([one for one in module.parameters() if one.requires_grad])
     if not hasattr(optimiser, "param_groups"):
@@ -162,7 +162,7 @@ def _spread(size: int, accumulation: int | None, job: _Job) -> Spread:
 
 @contextmanager
 def _frozen(module: torch.nn.Module, optimiser: Any) -> Iterator[None]:
-    """Freeze the parameters that the optimiser does not have."""
+    """Freeze the parameters that are not in the optimiser."""
     trained = {id(one) for group in optimiser.param_groups for one in group["params"]}
     left = [one for one in module.parameters() if one.requires_grad and id(one) not in trained]
     for one in left:
@@ -178,7 +178,7 @@ def _frozen(module: torch.nn.Module, optimiser: Any) -> Iterator[None]:
 def _executor(
     module: torch.nn.Module, loss: Any, optimiser: Any, options: Options | None, job: _Job, spread: Spread, seed: int
 ) -> Iterator[PoplarExecutor]:
-    """The executor; in the end the weights are in the module, and the device is free."""
+    """Context manager of the executor; at its end the weights are copied to the module and the device is released."""
     made = Options() if options is None else options.clone()
     made.set(random_seed=seed, replication_factor=job.local)
     made.Distributed.configureProcessId(job.instance, job.instances)
@@ -195,7 +195,7 @@ def _executor(
 
 
 def _share(module: torch.nn.Module, job: _Job) -> None:
-    """Give all instances the parameters and buffers of the first."""
+    """Copy the parameters and buffers of the first instance to all others."""
     if job.instances == 1:
         return
     with torch.no_grad():

@@ -1,8 +1,8 @@
 """Fit: the parameters of the model from measured rows, their uncertainty, and cross-validation.
 
-Least squares of the logarithms of step times by Gauss-Newton steps. A row that has copies (rows of the same
-configuration) counts as one divided by their number. What is known before any row is seen holds a parameter that the
-rows determine only weakly (``ParameterKind.spread``). A parameter that no row determines keeps its nominal value.
+Least squares of the logarithms of step times by Gauss-Newton steps. The weight of a row is one
+divided by the number of rows of its configuration. A prior (``ParameterKind.spread``) keeps parameters that the rows
+determine only weakly near their expected values. A parameter that no row determines keeps its nominal value.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ __all__ = ["Fit", "fitted", "leave_one_out", "profile_of"]
 
 Values = NDArray[np.float64]
 
-#: Standard deviation of the logarithm of a row, for the weight of rows against expectations.
+#: Standard deviation of the logarithm of a measured row, which weighs rows against the prior.
 _ROW_SPREAD = 0.03
 _STEP, _ITERATIONS, _CONVERGED = 1e-5, 40, 1e-6
-#: Rows determine a parameter if a change of it changes them by this share of it at least, and if they leave at most
-#: so much of its expected spread, where that is a rough guess.
+#: Rows determine a parameter if a relative change of it changes them by at least this fraction, and if its posterior
+#: spread is at most this fraction of the prior one, or of one that is a rough guess.
 _STRENGTH, _DETERMINED, _ROUGH = 0.02, 0.9, 0.5
-#: Least spread of a prediction, for sets of rows too few to leave one out.
+#: Least spread of a prediction, if there are too few rows to leave one out.
 _LEAST_SPREAD = 0.02
-#: Spread of predictions where no row can be left out.
+#: Spread of predictions if no row can be left out.
 _UNKNOWN_SPREAD = 3 * _ROW_SPREAD
 _KINDS = tuple(PARAMETERS.values())
 
 
 @dataclass(frozen=True)
 class Fit:
-    """``values`` of the parameters, the ``covariance`` of their logarithms, and which of them rows determine."""
+    """``values`` of the parameters, the ``covariance`` of their logarithms, and whether the rows determine each."""
 
     values: Values
     covariance: Values
@@ -48,9 +48,9 @@ class Fit:
 
 
 def fitted(rows: Sequence[Row], start: Values | None = None) -> Fit:
-    """The parameters of ``rows``; those that the rows turn out not to determine are dropped, one after the other.
+    """Fit the parameters to ``rows``; drop, one after the other, those that the rows do not determine.
 
-    ``start``: values that are probably near.
+    ``start``: initial values of the parameters.
     """
     models = _models(rows)
     free = [True] * len(_KINDS)
@@ -65,7 +65,7 @@ def fitted(rows: Sequence[Row], start: Values | None = None) -> Fit:
 def _fit(
     rows: Sequence[Row], models: Sequence[StepModel], free: Sequence[bool], start: Values | None
 ) -> tuple[Fit, Values]:
-    """The fit of the ``free`` parameters, and the weighted slopes at it."""
+    """Return the fit of the ``free`` parameters, and the weighted slopes there."""
     near = np.log([kind.expected for kind in _KINDS] if start is None else start)
     logs = np.where(free, near, np.log([kind.nominal for kind in _KINDS]))
     chosen = np.flatnonzero(free)
@@ -89,7 +89,7 @@ def _fit(
 
 
 def _least_determined(fit: Fit, slope: Values, free: Sequence[bool]) -> int | None:
-    """The free parameter on which the rows depend least, if they do not determine it; else None."""
+    """Return the free parameter that the rows determine least, None if they determine all."""
     found: tuple[float, int] | None = None
     for index in np.flatnonzero(free):
         kind, strength = _KINDS[index], float(np.linalg.norm(slope[:, index]))
@@ -129,16 +129,16 @@ def step_seconds(model: StepModel, values: Values) -> float:
 
 
 def _slope(models: Sequence[StepModel], logs: Values) -> tuple[Values, Values]:
-    """[row, parameter] change of the logarithm of a step, and the logarithms."""
+    """Return [row, parameter] derivatives of the logarithms of step times, and the logarithms."""
     now = _logs(models, logs)
     shifts = _STEP * np.eye(len(logs))
     return np.stack([(_logs(models, logs + shift) - now) / _STEP for shift in shifts], 1), now
 
 
 def leave_one_out(rows: Sequence[Row]) -> dict[str, Any]:
-    """Errors of each configuration predicted from all others.
+    """Return the prediction error of each configuration by a fit of all others.
 
-    A parameter that a configuration alone determines has its nominal value then; ``needs`` has it by row.
+    A parameter that only this configuration determines has its nominal value in that fit; ``needs`` lists it by row.
     """
     everything = fitted(rows)
     errors: dict[str, float] = {}
@@ -161,14 +161,14 @@ def leave_one_out(rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def _spread(left_out: dict[str, Any]) -> float:
-    """Of predictions of the rows that were left out; those that nominal values predict count no more than unknown."""
+    """Return the root mean square error of left-out rows, capped for those that need a nominal value."""
     errors, needs = left_out["errors"], left_out["needs"]
     found = [min(abs(error), _UNKNOWN_SPREAD) if name in needs else error for name, error in errors.items()]
     return float(np.sqrt(np.mean(np.square(found))))
 
 
 def profile_of(rows: Sequence[Row], name: str) -> Profile:
-    """The profile that the rows determine."""
+    """Return the profile fitted to ``rows``."""
     fit = fitted(rows)
     expected = _predicted(_models(rows), fit.values)
     residuals = {row.name: float(one) / row.seconds - 1 for row, one in zip(rows, expected, strict=True)}

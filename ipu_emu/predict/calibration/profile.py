@@ -1,13 +1,13 @@
 """Profile: the calibrated parameters of the model, with their uncertainty, and the rows that they were fitted to.
 
-    convolution_share        of the peak of the matrix units, that convolutions reach
-    product_share            of the same, that products of matrices reach
-    link_share               of the rate of IPU-Links, that collectives reach
-    gateway_share            of the rate of GW-Links, that collectives reach
-    host_wait                what a step waits for each host but the first
+    convolution_share        fraction of the peak rate of the matrix units that convolutions reach
+    product_share            the same for matrix products
+    link_share               fraction of the rate of IPU-Links that collectives reach
+    gateway_share            fraction of the rate of GW-Links that collectives reach
+    host_wait                seconds that a step waits for each further host
     release_2.1_collectives  speed of collectives of SDK 2.1, relative to SDK 2.3
 
-Nominal values are 1, and 10 us for hosts, as networks take: without a calibration everything runs at its peak rate.
+Nominal values are 1, and 10 us for hosts, the latency of a network: uncalibrated, everything runs at its peak rate.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from popdist_py.files.bounded_read import read_file
 
 __all__ = ["PARAMETERS", "SHIPPED_ROWS", "Parameter", "ParameterKind", "Profile", "load", "rates_of", "shipped"]
 
-#: Format of the file.
+#: Version of the file format.
 _SCHEMA = "ipu-emu calibration 1"
 _MOST_BYTES = 16 << 20
-#: Of the logarithm of a parameter: no factor of 10,000 is within a standard deviation.
+#: The largest standard deviation of the logarithm of a parameter, a factor of about 10,000.
 _MOST_VARIANCE, _MOST_SPREAD = 85.0, 10.0
 _FOLDER = files("ipu_emu.predict") / "calibration"
 #: The rows from which the shipped profile was made.
@@ -42,7 +42,7 @@ SHIPPED_ROWS = _FOLDER / "rows.csv"
 
 @dataclass(frozen=True)
 class ParameterKind:
-    """``spread``: how far the logarithm is expected from that of ``expected`` before any row is seen.
+    """A parameter; its prior is log-normal around ``expected``; ``spread`` is the deviation of the logarithm.
 
     ``nominal`` is the value of a parameter that no row determines.
     """
@@ -69,7 +69,7 @@ PARAMETERS = {
     "gateway_share": ParameterKind(
         "share of the GW-Link rate", "what collectives reach", 0.3, 2.3, 1.0, "several IPU-Link domains"
     ),
-    # Between the 10 us of a network and the 10 ms of a scheduler.
+    # Between 10 us, the latency of a network, and 10 ms, that of a scheduler.
     "host_wait": ParameterKind(
         "milliseconds", "time that a step waits for each additional host", 0.3, 2.3, 1e3, "several hosts", 0.01
     ),
@@ -81,7 +81,7 @@ PARAMETERS = {
 
 @dataclass(frozen=True)
 class Parameter:
-    """``sigma``: standard deviation of ``value``; a parameter that no row determines keeps its nominal value."""
+    """The ``value`` of a parameter with its standard deviation ``sigma``; nominal if no row determines it."""
 
     name: str
     value: float
@@ -93,10 +93,10 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Profile:
-    """``covariance``: of the logarithms of the parameters. ``spread``: of the logarithm of a step that is no row.
+    """A calibration: ``covariance`` of the parameters' logarithms; ``spread`` of the logarithm of an unmeasured step.
 
-    ``leave_one_out``: the errors from which ``spread`` comes. ``models``, ``generations``, ``releases`` and
-    ``most_domains`` say which jobs are like the rows.
+    ``leave_one_out``: the errors from which ``spread`` is computed. ``models``, ``generations``, ``releases`` and
+    ``most_domains`` describe the rows, to decide whether a job is like them.
     """
 
     file: str
@@ -147,7 +147,7 @@ def load(path: str | Path) -> Profile:
 
 @lru_cache(maxsize=1)  # pure: a file of this package
 def shipped() -> Profile:
-    """The profile of this package, made from ``SHIPPED_ROWS``."""
+    """The profile in this package, fitted to ``SHIPPED_ROWS``."""
     return _profile((_FOLDER / "profile.json").read_text(), "shipped")
 
 
@@ -170,7 +170,7 @@ def _profile(text: str | bytes, name: str) -> Profile:
 
 
 def _fault(found: Any) -> str:
-    """Why the content of a file is no profile; '' if it is one."""
+    """Return why the content of a file is not a valid profile; '' if it is."""
     if not isinstance(found, dict):
         return "it is not JSON object"
     if found.get("schema") != _SCHEMA:
@@ -188,7 +188,7 @@ def _fault(found: Any) -> str:
 
 
 def _agree(found: dict[str, Any]) -> bool:
-    """Whether the covariance of the logarithms is one, and the sigmas are those that it gives."""
+    """Whether the covariance of the logarithms is valid, and agrees with the sigmas."""
     covariance = np.array(found["covariance"])
     sigmas = np.array([each["sigma"] / each["value"] for each in found["parameters"]])
     variances = np.diag(covariance)
@@ -245,7 +245,7 @@ def _is_parameter(value: object) -> bool:
     )
 
 
-#: The parts of a file, and whether one is as it should be.
+#: The parts of a file, with the test whether each is valid.
 _PARTS: Mapping[str, Callable[[object], bool]] = {
     "rows": _is_count,
     "parameters": _are_parameters,

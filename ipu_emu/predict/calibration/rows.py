@@ -17,7 +17,7 @@ from popdist_py.files.bounded_read import read_file
 __all__ = ["ProgramRow", "Row", "layer_counts", "program_rows", "read_rows", "rows_text"]
 
 _MOST_BYTES = 16 << 20
-#: Of a step: shorter ones are no measurements.
+#: The shortest step, in seconds, that counts as measured.
 _LEAST_SECONDS, _MOST_SECONDS = 1e-9, 1e9
 
 
@@ -31,7 +31,7 @@ class Row:
 
     @property
     def configuration(self) -> tuple[Any, ...]:
-        """What makes two rows copies of one measurement."""
+        """The key that rows of the same configuration share."""
         job = self.job
         return (job.model, job.release, job.system.name, job.replicas, job.ipus, job.batch, job.accumulation)
 
@@ -48,7 +48,7 @@ class ProgramRow:
 
 
 def rows_text(path: Path, option: str = "") -> str:
-    """The text of a CSV file, given with ``option``; raise EmulatorError if it is too long or no text."""
+    """The text of a CSV file, given with ``option``; raise EmulatorError if it is too long or not text."""
     try:
         text = read_file(path, _MOST_BYTES).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
@@ -67,7 +67,7 @@ def _table(text: str, name: str) -> tuple[list[str], list[dict[str, str]]]:
 
 
 def program_rows(text: str, name: str) -> list[ProgramRow]:
-    """The rows of ``ipu-emu scale --run``, whose model is ``program``; none if the file has others."""
+    """The rows of ``ipu-emu scale --run``, whose model is ``program``; [] for a file with rows of other models."""
     _, lines = _table(text, name)
     if not lines or any(line.get("model") != "program" for line in lines):
         return []
@@ -115,7 +115,7 @@ def _real(text: str) -> float:
 
 
 def _check_digits(text: str) -> None:
-    """Python's numbers also take digits of other scripts, and ``1_000``."""
+    """Raise an error for numbers that only Python accepts: digits of other scripts, and ``1_000``."""
     if not text.isascii() or "_" in text:
         raise ValueError
 
@@ -169,7 +169,7 @@ def read_rows(text: str, name: str) -> list[Row]:
 
 
 def _row(line: dict[str, str], where: str, made: dict[tuple[str, ...], Job]) -> Row:
-    """The row of a line; ``made`` are the jobs of lines before by their cells."""
+    """Return the row of a line; ``made`` caches the jobs of earlier lines by their cells."""
     cells = {column.strip(): (cell or "").strip() for column, cell in line.items() if isinstance(cell, str)}
     if None in line:
         raise EmulatorError(

@@ -5,15 +5,13 @@ products          convolutions, products of matrices with weights, and of activa
 vector                operations on elements: normalisation, activation functions, softmax, sums
 steps             other ops of the forward pass before which tiles exchange data: normalisations, transpositions
 training_steps    those that training adds: gradients of such ops, sums of gradients of biases, losses
-idle              operations that the matrix unit could do meanwhile, but has no operands for: groups of fewer
-                  than 16 channels
+idle              operations that the matrix unit loses to unused channels: groups of fewer than 16 channels
 looked_up         values read from tables
-kept              values that the backward pass reads, without those that come from the previous block
+kept              values that the backward pass reads, except the output of the previous block
 output            values passed on to the next block; with recomputation only these are kept
-inside            the same of a block that does not end its layer and has no ``output``, for placements that divide
-                  the layer there
-transient         values that are live at the worst moment of the backward pass, beside those that are kept
-unsliced          further such values if logits are made in one piece instead of in slices
+inside            the same for a block within a layer, which has no ``output``, if a placement divides the layer there
+transient         values that are live at the peak of the backward pass, in addition to the kept ones
+unsliced          further such values if logits are computed as a whole instead of in slices
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ LOSS_STEPS = 3
 
 
 class BlockKind(StrEnum):
-    """Where a block may be placed: layers are divided between IPUs, a tied head is where its table is."""
+    """The kind of a block, which determines its placement: a tied head, for example, is with its table."""
 
     EMBEDDING = "embedding"
     STEM = "stem"
@@ -41,11 +39,11 @@ class BlockKind(StrEnum):
 
 @dataclass(frozen=True)
 class BlockProduct:
-    """``count`` convolutions or products of matrices: elements of operands and result, and multiplications, of each.
+    """``count`` convolutions or matrix products; elements of operands and result, and multiplications, of each.
 
-    They are those of a sample, but for weights: those are the ``other`` operand of convolutions and products.
-    ``kind`` is convolution, product or attention. Nothing needs the gradient of an operand that is ``data`` of the
-    network.
+    All are numbers for one sample, except the weights: the ``other`` operand of convolutions and products.
+    ``kind`` is convolution, product or attention. If an operand is ``data`` of the network,
+    its gradient is not computed.
     """
 
     kind: str
@@ -58,7 +56,7 @@ class BlockProduct:
 
     @property
     def flops(self) -> float:
-        """Operations of all of them in the forward pass; a multiply-add counts as two."""
+        """Operations of all products in the forward pass; a multiply-add counts as two."""
         return 2.0 * self.multiplications * self.count
 
     def of(self, samples: float) -> BlockProduct:
@@ -76,12 +74,12 @@ def weighted(positions: float, inputs: int, outputs: int, *, count: float = 1, d
 
 @dataclass(frozen=True)
 class NetworkBlock:
-    """See the module. ``extra``: left out of published counts. ``tied``: the table is that of the embedding.
+    """A block of a network; see the module. ``extra``: not in published counts. ``tied``: uses the embedding's table.
     ``table``: values of the table that makes logits, tied or not.
 
     ``frozen`` blocks are not trained: they have no backward pass and no states. ``norms``: channels of each batch
-    normalisation, whose statistics replicas may share. ``layer``: blocks of one layer stay together where there are
-    enough layers, and are recomputed together. ``home``: the IPU, where the network says so.
+    normalisation, whose statistics replicas may share. ``layer``: blocks of one layer are recomputed together, and
+    placed together if there are enough layers. ``home``: the IPU, if the network sets it.
     """
 
     name: str
@@ -120,12 +118,12 @@ class NetworkBlock:
 
     @property
     def product(self) -> float:
-        """Those of products with weights."""
+        """Operations of products with weights."""
         return self._flops("product")
 
     @property
     def attention(self) -> float:
-        """Those of products of activations with each other."""
+        """Operations of products of activations with each other."""
         return self._flops("attention")
 
     @property
@@ -143,7 +141,7 @@ class Network:
 
     ``input_values`` of a sample come from the host as elements of ``input_dtype``, with ``label_bytes``, in
     ``inputs`` and ``labels`` tensors. In inference ``result_values`` go to the host.
-    ``samples``: the noun for one sample. ``family``: what calibrations are made for.
+    ``samples``: the noun for one sample. ``family``: the kind of network, for calibrations.
     """
 
     name: str
@@ -159,7 +157,7 @@ class Network:
 
     @property
     def homes(self) -> set[int]:
-        """The IPUs of the blocks, where the network says so."""
+        """The IPUs of the blocks that the network places."""
         return {block.home for block in self.blocks if block.home is not None}
 
     @property
@@ -184,7 +182,7 @@ class Network:
 
     @property
     def model_flops(self) -> float:
-        """Operations on the matrix unit to train on a sample: three times the forward pass of what is trained."""
+        """Operations on the matrix unit to train on a sample: three times the forward pass of trained blocks."""
         return sum(block.matrix * (1 if block.frozen else 3) for block in self.blocks)
 
     @property
@@ -193,7 +191,7 @@ class Network:
         return sum(block.kept + block.output for block in self.blocks if not block.frozen)
 
     def without_homes(self) -> Network:
-        """The same network, whose blocks may be anywhere."""
+        """Return the network without placements of blocks."""
         return replace(self, blocks=tuple(replace(block, home=None) for block in self.blocks))
 
     def renamed(self, name: str) -> Network:

@@ -22,7 +22,7 @@ _CHANNELS = 16
 
 @dataclass
 class _Sum:
-    """The sum of the layers of one block."""
+    """Sums up the layers of one block."""
 
     name: str
     kind: BlockKind = BlockKind.LAYER
@@ -53,11 +53,11 @@ class _Sum:
         stride: int = 1,
         data: bool = False,
     ) -> None:
-        """A convolution with a result of ``side`` x ``side`` pixels; that of a ``shortcut`` is only added to another.
+        """A convolution with a result of ``side`` x ``side`` pixels; a ``shortcut`` is only added to another.
 
         ``data``: it reads the images.
 
-        What is kept is the operand of the normalisation, and what follows from its result.
+        The operand of the normalisation is kept, and the result of the function.
         """
         made, weights = side * side * outputs, convolution((kernel, kernel), inputs // groups, outputs, bias=bias)
         flops = 2.0 * side * side * weights.weights

@@ -3,10 +3,10 @@
     Gather  Add | LayerNorm  MatMul(w) | MatMul(w) | ... | MatMul(w)  Add | LayerNorm  MatMul(w)  Gelu | ...
     block 0       block 1                block 2           block n          block n + 1
 
-Every block but that of the first look-ups has one product by weights; between two products the cut is where the
-fewest values cross it, and of several such places at the last. A cut is clean if little but a single tensor crosses
-it: blocks between two clean cuts make a layer. All that follows from logits of a tied table is in their block, also
-where other ops come between.
+Every block except that of the first look-ups has one product by weights; between two products the cut is at the last
+of the places that the fewest values cross. A cut is clean if a single tensor is nearly all that crosses it; blocks
+between two clean cuts make a layer. Ops that follow from logits of a tied table are in the block of the logits, even
+if other ops come between.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ __all__ = ["CONVOLUTIONS", "LOOK_UPS", "PRODUCTS", "GraphCuts"]
 CONVOLUTIONS = frozenset(("Conv", "ConvTranspose", "MultiConv"))
 PRODUCTS = frozenset(("MatMul", "Gemm", "MatMulT", "RNN", "GRU", "LSTM"))
 LOOK_UPS = frozenset(("Gather", "GatherElements", "GatherND"))
-#: What may cross a clean cut, of what the largest tensor has.
+#: The most values that cross a clean cut, relative to those of the largest tensor.
 _CLEAN = 1.1
 
 
 @dataclass(frozen=True)
 class GraphCuts:
-    """The cuts of ``graph``; places are numbers of ops, and a cut is before the op of its number.
+    """The cuts of ``graph``; a place is the index of an op, and a cut is before the op at its place.
 
-    ``homes``: the IPU of each op where that is known; then all cuts between IPUs are made, and end layers.
+    ``homes``: the IPU of each op, if known; the graph is then cut between IPUs too, and layers end there.
     """
 
     graph: Graph
@@ -40,7 +40,7 @@ class GraphCuts:
 
     @cached_property
     def weights(self) -> dict[str, str]:
-        """The weight that each tensor shows which depends on weights alone, such as a transposed one."""
+        """The source weight of each tensor that is computed from weights only, such as a transposed one."""
         found = {tensor.id: tensor.id for tensor in self.graph.with_role(Role.WEIGHT)}
         for op in self.graph.ops:
             source = next((found[id] for id in op.inputs if id in found), None)
@@ -70,13 +70,13 @@ class GraphCuts:
 
     @cached_property
     def is_clean(self) -> list[bool]:
-        """Whether little but one tensor crosses the cut at the start of each block."""
+        """Whether the cut at the start of each block is clean."""
         crossing = ((start, self._crossing[start]) for start in self.starts)
         return [start in self._moves or sum(each) <= _CLEAN * max(each, default=0) for start, each in crossing]
 
     @cached_property
     def tied(self) -> dict[int, int]:
-        """Places of what follows from products of tables that are looked up in too, each with that of its product.
+        """Places of ops that follow from products by a table of an embedding; each with the place of its product.
 
         Empty if further products by weights follow: such a table is not that of the logits.
         """
@@ -115,7 +115,7 @@ class GraphCuts:
         return self._readers(LOOK_UPS)
 
     def _readers(self, types: frozenset[str]) -> list[int]:
-        """Places of ops of ``types`` that read a weight, and something else."""
+        """Places of ops of ``types`` that read a weight and a computed tensor."""
         found = []
         for place, op in enumerate(self.graph.ops):
             inputs = [id for id in op.inputs if id]
@@ -125,7 +125,7 @@ class GraphCuts:
 
     @cached_property
     def _crossing(self) -> list[list[int]]:
-        """The sizes of the tensors that cross a cut at each place, without tied logits; views are sources."""
+        """The sizes of the tensors that cross a cut at each place, except tied logits; a view is its source."""
         roots: dict[str, str] = {}
         ends: dict[str, int] = {}
         for place, op in enumerate(self.graph.ops):

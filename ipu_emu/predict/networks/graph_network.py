@@ -2,10 +2,10 @@
 
 a block       the ops between two cuts, one of which multiplies by weights (``graph_cuts.py``)
 a layer       the blocks between two clean cuts
-kept          what the gradients of the ops read: results of functions such as Relu, operands of the others
-logits        products of weights whose softmax is taken, in one piece: it is not kept for the gradient
-a tied head   a product of a table that is looked up in too: both blocks are on one IPU
-not counted   ops on weights alone, which are computed once, and views
+kept          values that the gradients of the ops read: results of functions such as Relu, operands of others
+logits        products by weights that a softmax reads, computed as a whole and not kept for the gradient
+a tied head   a product by a table of an embedding: both blocks are on one IPU
+not counted   ops on weights only, which are computed once, and views
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _READS_NOTHING = frozenset(
         *("ReduceMean", "Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten"),
     }
 )
-#: Operations for each element of the result, as the blocks of named networks count them; others by their own cost.
+#: Operations per element of the result, as in the blocks of named networks; other ops have the cost in the op table.
 _VECTOR = {
     "BatchNormalization": 10,
     **dict.fromkeys(("LayerNormalization", "GroupNormalization", "InstanceNormalization"), 8),
@@ -44,7 +44,7 @@ _VECTOR = {
 #: Channels that a matrix unit multiplies at a time.
 _CHANNELS = 16
 
-#: Element types of inputs by the names that jobs use.
+#: Names of element types of inputs in jobs.
 _DTYPES = {"uint8": "uint8", "int8": "uint8", "float16": "float16", "int32": "int32", "int64": "int32"}
 
 
@@ -75,7 +75,7 @@ class _Part:
 def graph_network(graph: Graph, name: str, batch: int, homes: tuple[int, ...] = ()) -> Network:
     """The network of a forward pass for ``batch`` samples; EmulatorError for a graph without ops on its inputs.
 
-    ``homes``: the IPU of each op, if the graph says so.
+    ``homes``: the IPU of each op, if the graph sets it.
     """
     walk = _Walk.through(graph, batch, homes)
     blocks = walk.blocks()
@@ -93,7 +93,7 @@ def graph_network(graph: Graph, name: str, batch: int, homes: tuple[int, ...] = 
 
 
 def op_blocks(graph: Graph) -> dict[str, str]:
-    """The name of the block of each op, by its first output, of ops that compute something from the inputs."""
+    """The name of the block of each op that depends on an input, by its first output."""
     walk = _Walk.through(graph, 1)
     names = {number: part.name for number, part in walk.parts.items()}
     found = {}
@@ -119,7 +119,7 @@ class _Walk:
 
     @classmethod
     def through(cls, graph: Graph, batch: int, homes: tuple[int, ...] = ()) -> _Walk:
-        """The walk after all ops."""
+        """Return the walk after all ops."""
         walk = cls(graph, batch, homes)
         for place, op in enumerate(graph.ops):
             if not all(id in walk.fixed for id in op.outputs if id):

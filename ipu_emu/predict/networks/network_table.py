@@ -1,4 +1,4 @@
-"""Network table: networks by name, with the sizes of the literature; some take a length, a vocabulary, a size."""
+"""Network table: networks by name, with the sizes of their papers; some take a length, a vocabulary or a size."""
 
 from __future__ import annotations
 

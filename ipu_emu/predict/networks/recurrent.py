@@ -11,7 +11,7 @@ _GATES = 24  # operations on the elements of a cell
 
 
 def _lstm(name: str, steps: int, inputs: int, width: int, *, data: bool = False) -> NetworkBlock:
-    """An LSTM layer; its gates have two biases, as in cuDNN. Each step has a product of its own with the state."""
+    """An LSTM layer; its gates have two biases, as in cuDNN. Each time step has its own product with the state."""
     weights = 4 * width * (inputs + width)
     return NetworkBlock(
         name,

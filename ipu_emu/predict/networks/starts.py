@@ -1,11 +1,11 @@
-"""Starts: what ops take longer than their operations at the calibrated share of the peak, because they are short.
+"""Starts: extra cycles of short ops, beyond their operations at the calibrated fraction of the peak rate.
 
 An op is started, its operands are exchanged after a sync, and a product is then computed at the rate of the matrix
 unit. The calibrated share of the peak covers that of large products; a small one takes
 
-    11 + 600 + bytes received / 4 + operations / rate        cycles, as ipu-emu clock has it
+    11 + 600 + bytes received / 4 + operations / rate        cycles, as in ipu-emu clock
 
-and what this is longer counts here, as do start and sync of other ops that exchange data.
+and the difference counts here, as do start and sync of other ops that exchange data.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def product_cycles(
     shares: Sequence[float],
     passes: tuple[float, float],
 ) -> Values:
-    """Cycles for each of ``batches`` samples that products take longer than at ``shares`` of the peak.
+    """Extra cycles of products, beyond ``shares`` of the peak rate, for each of ``batches`` numbers of samples.
 
     ``shares``: of convolutions, and of other products. ``passes``: forward passes, and backward passes.
     """
@@ -61,7 +61,7 @@ def product_cycles(
 def _priced(
     products: tuple[BlockProduct, ...], batches: tuple[float, ...], tiles: int, training: bool
 ) -> tuple[Values, Values, Values, Values, Values]:
-    """[pass of a product, batch] elements received and multiplications; their number, kind and direction."""
+    """[pass of a product, batch] elements received and multiplications; number, kind and direction of the passes."""
     rows = list(_passes(products, training=training))
     shapes = np.array([[one for batch in batches for one in [_shape(each.of(batch), way)]] for each, way in rows])
     flat = shapes.reshape(-1, 4).T
@@ -76,7 +76,7 @@ def _priced(
 
 
 def _passes(products: Sequence[BlockProduct], *, training: bool) -> Iterator[tuple[BlockProduct, int]]:
-    """Each product with the passes that make it: 0 forward, and the gradients of its operands 1 and 2."""
+    """Each product with its passes: 0 forward, 1 and 2 the gradients of its operands."""
     for each in products:
         yield each, 0
         if training:

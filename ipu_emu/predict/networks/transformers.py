@@ -28,7 +28,7 @@ _SLICES = 4
 class _Layer:
     """A transformer layer of width ``h`` over ``length`` positions that attend to ``context`` positions.
 
-    Queries have ``space`` values in all heads, keys and values ``kv``, if not ``h``.
+    All heads together have ``space`` values in queries, and ``kv`` in keys and in values; both default to ``h``.
     """
 
     length: int
@@ -132,7 +132,7 @@ def _logits(name: str, positions: int, h: int, vocabulary: int, *, tied: bool) -
 
 
 def masked_positions(length: int) -> int:
-    """The positions of a sequence whose words BERT predicts, if none are given: 15.6 %."""
+    """The default number of positions of a sequence whose words BERT predicts: 15.6 %."""
     return max(1, round(0.156 * length))
 
 
@@ -168,7 +168,7 @@ def bert(
 
 
 def _language(name: str, blocks: tuple[NetworkBlock, ...], length: int, vocabulary: int) -> Network:
-    """A model that has logits, and labels, at every position."""
+    """A model with logits and labels at every position."""
     results = float(length * vocabulary)
     return Network(name, "transformer", "sequences", blocks, length, "int32", 4 * length, result_values=results)
 
@@ -259,7 +259,7 @@ def vit(
 
 
 def _times(block: NetworkBlock, factor: float) -> NetworkBlock:
-    """The operations and values of ``factor`` samples, with the same parameters."""
+    """Return ``block`` with the operations and values of ``factor`` samples, and the same parameters."""
     names = (
         "vector",
         "idle",

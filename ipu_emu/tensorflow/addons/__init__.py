@@ -1,1 +1,1 @@
-"""Addons: ``ipu_tensorflow_addons``, layers and optimizers for the IPU beside those of TensorFlow and Keras."""
+"""Addons: ``ipu_tensorflow_addons``, further layers and optimizers for TensorFlow and Keras on the IPU."""

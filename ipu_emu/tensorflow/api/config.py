@@ -28,7 +28,7 @@ __all__ = [
 
 
 class SelectionOrder(Enum):
-    """In which order the IPUs of a device are numbered."""
+    """The order in which the IPUs of a device are numbered."""
 
     AUTO = 0
     ZIGZAG = 1
@@ -86,7 +86,7 @@ class StochasticRoundingBehaviour(Enum):
 
 @dataclass(frozen=True)
 class AttributeMetadata:
-    """What there is to know about an attribute."""
+    """The description of an attribute: its types, default and documentation."""
 
     name: str
     types: tuple[type, ...]
@@ -99,7 +99,7 @@ class AttributeMetadata:
 _NUMBERS = (int, list, tuple)
 _POPLAR: dict[str, Any] = {"poplar_options": ({}, (dict,), "options of Poplar's library")}
 
-#: Every attribute: its default, its types, and what it is; a dictionary is a category of attributes.
+#: Every attribute: its default, its types, and its description; a dictionary is a category of attributes.
 _TREE: dict[str, Any] = {
     "allow_recompute": (False, (bool,), "recompute activations in the backward pass"),
     "auto_select_ipus": ([], _NUMBERS, "the number of IPUs of each device"),
@@ -258,13 +258,13 @@ def _walk(tree: dict[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 class IPUConfig(_Category):
-    """The configuration of the IPU system; nothing happens before ``configure_ipu_system``."""
+    """The configuration of the IPU system; it takes effect with ``configure_ipu_system``."""
 
     def __init__(self) -> None:
         super().__init__(_TREE)
 
     def get_attribute_metadata(self, attr: str) -> AttributeMetadata:
-        """Return what there is to know about an attribute, by its dotted name."""
+        """Return the description of an attribute, by its dotted name."""
         found = dict(_walk(_TREE)).get(attr)
         if found is None:
             close = get_close_matches(attr, [name for name, _ in _walk(_TREE)], 1)

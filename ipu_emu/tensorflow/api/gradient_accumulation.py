@@ -17,7 +17,7 @@ class GradientAccumulationReductionMethod(Enum):
 
     @classmethod
     def parse(cls, value: Any) -> GradientAccumulationReductionMethod:
-        """Return the member that ``value`` is or names, in any letter case; raise ValueError for others."""
+        """Return a member given as such or by name in any letter case; raise ValueError for others."""
         if isinstance(value, cls):
             return value
         if isinstance(value, str) and value.upper() in cls.__members__:

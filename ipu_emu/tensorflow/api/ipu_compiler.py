@@ -28,8 +28,8 @@ _READS = ("ReadVariableOp", "ResourceGather", "VariableShape", "VarIsInitialized
 def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None) -> Any:
     """Compile ``computation(*inputs)`` for the IPU of the enclosing scope.
 
-    Return a list of its tensors, or an op if it returns none; they run the program. It is compiled when it runs
-    first, so the system may be configured later.
+    Return a list of its tensors, or an op if it returns none; they run the program. It is compiled at its first run,
+    so the system may be configured later.
     """
     device = current_device()
     if device is None:

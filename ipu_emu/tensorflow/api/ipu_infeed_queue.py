@@ -47,7 +47,7 @@ class IPUInfeedQueue:
         self._deleted = False
 
     def _serialised(self) -> Any:
-        """The data set as a value that a session can compute."""
+        """The data set as a tensor that a session can compute."""
         return gen_dataset_ops.dataset_to_graph_v2(
             self._dataset._variant_tensor, external_state_policy=1, strip_device_assignment=True
         )
@@ -59,12 +59,12 @@ class IPUInfeedQueue:
 
     @property
     def dequeued(self) -> bool:
-        """Whether a program dequeues it."""
+        """Whether a program dequeues the infeed."""
         return self._queue.dequeued
 
     @property
     def initializer(self) -> Any:
-        """An op that starts the queue; in eager mode it starts at once."""
+        """Return an op that starts the queue; in eager mode, start it immediately."""
         if context.executing_eagerly():
             if not self._queue.initialized:
                 self._start(self._dataset)
@@ -91,7 +91,7 @@ class IPUInfeedQueue:
         if trace is None:
             raise ValueError("An infeed can only be dequeued in a program that is compiled for the IPU.")
         self._queue.dequeued = True
-        use = trace.position()  # each call takes an element of its own
+        use = trace.position()  # each call takes another element
         with ops.name_scope("infeed"):
             flat = [
                 trace.placeholder(spec.dtype, spec.shape, "infeed", (self, number, use), f"element_{number}")
@@ -100,7 +100,7 @@ class IPUInfeedQueue:
         return nest.pack_sequence_as(self._spec, flat)
 
     def get_next(self) -> Any:
-        """Raise ValueError: the program dequeues."""
+        """Raise ValueError: only a program can dequeue."""
         raise ValueError("`get_next` is obsolete: an infeed is dequeued by the loop or the pipeline that takes it.")
 
     def next_element(self) -> list[Any]:
@@ -120,7 +120,7 @@ class IPUInfeedQueue:
 
     @property
     def deleter(self) -> Any:
-        """An op that stops the queue."""
+        """Return an op that stops the queue."""
         if context.executing_eagerly():
             self.stop()
             return None
@@ -128,12 +128,12 @@ class IPUInfeedQueue:
             return host_call(self.stop, [], [], "infeed_deleter")
 
     def stop(self) -> None:
-        """End the thread that takes elements ahead; a program that waits for one ends with CancelledError."""
+        """Stop prefetching; a program that waits for an element ends with CancelledError."""
         self._queue.deleter()
 
 
 class ScopedIPUInfeedQueue(IPUInfeedQueue):
-    """An infeed that ends with its Python object."""
+    """An infeed that is deleted with its Python object."""
 
 
 class IPUIterator:
@@ -156,7 +156,7 @@ IPUOwnedIterator = IPUIterator
 
 
 def _check_spec(spec: Any) -> None:
-    """Raise ValueError for elements without fixed sizes, and for nested ones."""
+    """Raise ValueError for elements of unknown sizes, and for nested ones."""
     parts = spec.values() if isinstance(spec, dict) else spec if isinstance(spec, tuple | list) else [spec]
     if any(isinstance(part, dict | tuple | list) for part in parts):
         raise ValueError("Nested list/tuple input shapes are not supported")

@@ -20,7 +20,7 @@ __all__ = ["IPUOutfeedMode", "IPUOutfeedQueue", "ScopedIPUOutfeedQueue"]
 
 
 class IPUOutfeedQueue:
-    """A queue of results. A string in the place of the mode is the feed name of early releases, and is ignored."""
+    """A queue of results. A string instead of a mode is the feed name of early releases, and is ignored."""
 
     def __init__(
         self,
@@ -41,13 +41,13 @@ class IPUOutfeedQueue:
         self._specs: list[tuple[Any, Any]] = []
         self._enqueued = False
         self._trace: Trace | None = None
-        #: Micro-batches whose values are added up before they are kept; set by a pipeline.
+        #: Number of micro-batches whose values are summed before they are kept; set by a pipeline.
         self.added = 1
         self.added_dtype: Any = None
 
     @property
     def enqueued(self) -> bool:
-        """Whether a program enqueues the outfeed."""
+        """Whether a program enqueues elements."""
         return self._enqueued
 
     @property
@@ -84,7 +84,7 @@ class IPUOutfeedQueue:
         return dtype if self.added_dtype is None else self.added_dtype
 
     def put(self, arrays: list[Any], replicas: int) -> None:
-        """Take the elements of a run: for each array of an element [enqueues, replicas, ...]."""
+        """Store the elements of a run: for each array of an element [enqueues, replicas, ...]."""
         if self.added > 1:
             arrays = [self._sums(array) for array in arrays]
         if replicas == 1:
@@ -92,7 +92,7 @@ class IPUOutfeedQueue:
         self.rows.put_rows(arrays)
 
     def _sums(self, array: Any) -> Any:
-        """The sum of the values of each batch, one addition after the other."""
+        """The sums of the values of each batch, added one after the other."""
         if self.added_dtype is not None:
             array = array.astype(self.added_dtype.as_numpy_dtype)
         batches = array.reshape(-1, self.added, *array.shape[1:])
@@ -127,7 +127,7 @@ class IPUOutfeedQueue:
 
     @property
     def deleter(self) -> Any:
-        """An op that deletes the queue."""
+        """Return an op that deletes the queue."""
         return control_flow_ops.no_op() if not context.executing_eagerly() else None
 
     def __iter__(self) -> Any:
@@ -141,4 +141,4 @@ class IPUOutfeedQueue:
 
 
 class ScopedIPUOutfeedQueue(IPUOutfeedQueue):
-    """An outfeed that ends with its Python object."""
+    """An outfeed that is deleted with its Python object."""

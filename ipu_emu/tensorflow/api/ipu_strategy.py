@@ -42,7 +42,7 @@ class IPUStrategyV1:
 
     @contextmanager
     def scope(self) -> Iterator[IPUStrategyV1]:
-        """Build a model for the device."""
+        """Return the scope in which to build a model for the device."""
         with on_ipu(self._number), in_strategy(self):
             yield self
 
@@ -88,7 +88,7 @@ class IPUStrategyV1:
 
 
 def run_on_device(programs: FunctionPrograms, fn: Any, args: Any, kwargs: Any) -> Any:
-    """Run a tf.function on the device; raise errors as those of TensorFlow."""
+    """Run a tf.function on the device; raise errors in TensorFlow's classes."""
     try:
         return programs.run(fn, args, kwargs)
     except (EmulatorError, errors.OpError) as error:

@@ -24,7 +24,7 @@ def repeat(
     infeed_queue: IPUInfeedQueue | None = None,
     use_while_v1: bool = True,
 ) -> Any:
-    """Run ``body`` ``n`` times; its outputs are its inputs of the next iteration. Return its last outputs."""
+    """Run ``body`` ``n`` times; its outputs are the inputs of the next iteration. Return the last outputs."""
     trace = _trace("repeat")
     values = _inputs(inputs)
     if trace.section is not None:
@@ -48,7 +48,7 @@ def while_loop(
     maximum_iterations: int | None = None,
     use_while_v1: bool = True,
 ) -> Any:
-    """Run ``body`` for as long as ``condition`` of its inputs holds; return its last outputs."""
+    """Run ``body`` while ``condition`` of its inputs holds; return the last outputs."""
     trace = _trace("while_loop")
     values = _inputs(inputs)
     if trace.section is not None:
@@ -124,7 +124,7 @@ def _check_types(inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
 
 
 def _inlined(n: int, body: Callable[..., Any], values: list[Any], infeed_queue: IPUInfeedQueue | None) -> Any:
-    """A loop in another loop: the body as often as it runs."""
+    """Unroll a loop that is inside another loop."""
     if n > _MOST_INLINED:
         raise NotImplementedError(f"An inner loop has {n} iterations; use at most {_MOST_INLINED}")
     trace = _trace("repeat")

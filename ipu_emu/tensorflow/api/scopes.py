@@ -1,4 +1,4 @@
-"""Scopes: where ops run, and attributes of ops."""
+"""Scopes: the placement and attributes of ops."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def ipu_shard(index: int | Iterable[int]) -> Iterator[None]:
 
 @contextmanager
 def ipu_jit_scope(ipu_scope: Any) -> Iterator[None]:
-    """Do nothing: what is compiled is said by ``compile``."""
+    """Do nothing: ``compile`` determines what is compiled."""
     yield
 
 
@@ -62,19 +62,19 @@ def frontend_attribute(attribute_name: str, attribute_value: str, restore_to: st
 
 @contextmanager
 def stochastic_rounding(override: bool) -> Iterator[None]:
-    """Accept a rounding for some ops; the configuration's rounding holds for all."""
+    """Accept a rounding mode without effect: the configuration's mode applies to all ops."""
     yield
 
 
 @contextmanager
 def partials_type(override: Any) -> Iterator[None]:
-    """Accept a type of partial sums; sums of FLOAT16 are in FLOAT."""
+    """Accept a type of partial sums without effect: sums of FLOAT16 are in FLOAT."""
     yield
 
 
 @contextmanager
 def outside_compilation_scope(name: str = "outside") -> Iterator[None]:
-    """Accept ops that would run on the host: they run on the emulated device, which computes the same."""
+    """Accept ops that would run on the host: they run on the emulated device, with the same results."""
     trace = current_trace()
     if trace is None:
         raise ValueError("outside_compilation_scope is only allowed in compiled functions")

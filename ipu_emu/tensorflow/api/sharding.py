@@ -1,4 +1,4 @@
-"""Sharding: functions of early releases that pass on the shard of an op."""
+"""Sharding: functions of early releases for the shards of ops."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def propagate_sharding(g: Any) -> None:
 
 
 def get_shard_from_colocation(op: Any) -> Any:
-    """Return None: shards are no attribute of an op."""
+    """Return None: shards are not an attribute of ops."""
     return None
 
 

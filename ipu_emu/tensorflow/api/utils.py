@@ -1,4 +1,4 @@
-"""Utilities: the functions by which programs written for early releases configure the system, and a few others."""
+"""Utilities: functions with which programs written for early releases configure the system, and a few others."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def set_ipu_model_options(opts: IPUConfig, compile_ipu_code: bool = True, **igno
 
 
 def set_optimization_options(opts: IPUConfig, **options: Any) -> IPUConfig:
-    """Return ``opts`` with optimisations by the names of their old arguments or of their attributes."""
+    """Return ``opts`` with optimisations, given by the names of old arguments or of attributes."""
     made = copy.deepcopy(opts)
     for name, value in options.items():
         path = _CREATED.get(name) or f"optimizations.{name}"
@@ -178,7 +178,7 @@ def set_serialization_options(opts: IPUConfig, output_folder: str = "") -> IPUCo
 
 
 def set_transfer_options(opts: IPUConfig, **ignored: Any) -> IPUConfig:
-    """Return ``opts``; where copies are rearranged has no effect here."""
+    """Return a copy of ``opts``; the rearrangement of copies has no effect here."""
     return copy.deepcopy(opts)
 
 
@@ -196,7 +196,7 @@ def get_num_of_ipus_in_device(ipu_device: str = "/device:IPU:0", device: str = "
 
 
 def running_on_ipu_model(device: str = "cpu") -> bool:
-    """Whether the program runs on the IPU Model, which the emulated system is not."""
+    """Whether the program runs on the IPU Model: always False, as it runs on the emulated system."""
     return False
 
 
@@ -210,7 +210,7 @@ def reset_ipu_seed(
     cpu_device: str = "cpu",
     experimental_identical_replicas: bool = False,
 ) -> Any:
-    """Set the seed of random numbers on the device: at once, or as an op of the graph."""
+    """Set the seed of random numbers on the device: immediately, or by an op of the graph."""
     from tensorflow.python.eager import context
     from tensorflow.python.ops import script_ops
 

@@ -1,4 +1,4 @@
-"""Layers of ``ipu_tensorflow_addons.keras``: those of Keras with the arguments that they have for the IPU."""
+"""Layers of ``ipu_tensorflow_addons.keras``: Keras layers with additional arguments for the IPU."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ __all__ = [
 
 
 class AssumeEqualAcrossReplicas(keras_layers.Layer):  # type: ignore[misc]
-    """Passes on tensors that the program promises to be equal on all replicas."""
+    """Returns its input tensors, which the program guarantees to be equal on all replicas."""
 
     def __init__(self, inplace: bool = False, **options: Any) -> None:
         super().__init__(**options)
@@ -48,14 +48,14 @@ class AssumeEqualAcrossReplicas(keras_layers.Layer):  # type: ignore[misc]
 
 
 class RecomputationCheckpoint(keras_layers.Layer):  # type: ignore[misc]
-    """Passes on tensors that are kept for the backward pass, not recomputed."""
+    """Returns its input tensors, which are kept for the backward pass instead of recomputed."""
 
     def call(self, inputs: Any, **options: Any) -> Any:
         return inputs if current_trace() is None else recomputation_checkpoint(inputs)
 
 
 class Dropout(keras_layers.Dropout):  # type: ignore[misc]
-    """Sets a share ``rate`` of the elements to 0 in training. ``ref`` is accepted: the same numbers are drawn again
+    """Sets a fraction ``rate`` of elements to 0 in training. ``ref`` is accepted: the same numbers are drawn again
     for the backward pass in any case.
     """
 
@@ -92,7 +92,7 @@ class Embedding(keras_layers.Layer):  # type: ignore[misc]
         self.serialization_factor = serialization_factor
 
     def build(self, input_shape: Any) -> None:
-        """Make the table."""
+        """Create the table."""
         self.embeddings = self.add_weight(
             "embeddings", (self.input_dim, self.output_dim), initializer=self.embeddings_initializer
         )
@@ -109,7 +109,7 @@ class Embedding(keras_layers.Layer):  # type: ignore[misc]
 
 
 class GroupNormalization(keras_layers.Layer):  # type: ignore[misc]
-    """Normalises groups of channels; where they are strided, channel c belongs to group c mod ``groups``."""
+    """Normalises groups of channels; with strided groups, channel c belongs to group c mod ``groups``."""
 
     def __init__(
         self,
@@ -131,13 +131,13 @@ class GroupNormalization(keras_layers.Layer):  # type: ignore[misc]
         self.gamma_initializer = initializers.get(gamma_initializer or "ones")
 
     def groups_of(self, channels: int) -> int:
-        """The number of groups; raise ValueError where they do not divide the channels."""
+        """The number of groups; raise ValueError if it does not divide the channels."""
         if channels % self.groups:
             raise ValueError(f"{channels} channels cannot be divided into {self.groups} groups")
         return self.groups
 
     def build(self, input_shape: Any) -> None:
-        """Make gamma and beta."""
+        """Create gamma and beta."""
         channels = (int(input_shape[self.channels_axis]),)
         self.groups_of(*channels)
         self.gamma = self.add_weight("gamma", channels, initializer=self.gamma_initializer) if self.scale else None
@@ -186,7 +186,7 @@ class LayerNormalization(keras_layers.LayerNormalization):  # type: ignore[misc]
 
 
 class LSTM(keras_layers.LSTM):  # type: ignore[misc]
-    """A long short-term memory; options of the IPU's kernels are accepted."""
+    """A long short-term memory; options of the IPU's kernels are accepted without effect."""
 
     def __init__(self, units: int, **options: Any) -> None:
         super().__init__(units, **_of_keras(options))
@@ -237,7 +237,7 @@ _KERNEL_OPTIONS = ("partials_dtype", "available_memory_proportion_fwd", "availab
 
 
 def _of_keras(options: dict[str, Any]) -> dict[str, Any]:
-    """The options of a recurrent layer that Keras has too."""
+    """The options of a recurrent layer that Keras also has."""
     return {name: value for name, value in options.items() if name not in _KERNEL_OPTIONS}
 
 

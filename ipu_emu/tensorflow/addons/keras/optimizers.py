@@ -15,9 +15,9 @@ __all__ = ["AdamIpuOptimizer", "LAMBIpuOptimizer", "SGDIpuOptimizer"]
 
 
 class _IpuOptimizer(optimizers.Optimizer):  # type: ignore[misc]
-    """Base: named states of every variable."""
+    """Base of the optimizers: creates named states for every variable."""
 
-    #: The states of a variable, and the attributes that have their types.
+    #: The states of a variable, and the attributes with their element types.
     states: Mapping[str, str] = MappingProxyType({})
 
     def __init__(self, learning_rate: Any, name: str, **options: Any) -> None:
@@ -25,7 +25,7 @@ class _IpuOptimizer(optimizers.Optimizer):  # type: ignore[misc]
         self._learning_rate = self._build_learning_rate(learning_rate)
 
     def build(self, var_list: Sequence[Any]) -> None:
-        """Make the states."""
+        """Create the states."""
         super().build(var_list)
         if getattr(self, "_built", False):
             return
@@ -55,7 +55,7 @@ class _IpuOptimizer(optimizers.Optimizer):  # type: ignore[misc]
         own = {name: value for name, value in vars(self).items() if name in self.kept}
         return {**super().get_config(), "learning_rate": self._serialize_hyperparameter(self._learning_rate), **own}
 
-    #: The attributes that a configuration keeps.
+    #: The attributes that are saved in a configuration.
     kept: tuple[str, ...] = ()
 
 
@@ -196,7 +196,7 @@ class LAMBIpuOptimizer(_IpuOptimizer):
         variable.assign_sub(math_ops.cast(rate * update, variable.dtype))
 
     def _ratio(self, weights: Any, update: Any) -> Any:
-        """The norm of the variable by that of its update; 1 where either is 0."""
+        """The norm of the variable divided by that of its update; 1 if either is 0."""
         norm, step = linalg_ops.norm(weights, ord=2), linalg_ops.norm(update, ord=2)
         if self.weight_norm_clip is not None:
             norm = clip_ops.clip_by_value(norm, 0.0, self.weight_norm_clip)

@@ -40,7 +40,7 @@ def broadcast(value: Any, root: int = 0, tensor_name: str | None = None) -> Any:
 def _host(value: Any, function: Callable[[Any], Any], tensor_name: str | None, shape: Any = None) -> Any:
     """``function`` of the value on the host: at once, or when a session runs it.
 
-    Instances match the collectives of a session by name: without one, by their order in the graph.
+    Instances match the collectives of a session by name, or without names by their order in the graph.
     """
     popdist_py.init()
     tensor = ops.convert_to_tensor(value)

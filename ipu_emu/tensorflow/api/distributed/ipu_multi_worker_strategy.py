@@ -1,4 +1,4 @@
-"""Multi-worker strategy: the strategy of early releases, whose place PopDistStrategy has taken."""
+"""Multi-worker strategy: the strategy of early releases, replaced by PopDistStrategy."""
 
 from __future__ import annotations
 

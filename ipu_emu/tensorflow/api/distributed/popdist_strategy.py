@@ -44,18 +44,18 @@ class PopDistStrategy:
         return self._number
 
     def update_ipu_config(self, config: Any) -> None:
-        """Set the number of this instance, and of all, in an IPUConfig."""
+        """Set the index of this instance and the number of all instances in an IPUConfig."""
         shared = config.experimental.multi_replica_distribution
         shared.process_count, shared.process_index = popdist_py.getNumInstances(), popdist_py.getInstanceIndex()
 
     @property
     def num_replicas_in_sync(self) -> int:
-        """The replicas of all instances."""
+        """The number of replicas of all instances."""
         return popdist_py.getNumTotalReplicas()
 
     @contextmanager
     def scope(self) -> Iterator[PopDistStrategy]:
-        """Build a model that all replicas train."""
+        """Return the scope in which to build a model that all replicas train."""
         creating = variable_scope.variable_creator_scope(_from_first)
         with on_ipu(self._number), in_strategy(self), creating, self._reducing():
             yield self
@@ -64,7 +64,7 @@ class PopDistStrategy:
         return reducing_gradients(self._reduces)
 
     def run(self, fn: Callable[..., Any], args: Any = (), kwargs: Any = None, options: Any = None) -> Any:
-        """Call ``fn`` as a part of the program that is being compiled; in eager mode a tf.function is one."""
+        """Call ``fn`` as part of the program that is being compiled; in eager mode, compile and run a tf.function."""
         with self._reducing(), variable_scope.variable_creator_scope(_from_first):
             if current_trace() is None and context.executing_eagerly() and isinstance(fn, def_function.Function):
                 return run_on_device(self._programs, fn, args, kwargs or {})
@@ -73,7 +73,7 @@ class PopDistStrategy:
     experimental_run_v2 = run
 
     def reduce(self, reduce_op: Any, value: Any, axis: Any = None) -> Any:
-        """The sum or the mean over all replicas; outside of a program over all instances."""
+        """The sum or the mean over all replicas; outside a program, over all instances."""
         name = str(getattr(reduce_op, "value", reduce_op)).lower()
         if name not in ("sum", "mean"):
             raise ValueError(f"Unsupported reduce op: {reduce_op}")
@@ -83,7 +83,7 @@ class PopDistStrategy:
 
 
 def _from_first(create: Callable[..., Any], **options: Any) -> Any:
-    """Create a variable whose initial value is that of the first instance."""
+    """Create a variable with the initial value of the first instance."""
     given = options.get("initial_value")
     if given is None or popdist_py.getNumInstances() == 1:
         return create(**options)

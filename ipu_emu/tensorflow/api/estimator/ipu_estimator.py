@@ -1,7 +1,7 @@
 """IPU estimator: trains, evaluates and predicts by a model function, in loops on the IPU.
 
-TensorFlow has no estimators any more; this one has what programs for the IPU use: input functions, hooks, checkpoints
-in ``model_dir``, and metrics of ``tf.metrics``.
+Current TensorFlow has no estimators. This one has input functions, hooks, checkpoints in ``model_dir``, and metrics
+of ``tf.metrics``, as programs for the IPU use them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ipu_emu.tensorflow.api.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQ
 
 __all__ = ["IPUEstimator", "IPUEstimatorSpec"]
 
-#: Where a spec has the hooks of a mode.
+#: The attribute of a spec with the hooks of a mode.
 _HOOKS = {
     ModeKeys.TRAIN: "training_hooks",
     ModeKeys.EVAL: "evaluation_hooks",
@@ -55,7 +55,7 @@ class IPUEstimator:
     def _iterations(self) -> int:
         return self.config.ipu_run_config.iterations_per_loop
 
-    # What programs call
+    # Public methods
 
     def train(
         self,
@@ -166,7 +166,7 @@ class IPUEstimator:
             return ipu_compiler.compile(lambda: loops.repeat(iterations, body, infeed_queue=queue))
 
     def _keep_hooks(self, spec: Any, mode: str) -> None:
-        """Keep the hooks that a model function gives for a mode; those of the chief are of the first instance."""
+        """Keep the hooks that a model function returns for a mode; those of the chief only on the first instance."""
         self._own_hooks = list(getattr(spec, _HOOKS[mode]))
         if mode == ModeKeys.TRAIN and popdist_py.getInstanceIndex() == 0:
             self._own_hooks += getattr(spec, "training_chief_hooks", ())
@@ -190,7 +190,7 @@ class IPUEstimator:
         return [outfeed.enqueue({"loss": spec.loss, **{name: one[1] for name, one in (metrics or {}).items()}})]
 
     def _called(self, features: Any, labels: Any, mode: str) -> Any:
-        """What the model function returns; it gets those of its arguments that it names."""
+        """Call the model function with the arguments that are in its signature."""
         known = {"labels": labels, "mode": mode, "params": self.params, "config": self.config}
         names = inspect.signature(self._model_fn).parameters
         return self._model_fn(features, **{name: value for name, value in known.items() if name in names})
@@ -199,7 +199,7 @@ class IPUEstimator:
         return _Graph(self.config, mode, input_fn, self.params)
 
     def _session(self, hooks: Sequence[Any] | None, queue: Any, saver: Any, checkpoint: str | None = None) -> Any:
-        """A session with the variables of the latest checkpoint, and the infeed running."""
+        """A session with the variables of the latest checkpoint and a running infeed."""
         found = checkpoint or tf.train.latest_checkpoint(self.model_dir)
         start = tf.group(tf.global_variables_initializer(), tf.local_variables_initializer())
         scaffold = tf.train.Scaffold(
@@ -250,7 +250,7 @@ def _apart(element: Any) -> tuple[Any, Any]:
 
 
 def _rows(session: Any, made: Any, taken: Any, runs: int | None) -> Iterator[Any]:
-    """What each run enqueues, for ``runs`` runs or to the end of the data."""
+    """Yield what each run enqueues, for ``runs`` runs or until the end of the data."""
     done = 0
     while runs is None or done < runs:
         try:

@@ -25,7 +25,7 @@ class IPURunConfig:
 
 
 class RunConfig:
-    """The configuration of an estimator; what it has besides is kept by its name."""
+    """The configuration of an estimator; unknown arguments become attributes."""
 
     def __init__(
         self, ipu_run_config: IPURunConfig | None = None, master: Any = None, model_dir: str | None = None,

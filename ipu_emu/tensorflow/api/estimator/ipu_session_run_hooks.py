@@ -50,20 +50,20 @@ class IPULoggingTensorHook(session_run_hook.SessionRunHook):  # type: ignore[mis
         return self._outfeed.enqueue({str(name): ops.convert_to_tensor(one) for name, one in given.items()})
 
     def begin(self) -> None:
-        """Begin to count runs; raise RuntimeError where nothing is logged."""
+        """Start counting runs; raise RuntimeError if no tensor is logged."""
         if not self._outfeed.enqueued:
             raise RuntimeError("nothing to log; call log in the program")
         self._timer.reset()
         self._runs, self._dequeued = 0, self._outfeed.dequeue()
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Log what came since the last time, if it is time for that."""
+        """Log the tensors since the last time, if the interval has passed."""
         if not self._never and self._timer.should_trigger_for_step(self._runs):
             self._write(run_context.session)
         self._runs += 1
 
     def end(self, session: Any) -> None:
-        """Log what came since the last time, if that was asked for."""
+        """Log the tensors since the last time, if requested."""
         if self._at_end:
             self._write(session)
 

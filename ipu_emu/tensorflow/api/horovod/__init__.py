@@ -28,12 +28,12 @@ def size() -> int:
 
 
 def rank() -> int:
-    """The number of this instance."""
+    """The index of this instance."""
     return popdist_py.getInstanceIndex()
 
 
 def local_rank() -> int:
-    """The number of this instance on its host."""
+    """The index of this instance on its host."""
     return popdist_py.getLocalInstanceIndex()
 
 

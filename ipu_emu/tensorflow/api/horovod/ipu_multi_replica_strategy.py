@@ -1,4 +1,4 @@
-"""Multi-replica strategy: the PopDist strategy by its name in early releases."""
+"""Multi-replica strategy: the name of the PopDist strategy in early releases."""
 
 from ipu_emu.tensorflow.api.distributed.popdist_strategy import PopDistStrategy
 

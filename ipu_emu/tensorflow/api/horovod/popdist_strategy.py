@@ -1,4 +1,4 @@
-"""PopDist strategy, by the place that it had in early releases."""
+"""PopDist strategy, in its module of early releases."""
 
 from ipu_emu.tensorflow.api.distributed.popdist_strategy import PopDistStrategy
 

@@ -23,7 +23,7 @@ def all_gather(x: Any, replication_factor: int, name: str | None = None) -> Any:
 def all_to_all(
     x: Any, split_dimension: int, concat_dimension: int, number_of_replicas: int, name: str | None = None
 ) -> Any:
-    """Part i of ``x`` along one axis goes to replica i; the parts that arrive are joined along another."""
+    """Send part i of ``x`` along one axis to replica i; join the received parts along another."""
     cut = array_ops.split(x, number_of_replicas, split_dimension)
     parts = array_ops.concat([array_ops.expand_dims(part, 0) for part in cut], 0)
     everything = all_gather(parts, number_of_replicas, name)

@@ -1,4 +1,4 @@
-"""Functions: what programs mark to be compiled once."""
+"""Functions: a decorator for functions whose code is compiled once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def outlined_function(
     keep_input_layouts: Any = None,
     name: str | None = None,
 ) -> Any:
-    """Decorate a function whose code may be shared by its calls; results do not depend on it."""
+    """Decorate a function whose calls may share code; results do not depend on it."""
 
     def decorate(inner: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(inner)

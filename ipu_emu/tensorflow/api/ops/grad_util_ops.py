@@ -1,4 +1,4 @@
-"""Gradient capture: the gradients of tensors inside a model, which an optimizer does not apply."""
+"""Gradient capture: gradients of tensors inside a model, which no optimizer applies."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["GradientCaptureContext", "GradientCaptureTape", "capture_upstream_gr
 
 
 class GradientCaptureContext:
-    """Has the gradients of the tensors that are captured in its ``with`` block, once they are computed."""
+    """Collects the gradients of the tensors that are captured in its ``with`` block, as they are computed."""
 
     def __init__(self) -> None:
         self._captured: OrderedDict[str, Any] = OrderedDict()
@@ -55,7 +55,7 @@ class GradientCaptureTape(backprop.GradientTape):  # type: ignore[misc]
 
 
 def capture_upstream_gradients(tensor: Any, tag: str | None = None) -> Any:
-    """Return ``tensor``, whose gradient the context around this call keeps by its ``tag``."""
+    """Return ``tensor``; the enclosing context collects its gradient under ``tag``."""
     captures = frontend_state().captures
     if not captures:
         raise ValueError(

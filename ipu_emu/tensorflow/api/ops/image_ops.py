@@ -1,4 +1,4 @@
-"""Image ops: images of integers as normalised floats."""
+"""Image ops: normalised floats from images of integers."""
 
 from __future__ import annotations
 

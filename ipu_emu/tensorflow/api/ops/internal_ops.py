@@ -1,4 +1,4 @@
-"""Internal ops that programs use to look at their tensors."""
+"""Internal ops: printing tensors of a program."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ __all__ = ["print_tensor"]
 
 
 def print_tensor(input: Any, name: str = "") -> Any:
-    """Print a tensor in every iteration, on the error output; return an op."""
+    """Print a tensor to standard error in every iteration; return an op."""
     tensor = ops.convert_to_tensor(input)
     return trace_of("print_tensor").effect([tensor], "print", name or tensor.op.name)

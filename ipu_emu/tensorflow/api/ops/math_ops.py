@@ -1,4 +1,4 @@
-"""Math ops: sums over segments whose number is known."""
+"""Math ops: sums over a known number of segments."""
 
 from __future__ import annotations
 

@@ -147,7 +147,7 @@ def pipeline(
 
 
 def recomputation_checkpoint(tensors: Any, name: str | None = None) -> Any:
-    """Return ``tensors``, which are kept for the backward pass where others are recomputed."""
+    """Return ``tensors``, which are kept for the backward pass when others are recomputed."""
     trace = current_trace()
     if trace is None:
         return tensors
@@ -175,7 +175,7 @@ class _Pipeline:
             raise TypeError("computational_stages argument needs to be a list or a tuple.")
 
     def arguments(self) -> dict[str, Any]:
-        """The arguments as the check of a call takes them."""
+        """The arguments in the form that the argument checks take."""
         made = dict(self.given)
         if made["recomputation_mode"] is None:
             made["recomputation_mode"] = RecomputationMode.Auto
@@ -186,7 +186,7 @@ class _Pipeline:
         return {**made, "outfeed_queue": rows, "infeed_queue": None, "late": True}
 
     def count(self, value: Any) -> Any:
-        """The number of mini-batches: a number, or a function where it is known only in a run."""
+        """The number of mini-batches, or a function if it is known only in a run."""
         if not isinstance(value, tensor_lib.Tensor):
             return value
         known = tensor_util.constant_value(value)
@@ -198,7 +198,7 @@ class _Pipeline:
         return lambda: 1
 
     def build(self) -> Any:
-        """Call the stages, the optimizer function, and what it asks for."""
+        """Call the stages and the optimizer function, and add the weight update."""
         names = [_names(stage) for stage in self.stages]
         arguments = self.arguments()
         functions = [[StageFunction(one) for one in stage] for stage in names]
@@ -222,7 +222,7 @@ class _Pipeline:
                 section = Section(start=trace.position(), batches=call.repeat_count, **settings)
                 with trace.in_section(section):
                     self.build_section(section, call, arguments, functions)
-            else:  # a loop around a pipeline repeats it
+            else:  # the enclosing loop repeats the pipeline
                 self.build_section(outer, call, arguments, functions)
                 outer.batches *= call.repeat_count
                 for name, value in settings.items():
@@ -270,7 +270,7 @@ class _Pipeline:
     # Stages
 
     def first_inputs(self) -> Any:
-        """What stage 0 takes: the inputs, then an element of the infeed."""
+        """The arguments of stage 0: the inputs, then an element of the infeed."""
         values: list[Any] = []
         for one in self.inputs or ():
             if isinstance(one, resource_variable_ops.BaseResourceVariable):
@@ -294,7 +294,7 @@ class _Pipeline:
         return function(*given)
 
     def described(self, function: StageFunction, result: Any, values: Any, start: int, end: int) -> StageFunction:
-        """What a stage returns, uses and captures."""
+        """Describe what a stage returns, uses and captures."""
         trace = self.trace
         everything = trace.graph.get_operations()
         inside = {op.name for op in everything[start:end]}
@@ -356,7 +356,7 @@ class _Pipeline:
         return asked.loss
 
     def enqueue_captured(self, asked: OptimizerFunctionOutput, call: PipelineCall) -> None:
-        """Enqueue the gradients that were captured: combined like those of weights, or those of each mini-batch."""
+        """Enqueue captured gradients: combined like those of weights, or for each mini-batch."""
         queue, source = asked.captured_gradient_outfeed, asked.tape or asked.gradient_capture_context
         captured = dict(source.captured_gradients)
         if not captured:
@@ -390,7 +390,7 @@ class _Pipeline:
     # Results
 
     def enqueue(self, section: Section, call: PipelineCall, values: Any, tensors: list[Any], loss: Any) -> None:
-        """Enqueue the loss, or the outputs of the last stage that the mask leaves."""
+        """Enqueue the loss, or the outputs of the last stage that the mask selects."""
         queue = self.outfeed
         if queue is None:
             return
@@ -430,7 +430,7 @@ def _names(stage: Any) -> list[str]:
 
 
 def _shaped(stages: Sequence[Any], functions: list[list[StageFunction]]) -> list[Any]:
-    """The functions in the shape of the stages: lists where these are lists."""
+    """The functions in the structure of the stages: lists for lists."""
     return [
         list(described) if isinstance(stage, list | tuple) else described[0]
         for stage, described in zip(stages, functions, strict=True)

@@ -12,7 +12,7 @@ __all__ = ["dropout"]
 def dropout(
     x: Any, rate: float = 0.5, noise_shape: Any = None, ref: Any = None, seed: Any = None, name: str | None = None
 ) -> Any:
-    """Set a share ``rate`` of the elements to 0, and scale the others."""
+    """Set a fraction ``rate`` of the elements to 0, and scale the others."""
     if not 0 <= rate < 1:
         raise ValueError(f"The rate must be in the interval [0, 1), not {rate}")
     shape = array_ops.shape(x) if noise_shape is None else noise_shape

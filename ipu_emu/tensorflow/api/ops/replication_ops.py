@@ -1,4 +1,4 @@
-"""Replication: the number of a replica, and how many there are."""
+"""Replication: the index of a replica, and the number of replicas."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["replication_factor", "replication_index"]
 
 
 def replication_index(name: str | None = None) -> Any:
-    """The number of the replica that computes this."""
+    """The index of the replica that evaluates the op."""
     return trace_of("replication_index").placeholder(dtypes.int32, [], "replication_index", None, name)
 
 

@@ -15,7 +15,7 @@ def sequence_slice(
 ) -> Any:
     """Return ``dst`` with rows src_offsets[i] .. src_offsets[i] + num_elems[i] of ``src`` from dst_offsets[i] on.
 
-    The rows of ``dst`` that no sequence covers stay, or are 0 with ``zero_unused``.
+    Other rows of ``dst`` are unchanged, or 0 with ``zero_unused``.
     """
     with ops.name_scope(name or "sequence_slice"):
         dst, src = ops.convert_to_tensor(dst), ops.convert_to_tensor(src)

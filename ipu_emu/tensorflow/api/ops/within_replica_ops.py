@@ -37,7 +37,7 @@ def all_reduce(input_shards: Sequence[Any], op: str, name: str | None = None) ->
 
 
 def reduce_scatter(input_shards: Sequence[Any], op: str, name: str | None = None) -> list[Any]:
-    """A part of the combination of all flattened tensors on each shard; zeros fill up the last part."""
+    """A part of the combination of all flattened tensors on each shard; the last part is padded with zeros."""
     given = [array_ops.reshape(one, [-1]) for one in _tensors(input_shards)]
     size = -(-int(given[0].shape[0]) // len(given))
     more = size * len(given) - int(given[0].shape[0])

@@ -20,7 +20,7 @@ __all__ = [
 
 
 class GradientAccumulationOptimizerV2(IpuOptimizer):
-    """Updates once for every ``num_mini_batches`` iterations of a loop, by their combined gradients."""
+    """Updates variables once every ``num_mini_batches`` iterations of a loop, by the combined gradients."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""IPU optimizer: the base of optimizers that wrap another, and what they do with optimizers of either kind."""
+"""IPU optimizer: the base of optimizers that wrap another one, of TensorFlow 1 or of Keras."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["IpuOptimizer", "apply_gradients", "compute_gradients", "is_keras", "
 
 
 class IpuOptimizer(optimizer.Optimizer):  # type: ignore[misc]
-    """Base of optimizers that wrap another, of TensorFlow's first version or of Keras."""
+    """Base of optimizers that wrap another one, of TensorFlow 1 or of Keras."""
 
     def __init__(self, opt: Any, name: str) -> None:
         super().__init__(False, name)
@@ -71,7 +71,7 @@ def apply_gradients(opt: Any, pairs: Any, global_step: Any = None, name: str | N
 
 
 def totals(trace: Trace, pairs: Any, dtype: Callable[[Any], Any] = lambda variable: None) -> list[tuple[Any, Any]]:
-    """Mark the gradients as those of a mini-batch whose sum a weight update gets."""
+    """Mark the gradients of a mini-batch; a weight update uses their sums."""
     return [
         (gradient if gradient is None else total(trace, gradient, dtype(variable)), variable)
         for gradient, variable in pairs
@@ -79,7 +79,7 @@ def totals(trace: Trace, pairs: Any, dtype: Callable[[Any], Any] = lambda variab
 
 
 def total(trace: Trace, gradient: Any, dtype: Any = None) -> Any:
-    """``gradient`` as the sum over mini-batches; a gradient that is one already stays."""
+    """The sum of ``gradient`` over mini-batches; a gradient that is such a sum is returned unchanged."""
     given = dense(gradient)
     marker = trace.markers.get(given.op.name)
     if marker is not None and marker.kind == "total":

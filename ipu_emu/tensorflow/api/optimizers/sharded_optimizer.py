@@ -1,4 +1,4 @@
-"""Sharded optimizer: gradients on the shards of their forward ops."""
+"""Sharded optimizer: places gradients on the shards of their forward ops."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["ShardedOptimizer"]
 
 
 class ShardedOptimizer(IpuOptimizer):
-    """Keeps every gradient on the shard of its forward op, as all gradients here are."""
+    """Places every gradient on the shard of its forward op, which is always the case here."""
 
     def __init__(self, optimizer: Any) -> None:
         super().__init__(optimizer, "ShardedOptimizer")
