@@ -157,7 +157,7 @@ def stand_in() -> None:
         for message in channel.receive():
             match message:
                 case messages.Start():
-                    channel.send(messages.Started(os.getpid(), [0], [0], ""))
+                    channel.send(messages.Started(os.getpid(), [0], [0], "", time.monotonic()))
                     channel.send(messages.Output(messages.STDOUT, b"here\n"))
                     channel.send(messages.Exited(0, messages.OWN, time.monotonic()))
                     channel.send(messages.Gone())

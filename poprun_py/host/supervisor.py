@@ -211,7 +211,7 @@ class Supervisor:
             self._childless, self._program.status = True, 127
         else:
             cpus, memory = list(setup.placement.cpus), list(setup.placement.memory)
-            self._send(messages.Started(self._program.pid, cpus, memory, setup.warning))
+            self._send(messages.Started(self._program.pid, cpus, memory, setup.warning, time.monotonic()))
             self._hangs.start(self._program.pid)
         self._streams.open(self._program.outputs, self._program.input)
         if progress:
@@ -282,7 +282,8 @@ class Supervisor:
 
     def _send_stop(self, number: int, cause: str) -> None:
         if self._program.is_running:
-            self._cause = cause if self._cause == OWN else self._cause
+            if self._cause == OWN and not processes.is_ending(self._program.pid):  # else it has ended by itself
+                self._cause = cause
             self._program.signal(number)
 
     def _on_signal(self) -> None:

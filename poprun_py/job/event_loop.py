@@ -32,6 +32,7 @@ from poprun_py.numa.topology import format_cpu_list
 from poprun_py.options.option_table import LaunchOptions
 from poprun_py.output.log import Log
 from poprun_py.output.screen import Screen
+from poprun_py.output.stderr_end import ranks_that_missed_a_peer
 from poprun_py.plan.launch_plan import LaunchPlan
 from poprun_py.wire import messages
 from poprun_py.wire.channel import Channel
@@ -45,6 +46,9 @@ _SETTLE = 0.2
 
 #: Seconds that an instance may wait in MPI_Finalize before the user is told.
 _WAIT_NOTICE = 10.0
+
+#: The last pieces of what mpirun writes that are kept.
+_MOST_PIECES = 64
 
 #: Seconds between two checks of whether the other hosts still answer.
 _HOST_CHECK_INTERVAL = 1.0
@@ -108,7 +112,8 @@ class EventLoop:
         self._teardown = Teardown(plan, self._job, self._timers, self._connections)
         self._mpirun = 0
         self._mpirun_status: int | None = None
-        self._mpirun_text: deque[bytes] = deque(maxlen=64)
+        self._mpirun_text: deque[bytes] = deque(maxlen=_MOST_PIECES)
+        self._mpirun_pipes: list[OutputPipe] = []
         self._has_closed_ports = False
         self._has_reported_wait = False
         self._has_listed = False  # the MPI's files, before its processes end
@@ -136,9 +141,9 @@ class EventLoop:
             self._log.info(note)
         self._log.info("Running command: " + " ".join(f"'{word}'" for word in self._plan.command.argv))
         address, key = self._listener.address, self._listener.key
-        self._mpirun, pipes = start_mpirun(self._plan, address=address, key=key, record=self._record)
+        self._mpirun, self._mpirun_pipes = start_mpirun(self._plan, address=address, key=key, record=self._record)
         self._log.info(f"Waiting for {self._starter} (PID {self._mpirun})")
-        self._register_all(pipes)
+        self._register_all()
         self._startup.begin(self._mpirun)
         self._teardown.begin(self._mpirun)
         if self._plan.remote_hosts:
@@ -147,12 +152,12 @@ class EventLoop:
             self._timers.call_later(max(0.001, self._deadline - time.monotonic()), self._on_timeout)
         self._display.start()
 
-    def _register_all(self, mpirun_pipes: list[OutputPipe]) -> None:
+    def _register_all(self) -> None:
         read = selectors.EVENT_READ
         self._selector.register(self._signals, read, self._on_signals)
         if self._files and self._files.fileno() >= 0:
             self._selector.register(self._files, read, self._on_files)
-        for pipe in mpirun_pipes:
+        for pipe in self._mpirun_pipes:
             self._selector.register(pipe, read, lambda pipe=pipe: self._on_mpirun_text(pipe))
 
     def _on_files(self) -> None:
@@ -198,10 +203,12 @@ class EventLoop:
                 self._log.debug(f"Port {port} of {self._starter} is closed to other hosts")
 
     def _on_message(self, rank: int, message: messages.Message) -> None:
+        if isinstance(message, messages.Started | messages.Exited | messages.Orphaned):
+            self._job.heard_clock(rank, message.at)
         match message:
             case messages.Output(stream, data) if stream in messages.STREAMS:
                 self._delivery.write(rank, stream, data)
-            case messages.Started(pid, cpus, memory, warning):
+            case messages.Started(pid, cpus, memory, warning, _):
                 where = f"CPUs {format_cpu_list(cpus)}, memory nodes {format_cpu_list(memory)}"
                 self._log.debug(f"Instance {rank} has pid {pid}; {where}")
                 if warning:
@@ -293,13 +300,21 @@ class EventLoop:
 
     # -- the end ----------------------------------------------------------------------------------------------------
 
-    def _on_mpirun_text(self, pipe: OutputPipe) -> None:
+    def _on_mpirun_text(self, pipe: OutputPipe) -> bool:
+        """Read a piece of what mpirun writes; return whether there was any."""
         data = pipe.read()
         if data:
             self._mpirun_text.append(data)
         elif data is not None:
             self._selector.unregister(pipe)
             pipe.close()
+        return bool(data)
+
+    def _read_rest(self, pipe: OutputPipe) -> None:
+        """Read what mpirun wrote last; others may hold its pipe open, and go on writing."""
+        for _ in range(_MOST_PIECES):
+            if not pipe.is_open or not self._on_mpirun_text(pipe):
+                return
 
     def _on_mpirun_end(self, status: int) -> None:
         shown = status if status >= 0 else 128 - status
@@ -317,6 +332,9 @@ class EventLoop:
         processes.end_descendants(timeout=0.5)
         if self._mpirun_status is not None:
             self._job.mpirun_ended(self._mpirun, self._mpirun_status)
+        for pipe in self._mpirun_pipes:
+            self._read_rest(pipe)
+        self._job.missed_peers(ranks_that_missed_a_peer(b"".join(self._mpirun_text)))
         for rank in range(len(self._plan.instances)):
             self._job.heard(rank, self._delivery.read_stderr_end(rank))
         code = self._job.exit_code

@@ -13,7 +13,11 @@ from poprun_py.wire.messages import OWN
 __all__ = ["CRASHES", "OUTSIDE", "InstanceEnd", "aborted", "ended_badly", "first_failure", "signal_name"]
 
 #: Signals that end an instance in whose MPI something failed, beside a program with a defect of its own.
-CRASHES = (signal.SIGSEGV, signal.SIGABRT)
+CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT)
+
+#: Signals that somebody sends to a process: neither a defect of its own nor the loss of a peer makes the kernel send
+#: them.
+_SENT = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGXCPU)
 
 #: A cause beside those of wire/messages.py: nobody of the job has ended the instance, but somebody else.
 OUTSIDE = "outside"
@@ -21,7 +25,8 @@ OUTSIDE = "outside"
 
 @dataclass(frozen=True)
 class InstanceEnd:
-    """How one instance ended, as its supervisor saw it (``at``: monotonic seconds of its host).
+    """How one instance ended, as its supervisor saw it (``at``: monotonic seconds of its host; by the launcher's
+    clock where failures are compared).
 
     ``status`` is the exit code, or minus the signal; ``lost``: the supervisor itself is gone.
     """
@@ -66,12 +71,12 @@ def ended_badly(end: InstanceEnd) -> bool:
 
 
 def first_failure(ends: Sequence[InstanceEnd]) -> InstanceEnd | None:
-    """Return the failure to blame; ``ends`` are in the order in which they were reported.
+    """Return the failure to blame; ``ends`` are in the order in which they were reported, their times of one clock.
 
-    It is the first that was reported, or one that happened earlier on the same host and was reported later. An
-    instance that ended because a peer had is not blamed, but the peer: one that raised an exception, even if it was
-    stopped before it had ended, or else one that left while it was still needed. MPICH may crash in the others when
-    one has called MPI_Abort. An instance that somebody else has ended is blamed for what followed from it in others.
+    It is the one that happened first. An instance that ended because a peer had is not blamed, but the peer: one that
+    raised an exception, even if it was stopped before it had ended, or else one that left while it was still needed.
+    MPICH may crash in the others when one has called MPI_Abort. An instance that somebody else has ended is blamed
+    for what followed from it in others, whichever end was seen first: none is killed because a peer has failed.
     """
     lost = [end for end in ends if end.cause == OUTSIDE]
     if len(lost) == 1:
@@ -81,7 +86,8 @@ def first_failure(ends: Sequence[InstanceEnd]) -> InstanceEnd | None:
     causes = [end for end in failures if not end.stderr.follows]
     if failures and not causes:
         causes = _stopped_while_raising(ends) or _left_too_early(ends, failures[0]) or failures
-    return _earliest(causes) if causes else None
+    killed = [end for end in causes if end.exit_code - 128 in _SENT]  # also as a shell reports it of its command
+    return _earliest(killed or causes) if causes else None
 
 
 def _without_crashes_by_an_abort(ends: Sequence[InstanceEnd], failures: list[InstanceEnd]) -> list[InstanceEnd]:
@@ -114,11 +120,10 @@ def _left_too_early(ends: Sequence[InstanceEnd], follower: InstanceEnd) -> list[
 
 
 def _earliest(failures: Sequence[InstanceEnd]) -> InstanceEnd:
-    reported_first = failures[0]
-    same_host = [end for end in failures if end.instance.host == reported_first.instance.host and not end.lost]
-    return (
-        min(same_host, key=lambda end: end.at, default=reported_first) if not reported_first.lost else reported_first
-    )
+    """The first; it is not known when an instance was lost, only when that was noticed."""
+    if failures[0].lost:
+        return failures[0]
+    return min((end for end in failures if not end.lost), key=lambda end: end.at)
 
 
 def signal_name(number: int) -> str:

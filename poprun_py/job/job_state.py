@@ -6,11 +6,13 @@ Nothing here waits for or touches a process: events come in as calls, messages g
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
 from popdist_py.environment import EXECUTABLE_CACHE_PATH, JOB, RESTART_COUNT
 from poprun_py.job.failure import CRASHES, OUTSIDE, InstanceEnd, aborted, ended_badly, first_failure, signal_name
+from poprun_py.job.host_clocks import HostClocks
 from poprun_py.output.stderr_end import StderrEnd
 from poprun_py.plan.launch_plan import Instance, LaunchPlan
 from poprun_py.wire import messages
@@ -74,6 +76,7 @@ class JobState:
         self._usage_interval = usage_interval
         self._starter = starter
         self._states = [_State(instance) for instance in plan.instances]
+        self._clocks = HostClocks()
         self._left = set(range(len(self._states)))  # those that are not gone
         self._has_started = False
         self._ends: list[InstanceEnd] = []  # in the order in which they became known
@@ -117,6 +120,17 @@ class JobState:
         if stderr.aborted and self._blames_mpirun:
             end = state.end or InstanceEnd(state.instance, state.pid, -signal.SIGKILL, MPI)
             self._add(rank, aborted(replace(end, stderr=stderr)))
+
+    def heard_clock(self, rank: int, at: float) -> None:
+        """Take note of what the clock of an instance's host has just shown."""
+        self._clocks.hear(self._states[rank].instance.host, at, time.monotonic())
+
+    def missed_peers(self, ranks: Collection[int]) -> None:
+        """Record that instances ended because a peer had, as the MPI says by way of mpirun."""
+        self._ends = [
+            replace(end, stderr=replace(end.stderr, follows=True)) if end.instance.index in ranks else end
+            for end in self._ends
+        ]
 
     def orphaned(self, rank: int, message: messages.Orphaned) -> None:
         """Record that somebody has killed the parent of a supervisor, for which the MPI then ends the others."""
@@ -277,7 +291,9 @@ class JobState:
     @property
     def failure(self) -> InstanceEnd | None:
         """The instance to blame, if it is one: MPICH may crash in the instances when somebody kills mpirun."""
-        found = first_failure(self._ends)
+        found = first_failure(
+            [replace(end, at=end.at + self._clocks.difference(end.instance.host)) for end in self._ends]
+        )
         was_killed = self._mpirun_status is not None and self._mpirun_status < 0
         return None if found and was_killed and -found.status in CRASHES else found
 
@@ -318,6 +334,8 @@ class JobState:
 
     def _add(self, rank: int, end: InstanceEnd) -> None:
         end = self._own_if_passed_on(end)
+        if not end.at:
+            end = replace(end, at=time.monotonic() - self._clocks.difference(end.instance.host))
         self._states[rank].end = end
         self._ends.append(end)
         if self._blames_mpirun and self.failure:  # that is why mpirun has ended

@@ -41,7 +41,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 #: Fields of /proc/PID/stat, counted from the state; user and system time are followed by those of ended children.
 _FLAGS, _FAULTS_OF_CHILDREN, _TIMES, _STARTED, _RSS = 6, 8, slice(11, 15), 19, 21
-_PF_EXITING = 4
+_PF_EXITING, _PF_DUMPCORE = 0x4, 0x200
 
 #: The addresses of the begin and the end of the command line.
 _ARGUMENTS = slice(45, 47)
@@ -218,9 +218,9 @@ def is_alive(pid: int) -> bool:
 
 
 def is_ending(pid: int) -> bool:
-    """Is this process exiting, or gone? Its files are closed before it becomes a zombie."""
+    """Is this process exiting, perhaps with a core dump, or gone? Its files are closed before it becomes a zombie."""
     fields = _stat(str(pid))
-    return not fields or fields[0] == b"Z" or bool(int(fields[_FLAGS]) & _PF_EXITING)
+    return not fields or fields[0] == b"Z" or bool(int(fields[_FLAGS]) & (_PF_EXITING | _PF_DUMPCORE))
 
 
 def started_at(pid: int) -> float:

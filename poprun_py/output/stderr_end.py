@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from poprun_py.output.uncaught_exception import find_uncaught
 
-__all__ = ["StderrEnd", "last_line", "read_stderr_end"]
+__all__ = ["StderrEnd", "last_line", "ranks_that_missed_a_peer", "read_stderr_end"]
 
 #: What MPICH writes to the stderr of the process that calls MPI_Abort.
 _ABORT = rb"application called MPI_Abort\([^\n]*, (-?\d+)\)"
@@ -15,6 +15,9 @@ _ABORT = rb"application called MPI_Abort\([^\n]*, (-?\d+)\)"
 #: The error of a rank whose peer has ended or left (gcl.errors), with the rank of that peer.
 _PEER_LOST = r"(?:[\w.]+\.)?PeerLost\b"
 _RANK = r"\brank (\d+)\b"
+
+#: What Open MPI's daemons say of a rank that ends since the connection to a peer is closed.
+_MISSED_PEER = rb"An error occurred in Socket closed\n.*reported by process \[\d+,(\d+)\]"
 
 _LONGEST = 200
 
@@ -44,6 +47,11 @@ def read_stderr_end(stderr: bytes) -> StderrEnd:
     lost = re.match(_PEER_LOST, uncaught.error)
     peer = re.search(_RANK, uncaught.error) if lost else None
     return StderrEnd(True, lost is not None, int(peer[1]) if peer else None, code)
+
+
+def ranks_that_missed_a_peer(said: bytes) -> set[int]:
+    """Return the ranks that ended because a peer had, by what mpirun has written."""
+    return {int(rank) for rank in re.findall(_MISSED_PEER, said)}
 
 
 def last_line(stderr: bytes) -> str:

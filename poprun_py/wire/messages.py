@@ -99,6 +99,7 @@ class Started(NamedTuple):
     cpus: list[int]  # on which it runs
     memory: list[int]  # nodes from which it allocates
     warning: str  # what could not be set up; empty: nothing
+    at: float  # monotonic seconds of its host
 
 
 class NotStarted(NamedTuple):

@@ -20,7 +20,7 @@ __all__ = ["frames"]
 
 _MESSAGES = [
     messages.Hello(0, "host", 12),
-    messages.Started(77, [0, 1], [0], ""),
+    messages.Started(77, [0, 1], [0], "", 1.5),
     messages.Output(1, b"a line\n"),
     messages.Credit(1000),
     messages.Input(b"input"),

@@ -7,12 +7,15 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from poprun_py.cli import main
+from poprun_py.linux import processes
 from tests.helpers.mpi_jobs import PROGRAMS
+from tests.helpers.patience import Patience
 from tests.poprun_py.conftest import sampled_with_mpi
 
 IN_A_BARRIER = str(PROGRAMS / "poprun_py/in_a_barrier.py")
@@ -70,6 +73,26 @@ def test_whichever_process_is_killed_the_job_ends_and_says_why(launch, mpi, vict
     assert re.search("poprun-py: " + text.format(**barrier.pids), err.decode())
     assert len(re.findall(r"poprun-py: (?!mpirun wrote)", err.decode())) == 1
     barrier.assert_clean()
+
+
+def test_an_instance_that_was_killed_is_blamed_though_the_crash_of_its_peer_is_reported_first(launch, mpi):
+    """The supervisor of the killed one is late: it hears of the launcher's order to stop before it looks."""
+    job = launch(
+        "--mpi", mpi, "--num-instances", "2", sys.executable, str(PROGRAMS / "poprun_py/crashing_without_peers.py")
+    )
+    pids = {int(match[1]): int(match[2]) for match in job.read_until(r"READY (\d) (\d+)", 2)}
+    supervisor = job.processes()[pids[1]]
+    os.kill(supervisor, signal.SIGSTOP)
+    os.kill(pids[1], signal.SIGKILL)
+    patience = Patience(20)
+    while processes.is_alive(pids[0]):  # it crashes, and is collected
+        assert not patience.is_over
+    time.sleep(0.1)
+    os.kill(supervisor, signal.SIGCONT)
+    status, _, err = job.finish()
+    assert f"instance 1 (pid {pids[1]} on localhost, replica 1) was killed by signal 9 (SIGKILL)" in err.decode()
+    assert status == 128 + signal.SIGKILL
+    job.assert_nothing_left()
 
 
 def test_a_group_that_is_killed_may_have_been_killed_by_the_mpi_so_that_no_instance_is_blamed(launch, mpi):

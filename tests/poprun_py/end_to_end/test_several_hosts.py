@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -138,6 +139,21 @@ def test_exit_codes_and_signals_come_from_the_host_where_they_were(four, run, mp
         assert "poprun-py: instance 1 (pid " in err
         assert f" on {four.names[1]}, replica 1) {said}" in err
         assert not job.left(within=60)
+
+
+@needs_hosts
+@pytest.mark.parametrize("victim", [0, 1, 2, 3])
+def test_an_instance_that_was_killed_is_blamed_though_its_peers_crash_at_once_on_both_hosts(four, run, mpi, victim):
+    program = str(PROGRAMS / "poprun_py/crashing_without_peers.py")
+    job = run(2, "--mpi", mpi, "--num-instances", "4", sys.executable, program)
+    ready = b"".join(job.wait_for(b"READY", 4)).decode()
+    pids = {int(rank): int(pid) for rank, pid in re.findall(r"READY (\d) (\d+)", ready)}
+    os.kill(pids[victim], signal.SIGKILL)
+    code, _, err = job.finish()
+    where = f"instance {victim} (pid {pids[victim]} on {four.names[victim // 2]}, replica {victim})"
+    assert f"poprun-py: {where} was killed by signal 9 (SIGKILL)" in err
+    assert code == 128 + signal.SIGKILL
+    assert not job.left(within=60)
 
 
 @needs_hosts

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gcl.errors import PeerLost
-from poprun_py.output.stderr_end import StderrEnd, last_line, read_stderr_end
+from poprun_py.output.stderr_end import StderrEnd, last_line, ranks_that_missed_a_peer, read_stderr_end
 
 TRACEBACK = b"""Traceback (most recent call last):
   File "train.py", line 7, in <module>
@@ -43,3 +43,17 @@ def test_the_last_line_is_the_last_that_says_anything():
     assert last_line(b"a\n  cannot open x \n\n") == "cannot open x"
     assert last_line(b"") == ""
     assert len(last_line(b"x" * 1000)) == 200
+
+
+#: As Open MPI 5 says it when the connection to a peer is closed, and when a program makes a mistake.
+FATAL = """[h0:00000] *** An error occurred in {}
+[h0:00000] *** reported by process [3804364801,{}]
+[h0:00000] *** on {}
+"""
+
+
+def test_ranks_that_end_since_a_peer_has_are_known_by_the_words_of_open_mpi():
+    missed = FATAL.format("Socket closed", 1, "a NULL communicator") + FATAL.format("Socket closed", 12, "a NULL")
+    mistaken = FATAL.format("MPI_Recv", 2, "communicator MPI_COMM_WORLD")
+    assert ranks_that_missed_a_peer((mistaken + missed).encode()) == {1, 12}
+    assert ranks_that_missed_a_peer(b"") == set()

@@ -36,7 +36,7 @@ START = messages.Start(
 EXAMPLES = [
     messages.Hello(3, "host", 7),
     START,
-    messages.Started(5, [0, 1], [0], "it cannot"),
+    messages.Started(5, [0, 1], [0], "it cannot", 4.5),
     messages.NotStarted("why"),
     messages.Output(1, b"\xff\x00"),
     messages.Credit(65536),
