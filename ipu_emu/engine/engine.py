@@ -39,6 +39,7 @@ from ipu_emu.ops.core.call_chain import call_chain
 from ipu_emu.program.buckets import Bucket
 from ipu_emu.program.early_reductions import BucketPart, EarlyReductions
 from ipu_emu.program.executable import Executable
+from ipu_emu.program.fused_stores import FusedStores, fused_stores
 from ipu_emu.program.held_variables import held_variables
 from ipu_emu.program.instructions import (
     Instruction,
@@ -82,8 +83,9 @@ class Engine:
             for region, size in sizes.items()
             if Bucket.is_bucket(region)
         }
+        self._fused = FusedStores(executable.plan) if watch else fused_stores(executable)
         self._buffers = [
-            Buffers(executable.plan, {name: rows[replica] for name, rows in self._buckets.items()}, folder)
+            Buffers(self._fused.plan, {name: rows[replica] for name, rows in self._buckets.items()}, folder)
             for replica in range(replicas.local)
         ]
         self._workers = Workers(self._threads())
@@ -105,6 +107,7 @@ class Engine:
             watch=watch,
             early=self._reductions,
             held=self._held,
+            fused=self._fused,
         )
         with prefaulted([part for buffers in self._buffers for part in buffers.weights()]):
             self._program = list(self._bind(executable.program))

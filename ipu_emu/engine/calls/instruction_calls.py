@@ -31,6 +31,7 @@ from ipu_emu.ops.codegen.held_copies import HeldCopies
 from ipu_emu.ops.core.call_chain import call_chain
 from ipu_emu.program.buckets import Bucket, workspace_of
 from ipu_emu.program.executable import Executable
+from ipu_emu.program.fused_stores import FusedStores
 from ipu_emu.program.instructions import (
     AccumulateAnchor,
     AccumulateGradient,
@@ -80,7 +81,7 @@ class Binder:
     """Makes the calls; ``buckets`` have a row per local replica, and ``buffers`` are the memory of these replicas.
 
     A tensor with several buffers is used in the buffer of ``micro_batch``. The all-reduces of ``early`` buckets begin
-    elsewhere. Ops read their own copies of what is ``held``.
+    elsewhere. Ops read their own copies of what is ``held``. Products apply ``fused`` functions to their results.
     """
 
     def __init__(
@@ -94,9 +95,11 @@ class Binder:
         watch: bool = False,
         early: Mapping[str, BackgroundReduction] = MappingProxyType({}),
         held: HeldCopies | None = None,
+        fused: FusedStores | None = None,
     ) -> None:
         self.executable, self.replicas, self.buffers, self.buckets = executable, replicas, buffers, buckets
         self.host, self.watch, self._early, self._held = host, watch, early, held
+        self._fused = fused or FusedStores(executable.plan)
         self._recorder = trace.recorder()
 
     def shared(self, leaf: Leaf, counters: StepCounters, micro_batch: int = 0) -> Call:
@@ -127,6 +130,8 @@ class Binder:
     # Instructions that each replica runs alone
 
     def op(self, leaf: OpInstruction, replica: int, counters: StepCounters, micro_batch: int) -> list[Call]:
+        if leaf.op.outputs[0] in self._fused.done:
+            return []
         return self._op_calls(leaf.op, replica, micro_batch)
 
     def gradient_sum(
@@ -163,7 +168,8 @@ class Binder:
 
     def _op_calls(self, op: Op, replica: int, micro_batch: int) -> list[Call]:
         buffers, graph = self.buffers[replica], self.executable.graph
-        return op_calls(graph, op, buffers, micro_batch, watch=self.watch, held=self._held)
+        then = self._fused.functions.get(op.outputs[0])
+        return op_calls(graph, op, buffers, micro_batch, watch=self.watch, held=self._held, then=then)
 
     # Collectives
 

@@ -26,6 +26,8 @@ from ipu_emu.ops.codegen.held_copies import HeldCopies
 from ipu_emu.ops.control.loop_and_while import WHILE
 from ipu_emu.ops.core.call_chain import CallChain, call_chain
 from ipu_emu.ops.core.kernel_helpers import storage
+from ipu_emu.ops.core.op_definition import Kernel
+from ipu_emu.ops.elementwise.fused_elementwise import fused_store
 from ipu_emu.program.memory_plan import node_in
 
 __all__ = ["op_calls"]
@@ -39,17 +41,20 @@ def op_calls(
     *,
     watch: bool = False,
     held: HeldCopies | None = None,
+    then: Op | None = None,
 ) -> list[Call]:
     """The calls that run ``op`` on one replica in ``micro_batch``; none for a view.
 
     With ``watch`` they raise an error if a result is infinite or NaN and no operand was. They read copies of inputs
-    that are ``held``.
+    that are ``held``. If there is an element-wise op ``then``, they store its result instead of that of ``op``.
     """
     if op.outputs[0] in buffers.plan.views:
         return []
     node = node_in(graph, op)
     workspace, images = buffers.scratch(node)
     stored = {id: buffers.at(id, micro_batch) for id in (*op.inputs, *op.outputs) if id}
+    if then is not None:
+        stored[op.outputs[0]] = buffers.at(then.outputs[0], micro_batch)
     arrays = stored | images
     bound_op = BoundOp(
         node,
@@ -60,6 +65,8 @@ def op_calls(
     )
     kernel = partial(while_call, bind=partial(op_calls, watch=watch)) if op.type == WHILE else TABLE[op].kernel
     assert kernel is not None
+    if then is not None:
+        return _with_function(graph, bound_op, kernel, then, buffers, micro_batch)
     read = [id for id in dict.fromkeys(op.inputs) if id in images]
     written = [id for id in dict.fromkeys(op.outputs) if id in images]
     made = [
@@ -72,6 +79,24 @@ def op_calls(
         operands = ([stored[id] for id in ids if id] for ids in (op.inputs, op.outputs))
         steps = [with_floating_point_check(f"Op {op.type} ({', '.join(op.outputs)})", call_chain(*steps), *operands)]
     return [_guarded(buffers.at(op.guard, micro_batch), call_chain(*steps))] if op.guard else steps
+
+
+def _with_function(
+    graph: Graph, bound_op: BoundOp, kernel: Kernel, then: Op, buffers: Buffers, micro_batch: int
+) -> list[Call]:
+    """Store the function ``then`` of the results of an op in one pass, or in place after it."""
+    node, result = node_in(graph, then), bound_op.node.op.outputs[0]
+    output = bound_op.outputs[0]
+    inputs = tuple(output if id == result else buffers.at(id, micro_batch) for id in then.inputs)
+    function = BoundOp(node, inputs, (output,), ())
+    store = fused_store(function, [id == result for id in then.inputs])
+    storing = TABLE[bound_op.node.op].fused_store
+    step = storing(bound_op, store) if store and storing else None
+    if step is not None:
+        return [_without_dispatch(step)]
+    after = TABLE[then].kernel
+    assert after is not None
+    return [_without_dispatch(kernel(bound_op)), _without_dispatch(after(function))]
 
 
 def _held(op: Op, held: HeldCopies | None, images: Container[str]) -> tuple[HeldCopies, frozenset[int]]:

@@ -23,6 +23,7 @@ from ipu_emu.ops.codegen.blocked_matmul import Blocked, blocked_workspace
 from ipu_emu.ops.codegen.compiled_call import Call, offsets, relocation
 from ipu_emu.ops.codegen.compiled_call import call as bound_call
 from ipu_emu.ops.codegen.dot_kernel import DOT_COLUMNS, DOT_ROWS
+from ipu_emu.ops.codegen.fused_store import FusedStore
 from ipu_emu.ops.codegen.held_copies import HeldCopies
 from ipu_emu.ops.codegen.llvm_compiler import vector_width
 from ipu_emu.ops.codegen.matmul_calls import Operands, dots_call, product_call, whole_and_rest
@@ -30,7 +31,7 @@ from ipu_emu.ops.codegen.matmul_kernel import ROWS
 from ipu_emu.ops.codegen.packed_matrix import PackedMatrix, held_matrix, tile_starts
 from ipu_emu.ops.codegen.panel_packing import BLOCK, panels_of_columns
 
-__all__ = ["gemm", "gemm_workspace"]
+__all__ = ["fits_strips", "gemm", "gemm_workspace"]
 
 _Array = NDArray[Any]
 
@@ -67,19 +68,21 @@ def gemm(
     *,
     wide: bool = True,
     held: HeldCopies | None = None,
+    store: FusedStore | None = None,
 ) -> list[Call]:
     """The calls that set ``y`` [..., m, n] to ``a`` [..., m, k] times ``b`` [..., k, n], plus ``bias``.
 
     Leading axes are equal or 1. The bias is float32 and has a number per column of y, or, if it is not ``wide``, per
-    row. If no step changes b, ``held`` keeps its copy.
+    row. If no step changes b, ``held`` keeps its copy, and ``store`` may be a function of y to store instead.
     """
     if y.size == 0:
         return []
     if a.size == 0:
         sums = np.zeros(1, np.float32) if bias is None else bias if wide else bias[:, None]
         return [partial(np.copyto, y, sums, casting="same_kind")]
-    if held is not None and _fits_strips(a, b, y):
-        return held_matrix(b, held).product(a, y, bias, wide=wide, once=True)
+    if held is not None and fits_strips(a, b, y):
+        return held_matrix(b, held).product(a, y, bias, wide=wide, once=True, store=store)
+    assert store is None
     if y.strides[-1] != y.itemsize and y.strides[-2] == y.itemsize and y.shape[-1] > 1:
         a, b, y = (np.swapaxes(array, -1, -2) for array in (b, a, y))
         wide = not wide
@@ -98,7 +101,7 @@ def gemm(
     return unblocked.by_numpy()
 
 
-def _fits_strips(a: _Array, b: _Array, y: _Array) -> bool:
+def fits_strips(a: _Array, b: _Array, y: _Array) -> bool:
     """Whether a product can read a copy of b in strips, and has so few rows that copying b takes long."""
     matrices = a.ndim == b.ndim == y.ndim == 2 and PackedMatrix.fits(b.shape[1])
     return matrices and a.dtype == np.float32 and y.strides[1] == y.itemsize and len(a) <= _MOST_ROWS

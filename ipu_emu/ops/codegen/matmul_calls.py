@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ipu_emu.ops.codegen.compiled_call import Call, named_call, offsets
 from ipu_emu.ops.codegen.dot_kernel import DOT_COLUMNS, DOT_ROWS, DOTS, dots
+from ipu_emu.ops.codegen.fused_store import EXTRAS, FusedStore
 from ipu_emu.ops.codegen.llvm_compiler import vector_width
 from ipu_emu.ops.codegen.matmul_kernel import PRODUCT, ROWS, product
 
@@ -35,14 +36,17 @@ def product_call(y: _Array, k: int, blocks: int, rows: int, first: int = 0, **gi
     """Set ``blocks`` times ``rows`` rows of y; row 0 has number ``first`` of a bias that is not wide.
 
     Without ``step`` the rows of x are ``x_step`` bytes apart; with ``w_block`` None the blocks of w are contiguous.
-    The kernel is specialised for contiguous strides and for strides of panels.
+    The kernel is specialised for contiguous strides and for strides of panels. ``store`` is the function
+    of the results that is stored.
     """
     wide, vectors, lanes = given.pop("wide"), given.pop("vectors", 2), given.pop("lanes", vector_width())
     even = given.setdefault("step", None) is None
     usual = {"x_step": (4 * vectors * lanes,) if even else (), "w_row": (4,), "w_step": (4, 4 * ROWS)}
     fixed = tuple((name, given[name]) for name, strides in usual.items() if given.get(name) in strides)
     prefetch = given.get("next") is not None
-    function = product(rows, vectors, y.dtype == np.float16, wide, even, fixed, lanes, prefetch)
+    store: FusedStore | None = given.pop("store", None)
+    form = {"store": store.form} if store else {}
+    function = product(rows, vectors, y.dtype == np.float16, wide, even, fixed, lanes, prefetch, **form)
     if given["bias"] is not None and not wide:
         given["bias"] = given["bias"][first:]
     if given["w_block"] is None:
@@ -51,6 +55,7 @@ def product_call(y: _Array, k: int, blocks: int, rows: int, first: int = 0, **gi
     defaults |= {"next": 0, "next_row": 0, "next_tile": 0, "next_tiles": 0}
     defaults["next_block"] = given["tiles"] * given.get("next_tile", 0)
     defaults |= {"depth_chunk": k, "tile_chunk": given["tiles"], "y_row": y.strides[-2]}
+    defaults |= store.arguments() if store else dict.fromkeys(EXTRAS, 0)
     own = {"y": y, "depth": k, "blocks": blocks}
     return named_call(function, PRODUCT, **(defaults | given | own))
 

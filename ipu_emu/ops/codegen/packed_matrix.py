@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ipu_emu.ops.codegen.compiled_call import Call, offsets, relocation
 from ipu_emu.ops.codegen.compiled_call import call as bound_call
+from ipu_emu.ops.codegen.fused_store import FusedStore
 from ipu_emu.ops.codegen.held_copies import HeldCopies
 from ipu_emu.ops.codegen.llvm_compiler import vector_width
 from ipu_emu.ops.codegen.matmul_calls import product_call
@@ -88,12 +89,13 @@ class PackedMatrix:
         wide: bool = True,
         add: bool = False,
         once: bool = False,
+        store: FusedStore | None = None,
     ) -> list[Call]:
         """The calls that set ``y`` to ``a`` b + ``bias``, or ``add`` a b to it.
 
         The bias has a number per column, or per row if it is not ``wide``. Rows of y are contiguous. With ``add`` n
         must be a multiple of a tile. If b is multiplied only ``once`` a step, it comes from memory: a few strips are
-        read at a time, and the next ones are requested meanwhile.
+        read at a time, and the next ones are requested meanwhile. ``store`` is a function of y to store instead.
         """
         assert not add or self.starts[-1] % self.tile == 0
         blocks, left = divmod(len(a), ROWS)
@@ -109,6 +111,7 @@ class PackedMatrix:
             "w_step": a.strides[1],
             "w_block": None,
             "add": int(add),
+            "store": store,
         }
         strip = 4 * self.k * self.tile
         ahead: dict[str, Any] = {}

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ipu_emu.errors import EmulatorError, InternalError
 from ipu_emu.graph import Graph, Op
+from ipu_emu.ops.codegen.fused_store import FusedStore
 from ipu_emu.ops.codegen.held_copies import HeldCopies
 from ipu_emu.ops.core.adjoint import GradRule
 from ipu_emu.ops.core.cost import CostRule
@@ -27,6 +28,7 @@ __all__ = [
     "OpDef",
     "Registry",
     "ShapeRule",
+    "StoringKernel",
     "Workspace",
     "always",
     "never",
@@ -64,6 +66,9 @@ class BoundOp:
 
 #: Prepares the call of an op on its arrays.
 Kernel = Callable[[BoundOp], Call]
+
+#: Prepares the call of an op that stores a function of its output instead of it; None where it cannot.
+StoringKernel = Callable[[BoundOp, FusedStore], Call | None]
 
 ShapeRule = Callable[[Node], OutputTypes]
 
@@ -112,6 +117,7 @@ class OpDef:
     folded_outputs    the outputs, where they can be computed when the graph is built although the op has no
                       kernel; else None
     formula           the function that a fused kernel computes for each element; without one the op is never fused
+    fused_store       prepares a call that stores a function of output 0 instead of it, or None where there is none
     random            depends on the seed of the replica, so it is not folded even if its inputs are constant
     """
 
@@ -134,6 +140,7 @@ class OpDef:
     folded_outputs: Callable[[Node], Sequence[NDArray[Any]] | None] | None = None
     random: bool = False
     formula: Formula | None = None
+    fused_store: StoringKernel | None = None
 
     @property
     def key(self) -> tuple[str, str]:

@@ -11,16 +11,19 @@ FLOAT16 values are rounded after each op, as they would be if they were stored, 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from ipu_emu.graph.dtype import dtype_numbered
+from ipu_emu.ops.codegen.fused_store import RESULT, FusedStore
 from ipu_emu.ops.codegen.row_passes import Operand, RowPass, bound_rows
 from ipu_emu.ops.core.cost import OpCost
 from ipu_emu.ops.core.kernel_helpers import flat, storage
 from ipu_emu.ops.core.node import Node, OutputTypes
 from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef, always
 
-__all__ = ["MOST_UPDATES", "OPS"]
+__all__ = ["MOST_UPDATES", "OPS", "fused_store"]
 
 #: The most inputs that a FusedUpdate overwrites.
 MOST_UPDATES = 8
@@ -45,6 +48,23 @@ def _kernel(bound: BoundOp) -> Call:
     width = max(columns.values(), default=size) or 1
     step: Call = bound_rows(operands, [RowPass(bound.node.attribute("body", ()))], arrays, size // width, width)
     return step
+
+
+def fused_store(bound: BoundOp, results: Sequence[bool]) -> FusedStore | None:
+    """The op as a function that a product applies to its results, which are the inputs for which ``results`` is true.
+
+    None if an operand is not float32, or if it has more than one output.
+    """
+    node, output = bound.node, bound.outputs[0]
+    arrays = [array for array, result in zip(bound.inputs, results, strict=True) if not result]
+    body, columns = node.attribute("body", ()), set(node.attribute("columns", {}).values())
+    floats = all(a is not None and a.dtype == np.float32 for a in (*bound.inputs, *bound.outputs))
+    if not floats or len(bound.outputs) > 1 or columns > {output.shape[-1]}:
+        return None
+    kinds = [RESULT if result else _kind(node, index) for index, result in enumerate(results)]
+    return FusedStore(
+        tuple(body), tuple(kinds), tuple(storage(array) for array in arrays if array is not None), output
+    )
 
 
 def _kind(node: Node, index: int) -> str:

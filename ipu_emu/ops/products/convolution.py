@@ -21,6 +21,7 @@ from gcl.kernels.jit import jit
 from ipu_emu.errors import RefusedError
 from ipu_emu.graph.dtype import FLOAT16
 from ipu_emu.ops.codegen.compiled_call import relocation
+from ipu_emu.ops.codegen.fused_store import FusedStore
 from ipu_emu.ops.core.adjoint import Adjoint, Value
 from ipu_emu.ops.core.call_chain import call_chain
 from ipu_emu.ops.core.cost import flops
@@ -238,6 +239,16 @@ def _conv(bound: BoundOp) -> Call:
     return call_chain(*[step for step in steps if step is not _nothing])
 
 
+def _conv_with(bound: BoundOp, store: FusedStore) -> Call | None:
+    """The convolution that stores a function of its results."""
+    x, w, y = bound.input(0), bound.input(1), bound.outputs[0]
+    direct = _direct_way(bound.node, x.shape, w.shape)
+    if direct is None or not store.fits(["full"]):
+        return None
+    bias = bound.input(2) if bound.node.has_input(2) else None
+    return call_chain(*direct.forward(x, w, bias, y, bound.scratch, store))
+
+
 def _data_grad(bound: BoundOp) -> Call:
     """dx: the product of the transposed weights with dy, scattered."""
     g, w, dx = bound.input(0), bound.input(1), bound.outputs[0]
@@ -354,6 +365,7 @@ OPS = [
         batch_innermost=(0, -1),
         takes_half=_takes_halves,
         expand=convolution_as_2d,
+        fused_store=_conv_with,
     ),
     # ConvDataGrad(g, weights) and ConvWeightGrad(g, data); ``shape`` is that of the result.
     OpDef(

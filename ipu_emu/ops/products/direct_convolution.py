@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from ipu_emu.ops.codegen.compiled_call import call, named_call, offsets, relocation
 from ipu_emu.ops.codegen.dot_kernel import DOT_COLUMNS, DOT_ROWS, DOTS, dots
+from ipu_emu.ops.codegen.fused_store import FusedStore
 from ipu_emu.ops.codegen.matmul_calls import whole_and_rest
 from ipu_emu.ops.codegen.packed_matrix import lanes_within
 from ipu_emu.ops.codegen.strided_copy import SHORT_RUN, pad
@@ -177,7 +178,15 @@ class Direct:
 
     # Forward
 
-    def forward(self, x: _Array, w: _Array, bias: _Array | None, y: _Array, scratch: Sequence[_Array]) -> list[Call]:
+    def forward(
+        self,
+        x: _Array,
+        w: _Array,
+        bias: _Array | None,
+        y: _Array,
+        scratch: Sequence[_Array],
+        store: FusedStore | None = None,
+    ) -> list[Call]:
         """``x`` [N, C, H, W], ``w`` [M, C, kh, kw], ``y`` [N, M, OH, OW]; stored with the batch innermost."""
         image, steps = self._image(x, scratch[0])
         weights = w.reshape(self.made, self.depth)
@@ -189,7 +198,7 @@ class Direct:
         tiles = self._tiles(y.itemsize)
         taps = self._tap_offsets()
         rows = self._rows_at_a_time(self.channels * self.columns.length * 4)
-        return [*steps, *product_calls(image, weights, y.transpose(1, 2, 3, 0), bias, tiles, taps, rows)]
+        return [*steps, *product_calls(image, weights, y.transpose(1, 2, 3, 0), bias, tiles, taps, rows, store)]
 
     def _wide_bias(self, bias: _Array | None, scratch: _Array) -> tuple[_Array | None, list[Call]]:
         if bias is None or bias.dtype == np.float32:

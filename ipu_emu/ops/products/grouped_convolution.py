@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipu_emu.ops.codegen.compiled_call import relocation
+from ipu_emu.ops.codegen.fused_store import FusedStore
 from ipu_emu.ops.codegen.matmul_calls import product_call
 from ipu_emu.ops.codegen.matmul_kernel import ROWS
 from ipu_emu.ops.core.op_definition import Call
@@ -47,7 +48,15 @@ class Grouped(Direct):
 
     # Forward
 
-    def forward(self, x: _Array, w: _Array, bias: _Array | None, y: _Array, scratch: Sequence[_Array]) -> list[Call]:
+    def forward(
+        self,
+        x: _Array,
+        w: _Array,
+        bias: _Array | None,
+        y: _Array,
+        scratch: Sequence[_Array],
+        store: FusedStore | None = None,
+    ) -> list[Call]:
         image, steps = self._image(x, scratch[0])
         weights = w.reshape(self.groups, self.outer, self.depth)
         if w.dtype == np.float16:
@@ -60,7 +69,9 @@ class Grouped(Direct):
         made = [
             call
             for part in tiles
-            for call in self._by_group(image, weights, out, bias, part, self._tap_offsets(), self.inner * channel)
+            for call in self._by_group(
+                image, weights, out, bias, part, self._tap_offsets(), self.inner * channel, store
+            )
         ]
         return [*steps, *widen, *made]
 
@@ -73,6 +84,7 @@ class Grouped(Direct):
         tiles: OutputBlocks,
         steps: NDArray[np.int64],
         group_bytes: int,
+        store: FusedStore | None = None,
     ) -> list[Call]:
         """``weights`` [groups, rows, depth]; groups of the image are ``group_bytes`` apart."""
         rows, depth = weights.shape[1:]
@@ -97,6 +109,7 @@ class Grouped(Direct):
             "x_batch": group_bytes,
             "w_batch": 4 * rows * depth,
             "y_batch": rows * y.strides[0],
+            "store": store,
         }
         for first, count, high in ((0, blocks, ROWS), (blocks * ROWS, 1, left)):
             if count and high:

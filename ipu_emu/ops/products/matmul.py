@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from ipu_emu.errors import EmulatorError, RefusedError
 from ipu_emu.graph.dtype import FLOAT16
-from ipu_emu.ops.codegen.gemm import gemm, gemm_workspace
+from ipu_emu.ops.codegen.fused_store import FusedStore
+from ipu_emu.ops.codegen.gemm import fits_strips, gemm, gemm_workspace
 from ipu_emu.ops.core.adjoint import Adjoint, Value
 from ipu_emu.ops.core.call_chain import call_chain
 from ipu_emu.ops.core.cost import flops
@@ -56,6 +57,11 @@ def _operands(bound: BoundOp) -> tuple[NDArray[Any], NDArray[Any]]:
 
 
 def _product(bound: BoundOp) -> list[Call]:
+    return gemm(*_matrices(bound), bound.scratch, held=bound.held_of(1))
+
+
+def _matrices(bound: BoundOp) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """The operands and the result, with two axes at least."""
     (a, b), y = _operands(bound), bound.outputs[0]
     if b.ndim == 1:
         b, y = b[:, None], y[..., None]
@@ -64,11 +70,19 @@ def _product(bound: BoundOp) -> list[Call]:
     if b.ndim == 2 and a.ndim > 2 and a.flags.c_contiguous and y.flags.c_contiguous:
         # One large product is faster than one per row of the batch.
         a, y = a.reshape(-1, a.shape[-1]), y.reshape(-1, y.shape[-1])
-    return gemm(a, b, y, bound.scratch, held=bound.held_of(1))
+    return a, b, y
 
 
 def _matmul(bound: BoundOp) -> Call:
     return call_chain(*_product(bound))
+
+
+def _matmul_with(bound: BoundOp, store: FusedStore) -> Call | None:
+    """The product with a matrix that no step changes, if it stores a function of its results."""
+    (a, b, y), held = _matrices(bound), bound.held_of(1)
+    if held is None or not fits_strips(a, b, y) or not store.fits(["full", "column"]):
+        return None
+    return call_chain(*gemm(a, b, y, bound.scratch, held=held, store=store))
 
 
 def _matmul_workspace(node: Node) -> list[int]:
@@ -130,7 +144,14 @@ def _gemm_shape(node: Node) -> OutputTypes:
     return made
 
 
-def _gemm(bound: BoundOp) -> Call:
+def _gemm_with(bound: BoundOp, store: FusedStore) -> Call | None:
+    """The product plus bias with a matrix that no step changes, if it stores a function of its results."""
+    (a, b), held = _operands(bound), bound.held_of(1)
+    fits = held is not None and _is_plain(bound.node) and fits_strips(a, b, bound.outputs[0])
+    return _gemm(bound, store) if fits and store.fits(["full", "column"]) else None
+
+
+def _gemm(bound: BoundOp, store: FusedStore | None = None) -> Call:
     a, b = _operands(bound)
     y, alpha = bound.outputs[0], bound.node.attribute("alpha", 1.0)
     *scratch, result, bias = bound.scratch
@@ -144,7 +165,7 @@ def _gemm(bound: BoundOp) -> Call:
             steps.append(partial(np.multiply, given, scalar(beta), bias))
     if _is_plain(bound.node):
         added = bias.reshape(-1) if bias.size else None
-        return call_chain(*steps, *gemm(a, b, y, scratch, added, held=bound.held_of(1)))
+        return call_chain(*steps, *gemm(a, b, y, scratch, added, held=bound.held_of(1), store=store))
     result = y if y.dtype == np.float32 else result.reshape(y.shape)
     steps += [*gemm(a, b, result, scratch), partial(np.multiply, result, scalar(alpha), result)]
     if bias.size:
@@ -191,9 +212,27 @@ def _products(node: Node) -> int:
 
 OPS = [
     OpDef(
-        "MatMul", (2, 2), _matmul_shape, _matmul, flops(_products), _matmul_grad, _matmul_workspace, takes_half=always
+        "MatMul",
+        (2, 2),
+        _matmul_shape,
+        _matmul,
+        flops(_products),
+        _matmul_grad,
+        _matmul_workspace,
+        takes_half=always,
+        fused_store=_matmul_with,
     ),
-    OpDef("Gemm", (2, 3), _gemm_shape, _gemm, flops(_products), _gemm_grad, _gemm_workspace, takes_half=always),
+    OpDef(
+        "Gemm",
+        (2, 3),
+        _gemm_shape,
+        _gemm,
+        flops(_products),
+        _gemm_grad,
+        _gemm_workspace,
+        takes_half=always,
+        fused_store=_gemm_with,
+    ),
     # MatMulT(a, b, transA, transB): a product with the last two axes of either operand exchanged.
     OpDef(
         "MatMulT",
@@ -204,5 +243,6 @@ OPS = [
         _matmul_grad,
         _matmul_workspace,
         takes_half=always,
+        fused_store=_matmul_with,
     ),
 ]

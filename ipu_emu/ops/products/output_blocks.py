@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipu_emu.ops.codegen.compiled_call import call, offsets, relocation
+from ipu_emu.ops.codegen.fused_store import FusedStore
 from ipu_emu.ops.codegen.matmul_calls import product_call
 from ipu_emu.ops.codegen.matmul_kernel import ROWS
 from ipu_emu.ops.codegen.packed_matrix import lanes_within
@@ -78,6 +79,7 @@ def product_calls(
     tiles: Sequence[OutputBlocks],
     steps: NDArray[np.int64],
     rows_at_a_time: int,
+    store: FusedStore | None = None,
 ) -> list[Call]:
     """The calls that compute ``y`` [made, ...] from ``rows_at_a_time`` rows of the image for all weights.
 
@@ -86,7 +88,7 @@ def product_calls(
     return [
         call
         for part in tiles
-        for call in _calls_of_width(image, packed, y, bias, part, steps, rows_at_a_time * part.per_row)
+        for call in _calls_of_width(image, packed, y, bias, part, steps, rows_at_a_time * part.per_row, store)
     ]
 
 
@@ -98,6 +100,7 @@ def _calls_of_width(
     tiles: OutputBlocks,
     steps: NDArray[np.int64],
     chunk: int,
+    store: FusedStore | None,
 ) -> list[Call]:
     """The calls for tiles of one width: whole blocks of rows, then the remaining rows."""
     blocks, left = divmod(y.shape[0], ROWS)
@@ -118,6 +121,7 @@ def _calls_of_width(
         "lanes": tiles.lanes,
         "y_row": y.strides[0],
         "tile_chunk": chunk,
+        "store": store,
         **strides,
     }
     for first, count, rows in ((0, blocks, ROWS), (blocks * ROWS, 1, left)):
