@@ -5,9 +5,9 @@
     g = Transpose(ConvWeightGrad(...))   ->    g' = ConvWeightGrad(...)
     CopyVarUpdate(w, w - rate g)               CopyVarUpdate(w', w' - rate g')
 
-Tensors that element-wise ops connect are a family: a filter, its gradients, the states of its optimizer. A family is
-held turned where that leaves fewer transpositions in a micro-batch; an op that depends on the order of axes then
-reads a tensor that is turned back. The host turns what goes in and comes out.
+Tensors connected by element-wise ops are a family: a filter, its gradients, the states of its optimizer. A family is
+stored transposed if that leaves fewer transpositions in a micro-batch; an op that depends on the order of axes then
+reads a tensor that is transposed back. The host transposes values that it writes and reads.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from ipu_emu.ops import TABLE
 
 __all__ = ["Axes", "order_axes_as_read"]
 
-#: The axis of TensorFlow's tensor that is each axis of the one that is held.
+#: For each axis of a stored tensor, the axis of TensorFlow's tensor.
 Axes = tuple[int, ...]
 
 _VARIABLES = (Role.WEIGHT, Role.STATE)
 
 
 def order_axes_as_read(graph: Graph, gradients: Sequence[Gradient], kept: Collection[str]) -> dict[str, Axes]:
-    """Turn variables of ``graph``; return the axes of each of them. ``kept`` tensors stay as they are."""
+    """Store variables of ``graph`` transposed; return the axes of each. ``kept`` tensors are not transposed."""
     families = _Families(graph.copy(), gradients, kept)
     held = families.held()
     if held:
@@ -41,7 +41,7 @@ def order_axes_as_read(graph: Graph, gradients: Sequence[Gradient], kept: Collec
 
 
 class _Families:
-    """The families of a graph, and what its ops mean for tensors that are ``held`` in other orders."""
+    """The families of a graph, and the effect of its ops on tensors that are ``held`` in other orders of axes."""
 
     def __init__(self, graph: Graph, gradients: Sequence[Gradient], kept: Collection[str]) -> None:
         self.graph, self.makers = graph, graph.producers()
@@ -50,7 +50,7 @@ class _Families:
         for gradient in gradients:
             self.twins[gradient.part].append(gradient.total)
             self.twins[gradient.total].append(gradient.part)
-        #: Tensors that the host, the body of an op or single replicas take as they are.
+        #: Tensors that must not be transposed: of the host, of the body of an op, or of single replicas.
         self.fixed = {*kept, *(tensor.id for tensor in graph.with_role(Role.INPUT, Role.SCALAR))}
         self.fixed |= {tensor.id for tensor in graph.with_role(Role.CONSTANT) if tensor.group is not None}
         for op in graph.ops:
@@ -59,7 +59,7 @@ class _Families:
             self.fixed.update(id for one in op.attributes.values() if isinstance(one, Graph) for id in one.captured)
 
     def held(self) -> dict[str, Axes]:
-        """The tensors of all families that are held turned."""
+        """The tensors of all families that are stored transposed, with their axes."""
         found: dict[str, Axes] = {}
         seen: set[str] = set()
         for op in self.graph.ops:
@@ -71,7 +71,7 @@ class _Families:
         return found
 
     def family(self, first: str, axes: Axes) -> dict[str, Axes]:
-        """What must be held turned if ``first`` is; nothing where no one order fits all."""
+        """The tensors that must be transposed together with ``first``; none if no order fits all."""
         if first in self.fixed:
             return {}
         found, waiting = {first: axes}, [first]
@@ -86,7 +86,7 @@ class _Families:
         return found
 
     def neighbours(self, id: str, axes: Axes) -> Iterator[tuple[str, Axes]]:
-        """The tensors that are in the family of ``id``, with their axes."""
+        """The tensors that are in the family of ``id`` because of an op on it, with their axes."""
         yield from ((twin, axes) for twin in self.twins[id])
         shape = self.graph.tensor(id).shape
         for op in (*self.users[id], *([self.makers[id]] if id in self.makers else [])):
@@ -99,7 +99,7 @@ class _Families:
                     yield other, order
 
     def is_elementwise(self, op: Op) -> bool:
-        """Whether a result depends on the elements at its place, and on single numbers."""
+        """Whether each element of the result depends only on the elements at the same place, and on scalars."""
         entry = TABLE[op]
         if not entry.elementwise or entry.random or op.guard or "axis" in op.attributes:
             return False
@@ -116,10 +116,10 @@ class _Families:
     def perm(self, op: Op) -> Axes:
         return tuple(op.attributes.get("perm") or reversed(range(self.graph.tensor(op.inputs[0]).rank)))
 
-    # A family that is held turned
+    # A family that is stored transposed
 
     def saved(self, family: dict[str, Axes]) -> int:
-        """The transpositions of a micro-batch that go, less those that come."""
+        """The number of transpositions of a micro-batch that are saved, less those that are added."""
         ops = {id(op): op for name in family for op in self.users[name]}
         ops |= {id(self.makers[name]): self.makers[name] for name in family if name in self.makers}
         return sum(self.saved_at(op, family) for op in ops.values() if op.phase is not Phase.UPDATE)
@@ -132,13 +132,13 @@ class _Families:
         return -len({id for id in (*op.inputs, *op.outputs) if id in held})
 
     def turn(self, op: Op, held: dict[str, Axes]) -> Axes:
-        """The axes of a transposition of operands that are held turned."""
+        """The permutation of a Transpose op between the stored orders of its operand and its result."""
         perm = self.perm(op)
         given, made = (held.get(id, tuple(range(len(perm)))) for id in (op.inputs[0], op.outputs[0]))
         return tuple(given.index(perm[axis]) for axis in made)
 
     def follows(self, op: Op, held: dict[str, Axes]) -> bool:
-        """Whether an op computes the same from turned tensors."""
+        """Whether an op is valid on transposed tensors."""
         given, made = self.graph.tensor(op.inputs[0]), op.outputs[0]
         if op.type == "ReshapeTo":
             return given.id in held and made in held
@@ -149,12 +149,12 @@ class _Families:
         return self.is_elementwise(op) and made in held
 
     def unlike(self, op: Op, held: dict[str, Axes]) -> list[str]:
-        """The operands of an op that follows its family, which are in TensorFlow's order."""
+        """The operands in TensorFlow's order of an op that is valid on transposed tensors."""
         return [id for id in self.whole(op) if id not in held] if self.is_elementwise(op) else []
 
 
 class _Turning:
-    """Rewrites a graph such that its ``held`` tensors are turned."""
+    """Rewrites a graph such that its ``held`` tensors are transposed."""
 
     def __init__(self, graph: Graph, families: _Families, held: dict[str, Axes]) -> None:
         self.graph, self.families, self.held = graph, families, held
@@ -179,7 +179,7 @@ class _Turning:
         return any(id in self.held for id in (*op.inputs, *op.outputs))
 
     def leave_out(self, op: Op) -> None:
-        """Let the operands of a transposition that does nothing be one tensor, where both live as long."""
+        """Merge operand and result of a transposition that changes nothing, if both have the same lifetime."""
         families, given, made = self.families, op.inputs[0], op.outputs[0]
         readers = [_where(one) == _where(op) for one in families.users[made]]
         if made not in families.fixed and not families.twins[made] and all(readers):
@@ -199,7 +199,7 @@ class _Turning:
         return id
 
     def rewritten(self, op: Op) -> list[Op]:
-        """The ops that take the place of ``op``."""
+        """The ops that replace ``op``."""
         if not self.touches(op):
             return [op]
         if op.type == "Transpose":
@@ -223,7 +223,7 @@ class _Turning:
         return [] if one else [replace(op, type="Sum", attributes={})]
 
     def following(self, op: Op) -> list[Op]:
-        """``op`` on turned tensors; the others that it reads are turned before."""
+        """``op`` on transposed tensors; its other operands are transposed first."""
         ops: list[Op] = []
         unlike = self.families.unlike(op, self.held)
         inputs = [self.turned(id, self.held[op.outputs[0]], op, ops) if id in unlike else id for id in op.inputs]
@@ -233,7 +233,7 @@ class _Turning:
         return [*ops, replace(op, inputs=tuple(inputs), attributes=attributes)]
 
     def turned(self, id: str, axes: Axes, op: Op, ops: list[Op]) -> str:
-        """A turned copy of a tensor for ``op``; what makes it is added to ``ops``."""
+        """A transposed copy of a tensor for ``op``; the op that computes it is added to ``ops``."""
         key = id, axes, _where(op)
         if key not in self.copies:
             tensor, name = self.graph.tensor(id), self.graph.unused(f"{id}/turned")
@@ -243,7 +243,7 @@ class _Turning:
         return self.copies[key]
 
     def unturned(self, id: str) -> str:
-        """A further tensor like ``id`` as TensorFlow has it."""
+        """A new tensor like ``id`` in TensorFlow's order of axes."""
         tensor = self.families.graph.tensor(id)
         return self.graph.add(Tensor(self.graph.unused(f"{id}/plain"), tensor.dtype, tensor.shape)).id
 
@@ -268,7 +268,7 @@ def _inverse(axes: Axes) -> Axes:
 
 
 def _with_other_unit_axes(shape: tuple[int, ...], axes: Axes, other: tuple[int, ...]) -> Axes | None:
-    """The order of a tensor that has the same axes but for some of size one; None for any other."""
+    """The order of a tensor that has the same axes except for some of size one; None for any other tensor."""
     places: dict[int, int] = {}
     added: list[int] = []
     one, two = len(shape) - 1, len(other) - 1

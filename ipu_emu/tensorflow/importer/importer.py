@@ -1,7 +1,7 @@
 """Importer: imports the ops of a section one by one, by the rule of their type, into a graph of the emulator.
 
-An op whose inputs are all known is folded. Variables are in static single assignment: reads give their present value,
-and each variable that was assigned is changed once, at the end.
+An op whose inputs are all known is folded. Variables are in static single assignment form: reads give the current
+value, and each variable that was assigned is changed once, at the end.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ __all__ = ["Importer", "Position"]
 
 _LAST = [0, 2, 3, 1]  # [N, C, H, W] as [N, H, W, C]
 _FIRST = [0, 3, 1, 2]
-#: Ops whose result follows from shapes alone.
+#: Ops whose result depends only on shapes.
 _OF_SHAPES = frozenset({"Shape", "ShapeN", "Size", "Rank", "ZerosLike", "OnesLike", "VariableShape"})
-#: Arithmetic of learning rates and the like.
+#: Arithmetic on scalars such as learning rates.
 _OF_NUMBERS = frozenset(
     {"Add", "Sub", "Mul", "Div", "Pow", "Sqrt", "Reciprocal", "Neg", "Exp", "Log", "Cast", "ReshapeTo"}
 )
@@ -44,7 +44,7 @@ _TRANSPARENT = frozenset({"Identity", "IdentityN", "NoOp", "PartitionedCall", "S
 
 @dataclass(frozen=True)
 class Position:
-    """The part of a step, and the place, of the ops that an op of TensorFlow becomes."""
+    """The phase of a step, and the place, of the ops that replace an op of TensorFlow."""
 
     phase: Phase = Phase.FORWARD
     place: Place = field(default_factory=Place)
@@ -52,7 +52,7 @@ class Position:
 
 @dataclass
 class _State:
-    """The present value of a variable, where it is used, and where it was assigned."""
+    """The current value of a variable, where it is used, and where it was assigned."""
 
     variable: Variable
     value: Value
@@ -61,14 +61,14 @@ class _State:
     home: Place | None = None
 
 
-#: Imports an op that is marked; returns None where the op has no marker.
+#: Imports a marked op; returns None if the op has no marker.
 Marked = Callable[[Any, list[Imported]], "list[Any] | None"]
 
 
 class Importer:
     """Imports ops into ``graph``.
 
-    ``position_of`` says where an op belongs; ``marked`` imports the ops that mean something else than TensorFlow's.
+    ``position_of`` returns the position of an op; ``marked`` imports the ops with a marker.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Importer:
     # Ops of TensorFlow
 
     def run(self, tf_ops: Iterable[Any]) -> None:
-        """Import ``tf_ops``, in an order in which each comes after its inputs."""
+        """Import ``tf_ops``, which must be in topological order."""
         for op in tf_ops:
             self.position = self._position_of(op)
             self._import(op, self.values)
@@ -142,7 +142,7 @@ class Importer:
     def _function(self, op: Any, name: str) -> Any:
         graph = op.graph
         while graph is not None:
-            found = graph._get_function(name)  # there is no public way to the graph of a function
+            found = graph._get_function(name)  # the graph of a function is not public
             if found is not None:
                 body = getattr(found, "graph", None)
                 if body is not None:
@@ -163,7 +163,7 @@ class Importer:
         return [values[tensor.name] for tensor in function.outputs]
 
     def branch(self, node: Node, functions: Sequence[Any]) -> list[Any]:
-        """The outputs of the branch that input 0 selects: the first of two if it is true, or by its number."""
+        """The outputs of the branch that input 0 selects: the first of two if it is true, or by index."""
         chosen, inputs = node.inputs[0], node.inputs[1:]
         two = node.op.type in ("If", "StatelessIf")
         if isinstance(chosen, Known):
@@ -190,7 +190,7 @@ class Importer:
         return {name: found.get(name) or self._before(name, before) for name in self.variables}
 
     def _selected(self, node: Node, conditions: list[Value], results: list[Any], finals: list[Any]) -> list[Any]:
-        """Of each output, and of each variable, the one of the branch whose condition holds."""
+        """For each output and each variable, the value of the branch whose condition holds."""
         made = list(results[-1])
         for condition, values in zip(conditions[::-1], results[-2::-1], strict=True):
             made = [merged(node, condition, a, b) for a, b in zip(values, made, strict=True)]
@@ -205,7 +205,7 @@ class Importer:
     def loop(self, node: Node, condition: Any, body: Any, values: Sequence[Imported]) -> list[Imported]:
         """The values after a loop whose number of iterations is computed on the device: one op with a body.
 
-        What the body passes on as it is stays outside of it.
+        Values that the body does not change are not part of its state.
         """
         carried = [number for number in range(len(values)) if not _passes_on(body, number)]
         for number in carried:
@@ -279,7 +279,7 @@ class Importer:
         return self.apply(type, inputs, attributes, outputs)
 
     def apply(self, type: str, inputs: Sequence[Value], attributes: dict[str, Any], outputs: int = 1) -> list[Value]:
-        """Append an op at the present position; numbers of an update that were computed before are taken again."""
+        """Append an op at the present position; scalars of an update that were computed before are reused."""
         if key := self._key(type, inputs, attributes, outputs):
             if key not in self._numbers:
                 self._numbers[key] = self._append(type, inputs, attributes, outputs)[0]
@@ -287,7 +287,7 @@ class Importer:
         return self._append(type, inputs, attributes, outputs)
 
     def _key(self, type: str, inputs: Sequence[Value], attributes: dict[str, Any], outputs: int) -> Any:
-        """What names an op on single numbers of an update, which TensorFlow repeats for each variable."""
+        """The key of an op on scalars of an update, which TensorFlow repeats for each variable; else None."""
         single = outputs == 1 and inputs and all(value.tensor.nelms == 1 for value in inputs)
         if self.position.phase is not Phase.UPDATE or not single or type not in _OF_NUMBERS:
             return None
@@ -306,7 +306,7 @@ class Importer:
         return [self.value(tensor) for tensor in made]
 
     def constant(self, array: NDArray[Any]) -> Value:
-        """Return a constant, once for equal arrays that are small."""
+        """Return a constant, the same for small arrays of equal values."""
         array = on_device(np.asarray(array))
         kind = dtype_of(array)
         key = (kind.name, array.shape, array.tobytes() if array.size <= 64 else id(array))
@@ -328,7 +328,7 @@ class Importer:
         return held.value if held.channels_first else self._turn(held.value, _FIRST)
 
     def _turn(self, value: Value, perm: list[int]) -> Value:
-        """Turn a batch of images once; what the forward pass turned serves the backward pass of its place."""
+        """Transpose a batch of images once; the backward pass reuses the result of the forward pass of its place."""
         place = self.position.place
         for phase in (Phase.FORWARD, self.position.phase):
             if (found := self._turned.get((value.tensor.id, Position(phase, place)))) is not None:
@@ -337,7 +337,7 @@ class Importer:
         return made
 
     def _turned_now(self, value: Value, perm: list[int]) -> Value:
-        if value.tensor.shape[-2:] == (1, 1) or value.tensor.shape[1:3] == (1, 1):  # nothing moves
+        if value.tensor.shape[-2:] == (1, 1) or value.tensor.shape[1:3] == (1, 1):  # no element moves
             return value.shaped(tuple(value.tensor.shape[axis] for axis in perm))
         return value.op("Transpose", perm=perm)
 
@@ -353,7 +353,7 @@ class Importer:
         return self.apply(type, [key], attributes)[0]
 
     def copied(self, value: Value) -> Value:
-        """Return ``value`` as a tensor of its own."""
+        """Return a copy of ``value`` as a separate tensor."""
         return value.op("Sum")
 
     # Variables
@@ -380,12 +380,12 @@ class Importer:
         state.value, state.assigned = value, self.position
 
     def home_of(self, name: str) -> Place | None:
-        """The place where a variable was used first."""
+        """The place of the first use of a variable."""
         state = self.variables.get(name)
         return None if state is None else state.home
 
     def write_variables(self) -> list[str]:
-        """Append the changes of all assigned variables, and give variables of the update alone their role.
+        """Append the changes of all assigned variables, and set the role of variables that only the update uses.
 
         Return the names of the variables that were assigned.
         """
@@ -428,7 +428,7 @@ class Importer:
 
 
 def _passes_on(body: Any, number: int) -> bool:
-    """Whether a loop hands a value on unchanged."""
+    """Whether the body of a loop returns a value unchanged."""
     tensor = body.outputs[number]
     while tensor.op.type == "Identity":
         tensor = tensor.op.inputs[0]

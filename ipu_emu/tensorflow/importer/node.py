@@ -1,4 +1,4 @@
-"""Node: an op of TensorFlow with what is known about its inputs, the argument of a rule."""
+"""Node: an op of TensorFlow with its imported inputs, the argument of an import rule."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Rule = Callable[["Node"], Any]
 
 
 class Writer(Protocol):
-    """What rules need of the importer."""
+    """The part of the importer that rules use."""
 
     graph: Graph
     replicas: int
@@ -105,7 +105,7 @@ class Node:
         raise self.refuse(f"it takes a tensor, found {type(given).__name__}")
 
     def known(self, index: int) -> NDArray[Any]:
-        """The value of input ``index``; raise UnsupportedError where it is computed on the device."""
+        """The value of input ``index``; raise UnsupportedError if it is computed on the device."""
         given = self.inputs[index]
         if not isinstance(given, Known):
             name = self.op.op_def.input_arg[min(index, len(self.op.op_def.input_arg) - 1)].name
@@ -125,7 +125,7 @@ class Node:
         raise self.refuse("it takes a tensor, found a list")
 
     def held(self, index: int) -> Held:
-        """Input ``index`` in whatever order of axes it is held."""
+        """Input ``index`` in the order of axes in which it is stored."""
         given = self.inputs[index]
         return given if isinstance(given, Held) else Held(self.of(given))
 
@@ -143,10 +143,10 @@ class Node:
         """A constant of the device's type for ``numpy``."""
         return self.writer.constant(np.asarray(value, device_dtype(numpy).numpy))
 
-    # Several operands in one order of axes
+    # Several operands in the same order of axes
 
     def aligned(self, *indices: int) -> tuple[list[Value], bool]:
-        """Inputs (all by default) such that they broadcast, and whether the result is channels first."""
+        """Inputs (by default all) reshaped such that they broadcast, and whether the result is channels first."""
         chosen = [self.inputs[index] for index in indices] if indices else self.inputs
         first = any(isinstance(one, Held) and one.channels_first for one in chosen)
         given = [self._without_repetition(one, chosen) for one in chosen]
@@ -158,7 +158,7 @@ class Node:
         return [self._image(one) for one in given], True
 
     def _without_repetition(self, given: Imported, chosen: Sequence[Imported]) -> Imported:
-        """A constant of equal elements as a single number, where that has the same result."""
+        """A constant of equal elements as a scalar, if that gives the same result."""
         if not isinstance(given, Known) or given.array.size < 2:
             return given
         others = [one.shape for one in chosen if one is not given and isinstance(one, Held)]
@@ -169,7 +169,7 @@ class Node:
         return Known(number.reshape(())) if (given.array == number).all() else given
 
     def _image(self, given: Imported) -> Value:
-        """``given`` such that it broadcasts with [N, C, H, W]."""
+        """``given`` reshaped such that it broadcasts with [N, C, H, W]."""
         if isinstance(given, Held) and given.channels_first:
             return given.value
         value = self.of(given)

@@ -10,9 +10,9 @@ __all__ = ["in_order"]
 
 
 def in_order(ops: Sequence[Any], index: dict[str, int]) -> list[Any]:
-    """Sort ``ops`` such that each comes after what it needs, else as they were made.
+    """Sort ``ops`` topologically, and otherwise in the order in which they were created.
 
-    TensorFlow adds inputs to loops after they were made, when it differentiates them.
+    TensorFlow adds inputs to existing loops when it differentiates them.
     """
     chosen = {op.name: op for op in ops}
     needs = {

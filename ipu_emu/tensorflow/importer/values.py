@@ -1,4 +1,4 @@
-"""Values: what the importer knows about a tensor of TensorFlow.
+"""Values: the imported form of a tensor of TensorFlow.
 
 Known       its value: it is folded
 Held        a tensor of the emulator's graph
@@ -24,12 +24,12 @@ _NARROWED = {np.dtype(np.int64): np.int32, np.dtype(np.uint64): np.uint32, np.dt
 
 
 def on_device(array: NDArray[Any]) -> NDArray[Any]:
-    """Return ``array`` in the type in which the device holds it: at most 32 bits; warn of values that do not fit."""
+    """Return ``array`` in the device's element type, of at most 32 bits; warn of values that do not fit."""
     return narrowed(array, _NARROWED[array.dtype]) if array.dtype in _NARROWED else array
 
 
 def device_dtype(numpy: Any) -> DType:
-    """Return the device's type for a numpy type; raise EmulatorError for types that it has not."""
+    """Return the device's type for a numpy type; raise EmulatorError for unsupported types."""
     kind = np.dtype(numpy)
     return dtype_of(_NARROWED.get(kind, kind))
 
@@ -76,7 +76,7 @@ class Variable:
 
 @dataclass(frozen=True)
 class TensorList:
-    """A list whose elements all have ``shape``; an element that was not set yet is None."""
+    """A list whose elements all have ``shape``; an element that is not set is None."""
 
     items: tuple[Any, ...]
     shape: tuple[int, ...] | None = None

@@ -57,7 +57,7 @@ class _CallAssignment(_Assignment):
 
     @property
     def node_index(self) -> int:
-        """Which call of the layer it is."""
+        """The index of the call of the layer."""
         return self._node_index
 
     @property
@@ -78,7 +78,7 @@ class ModelLayerPipelineStageAssignment(_CallAssignment):
 
 
 def assignment_of(model: Any) -> list[Any]:
-    """The present assignments of a model; raise ValueError for a subclassed model that was not built."""
+    """The current assignments of a model; raise ValueError for a subclassed model that was not built."""
     if isinstance(model, sequential.Sequential):
         return [SequentialLayerPipelineStageAssignment(one, stage_of(one)) for one in model.layers]
     if isinstance(model, functional.Functional):
@@ -207,7 +207,7 @@ def check_order(stages: Sequence[int]) -> None:
 
 
 def check_complete(model: Any, assignments: Sequence[Any]) -> None:
-    """Raise ValueError unless every layer has a stage, and reads stages that ran before it."""
+    """Raise ValueError unless every layer has a stage, and none reads a later stage."""
     missing = [one.layer.name for one in assignments if one.pipeline_stage is None]
     if missing:
         raise ValueError(
@@ -229,7 +229,7 @@ def check_complete(model: Any, assignments: Sequence[Any]) -> None:
 
 
 def reset(model: Any) -> None:
-    """Take all stages away."""
+    """Remove all assignments of stages."""
     for layer in model._flatten_layers(include_self=False, recursive=False):
         set_stage(layer, None)
         for node in layer._inbound_nodes:
@@ -239,7 +239,7 @@ def reset(model: Any) -> None:
 
 
 def _forget(model: Any) -> None:
-    """Let the functions of the model be made anew."""
+    """Discard the model's functions, so that they are created again."""
     model.train_function = model.test_function = model.predict_function = None
 
 

@@ -25,8 +25,8 @@ class ElementGroup:
 def groups_of(iterator: Any, steps: int, replicas: int) -> list[ElementGroup]:
     """Divide an execution of ``steps`` into groups of elements of the same shape.
 
-    Elements of fixed sizes are taken from the iterator one by one, while the program runs. Others are taken at once,
-    as the last one may be smaller. Raise OutOfRangeError where there are none.
+    Elements of fixed sizes are taken from the iterator one by one while the program runs; others are all taken
+    before, as the last one may be smaller. Raise OutOfRangeError if there is none.
     """
     spec = iterator.element_spec
     _check(spec)
@@ -53,7 +53,7 @@ def _check(spec: Any) -> None:
 
 
 def _neighbours(elements: Sequence[Any]) -> list[list[Any]]:
-    """Neighbours of the same shapes."""
+    """Group consecutive elements of the same shapes."""
     groups: list[list[Any]] = []
     for element in elements:
         if groups and _shapes(groups[-1][0]) == _shapes(element):

@@ -15,11 +15,11 @@ _ATTRIBUTE = "_ipu_extension"
 
 @dataclass
 class Extension:
-    """``strategy`` is that of the scope in which the model was made."""
+    """The additional state of a model; ``strategy``: of the scope in which it was created."""
 
     strategy: Any
     options: ModelOptions = field(default_factory=ModelOptions)
-    #: The callbacks of the present execution, and its first step.
+    #: The callbacks of the current execution, and its first step.
     callbacks: Any = None
     step: int = 0
 
@@ -30,7 +30,7 @@ class Extension:
 
 
 def extend(model: Any) -> None:
-    """Extend a model that is made in the scope of a strategy."""
+    """Extend a model if it is created in the scope of a strategy."""
     strategy = current_strategy()
     if strategy is not None and strategy.enable_keras_extensions:
         model.__dict__.setdefault(_ATTRIBUTE, Extension(strategy))

@@ -41,7 +41,7 @@ def _init(before: Any) -> Any:
 
 
 def _make_function(kind: str) -> Make:
-    """Make the function of ``kind`` (train, test or predict) one that runs on the device."""
+    """Return the patch of the method that makes the function of ``kind`` (train, test or predict)."""
 
     def make(before: Any) -> Any:
         @functools.wraps(before)
@@ -80,11 +80,11 @@ def _apply_gradients(before: Any) -> Any:
 
 
 def _nadam_step(before: Any) -> Any:
-    """Let Nadam count the variables of a trace as TensorFlow has it count.
+    """Make Nadam's count of variables in a trace the same as in TensorFlow.
 
-    Nadam counts in Python, and compares the count with the number of the step, a tensor: with which count a variable
-    is traced decides in which step it takes the product of momentums of the variable before. TensorFlow traces the
-    steps twice, as the first trace creates variables, and keeps the second trace.
+    Nadam counts in Python, and compares the count with the number of the step, a tensor: the count when a variable is
+    traced determines in which step it uses the product of momentums of the previous variable. TensorFlow traces the
+    steps twice, because the first trace creates variables, and keeps the second trace.
     """
 
     @functools.wraps(before)
@@ -107,7 +107,7 @@ def _layer_init(before: Any) -> Any:
 
 
 def _layer_call(before: Any) -> Any:
-    """Note the ops of a call for the stage of the layer, and the stage of a call in the scope of one."""
+    """Record the ops of a call of a layer, and its stage in a ``PipelineStage`` scope."""
 
     @functools.wraps(before)
     def __call__(self: Any, *arguments: Any, **named: Any) -> Any:  # noqa: N807
@@ -125,7 +125,7 @@ def _layer_call(before: Any) -> Any:
 
 
 def _gradient_function(before: Any) -> Any:
-    """Let the ops of a tape's gradient know the op that they differentiate, as those of tf.gradients do."""
+    """Record, in the ops of a tape's gradient, the op that they differentiate, as tf.gradients does."""
 
     @functools.wraps(before)
     def gradient_function(name: Any, attributes: Any, count: Any, inputs: Any, outputs: Any, *rest: Any) -> Any:
@@ -139,11 +139,11 @@ def _gradient_function(before: Any) -> Any:
 
 
 def _inlined(before: Any) -> Any:
-    """Trace what a tf.function does in place, as a part of the program."""
+    """Trace a tf.function inline, as part of the program."""
 
     @functools.wraps(before)
     def __call__(self: Any, *arguments: Any, **named: Any) -> Any:  # noqa: N807
-        if current_trace() is None or isinstance(self, RestoredFunction):  # one that was loaded has a graph only
+        if current_trace() is None or isinstance(self, RestoredFunction):  # a loaded function has only a graph
             return before(self, *arguments, **named)
         function = self._python_function
         if self._autograph:
@@ -162,7 +162,7 @@ def _method(function: Any) -> Make:
 
 
 def _infer_steps(before: Any) -> Any:
-    """A step takes an element for each replica."""
+    """Account for a step that takes an element for each replica."""
 
     @functools.wraps(before)
     def infer_steps(self: Any, steps: Any, dataset: Any) -> Any:
@@ -199,7 +199,7 @@ def _from_config(before: Any) -> Any:
 
 
 def _checked_compile(before: Any) -> Any:
-    """Refuse a model that is to be executed op by op or not at all, and an optimizer that steps would pass by."""
+    """Raise an error for ``run_eagerly``, and for an optimizer whose own methods would not be called."""
 
     @functools.wraps(before)
     def compile(self: Any, *arguments: Any, **named: Any) -> Any:
@@ -218,7 +218,7 @@ def _checked_compile(before: Any) -> Any:
 
 
 def _check_steps(steps: Any) -> None:
-    """Raise ValueError for a number of steps that no execution can have."""
+    """Raise ValueError for an invalid number of steps of an execution."""
     if steps is None or (isinstance(steps, str) and steps == "auto"):  # Keras chooses
         return
     if not hasattr(type(steps), "__index__") or operator.index(steps) < 1:
@@ -236,7 +236,7 @@ def _check_minimize(optimizer: Any) -> None:
 
 
 def _batch_begin(before: Any) -> Any:
-    """Note which step an execution begins with."""
+    """Record the first step of an execution."""
 
     @functools.wraps(before)
     def batch_begin(self: Any, batch: int, logs: Any = None) -> Any:
@@ -249,7 +249,7 @@ def _batch_begin(before: Any) -> Any:
 
 
 def _metrics_result(before: Any) -> Any:
-    """Take the metrics that a run returned: the variables of Keras have those of the first replica."""
+    """Use the metrics that a run returned: the variables of Keras have only those of the first replica."""
 
     @functools.wraps(before)
     def metrics_result(self: Any, logs: Any) -> Any:
@@ -263,7 +263,7 @@ def _face(before: Any) -> Any:
 
 
 def _absent_name(before: Any) -> Any:
-    """Say of names of Keras 3 that they are; as a module says of names that it has not."""
+    """Raise an error that explains names that only Keras 3 has."""
 
     def __getattr__(name: str) -> Any:  # noqa: N807
         try:

@@ -1,4 +1,4 @@
-"""Layer calls: which layers a model calls while it is traced, in order, and the ops that each call makes."""
+"""Layer calls: the layers that a model calls while it is traced, in order, and the ops of each call."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _WATCH: ContextVar[_Watch | None] = ContextVar("watched model", default=None)
 
 @contextmanager
 def layer_calls(model: Any) -> Iterator[list[LayerCall]]:
-    """Note the layers that ``model`` calls in the ``with`` block, but not those that they call."""
+    """Record the layers that ``model`` calls in the ``with`` block, without those that these layers call."""
     watch = _Watch(model)
     token = _WATCH.set(watch)
     try:
@@ -45,7 +45,7 @@ def layer_calls(model: Any) -> Iterator[list[LayerCall]]:
 
 @contextmanager
 def called(layer: Any) -> Iterator[None]:
-    """Note that ``layer`` is called in the ``with`` block, if a model is watched."""
+    """Record a call of ``layer`` around the ``with`` block, if calls are recorded."""
     watch = _WATCH.get()
     if watch is None or watch.busy:
         yield

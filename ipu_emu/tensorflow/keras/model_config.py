@@ -15,7 +15,7 @@ from ipu_emu.tensorflow.keras.pipeline_stages import set_stage
 
 __all__ = ["KEY", "add_options", "restore_options"]
 
-#: The entry of a configuration.
+#: The key in a configuration.
 KEY = "ipu_options"
 _log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ def add_options(model: Any, config: dict[str, Any]) -> dict[str, Any]:
 
 
 def restore_options(model: Any, kept: dict[str, Any] | None) -> Any:
-    """Give ``model``, if it runs on the device, what its configuration kept; return it."""
+    """Restore the options in a configuration, if ``model`` runs on the device; return the model."""
     extension = extension_of(model)
     if kept is None or extension is None:
         return model

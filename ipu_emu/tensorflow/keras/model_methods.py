@@ -37,7 +37,7 @@ def set_gradient_accumulation_options(
     use_v2_gradient_accumulation_optimizer: bool = False,
     **gradient_accumulation_optimizer_kwargs: Any,
 ) -> None:
-    """Set how many mini-batches of a model without stages belong to a weight update."""
+    """Set the number of mini-batches per weight update of a model without stages."""
     extension = _extension(self, "set_gradient_accumulation_options")
     extension.options = accumulation_options(
         extension.options, gradient_accumulation_steps_per_replica, gradient_accumulation_reduction_method,
@@ -47,7 +47,7 @@ def set_gradient_accumulation_options(
 
 
 def set_replication_options(self: Any, replicated_metric_reduction_method: Any = "NONE") -> None:
-    """Set what becomes of the metrics of several replicas."""
+    """Set how the metrics of several replicas are combined."""
     extension = _extension(self, "set_replication_options")
     method = ReplicatedMetricReductionMethod.parse(replicated_metric_reduction_method)
     extension.options = replace(extension.options, metrics=method)
@@ -57,7 +57,7 @@ def set_replication_options(self: Any, replicated_metric_reduction_method: Any =
 def set_infeed_queue_options(self: Any, **kwargs: Any) -> None:
     """Set arguments of an IPUInfeedQueue; none changes a result.
 
-    With a ``prefetch_depth`` a thread takes so many elements ahead while an execution runs.
+    A thread prefetches up to ``prefetch_depth`` elements while an execution runs.
     """
     extension = _extension(self, "set_infeed_queue_options")
     infeed = _checked(kwargs, ("device_ordinal", "prefetch_depth", "optimise_latency"))
@@ -78,7 +78,7 @@ def set_outfeed_queue_options(self: Any, **kwargs: Any) -> None:
 
 
 def set_asynchronous_callbacks(self: Any, asynchronous: bool = False) -> None:
-    """Let callbacks be called for every step while an execution runs, instead of after it."""
+    """Call callbacks for every step while an execution runs, instead of after it."""
     extension = _extension(self, "set_asynchronous_callbacks")
     extension.options = replace(extension.options, asynchronous=bool(asynchronous))
     _changed(self)
@@ -96,7 +96,7 @@ def set_pipeline_stage_assignment(self: Any, pipeline_stage_assignment: Any) -> 
 
 
 def reset_pipeline_stage_assignment(self: Any) -> None:
-    """Take the model's pipeline stages away."""
+    """Remove the model's pipeline stages."""
     assignments.reset(self)
 
 
@@ -116,7 +116,7 @@ def _extension(model: Any, method: str) -> Extension:
 
 
 def _changed(model: Any) -> None:
-    """Let the functions of the model be made anew."""
+    """Discard the model's functions, so that they are created again."""
     model.train_function = model.test_function = model.predict_function = None
 
 

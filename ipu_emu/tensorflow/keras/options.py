@@ -13,7 +13,7 @@ __all__ = ["ModelOptions", "ReplicatedMetricReductionMethod", "accumulation_opti
 
 
 class ReplicatedMetricReductionMethod(Enum):
-    """What becomes of the metrics of several replicas: those of the last one, all, their sum or their mean."""
+    """How the metrics of several replicas are combined: the last one's, a list of all, their sum or their mean."""
 
     NONE = "NONE"
     LIST = "LIST"
@@ -22,7 +22,7 @@ class ReplicatedMetricReductionMethod(Enum):
 
     @classmethod
     def parse(cls, value: Any) -> ReplicatedMetricReductionMethod:
-        """A member, by itself or by its name in any case; raise ValueError for another value."""
+        """Return a member given as such or by name in any letter case; raise ValueError for others."""
         name = value.name if isinstance(value, cls) else str(value).upper()
         if name not in cls.__members__:
             raise ValueError(
@@ -35,7 +35,7 @@ class ReplicatedMetricReductionMethod(Enum):
 @dataclass(frozen=True)
 class ModelOptions:
     """``steps`` is the number of mini-batches of an update per replica, ``pipelining`` has keyword arguments of
-    the pipeline call. Those of a model with and without stages are kept apart, by ``pipelined``.
+    the pipeline call. Models with and without stages have separate options, selected by ``pipelined``.
     """
 
     steps: int | None = None
@@ -60,7 +60,7 @@ class ModelOptions:
         return self.pipeline_reduction if pipelined else self.reduction
 
     def to_config(self) -> dict[str, Any]:
-        """What is kept in the configuration of a model."""
+        """The options as saved in the configuration of a model."""
         return {
             "gradient_accumulation_steps_per_replica": self.steps,
             "gradient_accumulation_reduction_method": self.reduction,
@@ -91,7 +91,7 @@ class ModelOptions:
         )
 
 
-#: Arguments of the pipeline call that Keras has other names for.
+#: Arguments of the pipeline call that have other names in Keras.
 _RENAMED = {
     "gradient_accumulation_count": "gradient_accumulation_steps_per_replica",
     "device_mapping": "device_mapping",

@@ -1,4 +1,4 @@
-"""Pipeline section: the steps of a model whose layers have stages, as a pipeline of the program."""
+"""Pipeline section: makes the steps of a model whose layers have stages a pipeline of the program."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def pipeline_section(
     *,
     trains: bool,
 ) -> PipelineSection:
-    """The pipeline that the ops of ``section`` are: ``calls`` say where the ops of the stages are."""
+    """Describe the ops of ``section`` as a pipeline; ``calls`` have the ranges of ops of the stages."""
     count = max(stages.values()) + 1
     mapping = mapping_of(options, count)
     if trains:
@@ -105,13 +105,13 @@ def _warn_of_batch_norms(calls: Sequence[LayerCall]) -> None:
 
 
 def _stage(stages: dict[tuple[int, int], int], call: LayerCall) -> int:
-    """The stage of a call; a layer that is called more often than is known stays where it is."""
+    """The stage of a call; an additional call of a layer has the stage of the one before."""
     found = stages.get((id(call.layer), call.number))
     return stages[id(call.layer), 0] if found is None else found
 
 
 def _optimizes() -> None:
-    """Stand for the weight update in the checks of a pipeline call."""
+    """A placeholder for the optimizer function in the checks of a pipeline call."""
 
 
 def _variables(trace: Trace, ranges: Sequence[tuple[int, int, int, int]], stage: int) -> tuple[str, ...]:

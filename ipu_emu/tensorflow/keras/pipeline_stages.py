@@ -1,4 +1,4 @@
-"""Pipeline stages: the scope ``PipelineStage``, and what it writes to layers and to the calls of layers."""
+"""Pipeline stages: the scope ``PipelineStage``, and the stages that it assigns to layers and calls of layers."""
 
 from __future__ import annotations
 

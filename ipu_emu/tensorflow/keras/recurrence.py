@@ -1,4 +1,4 @@
-"""Recurrence: recurrent layers of Keras by the emulator's own op, forward and backward, instead of a loop."""
+"""Recurrence: implements recurrent layers of Keras by the emulator's op, forward and backward, instead of a loop."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ipu_emu.tensorflow.tracing.trace import Trace, current_trace
 
 __all__ = ["gru_on_device", "lstm_on_device", "recurrence", "rnn_on_device"]
 
-#: The cells of Keras' general loop that the device has, and their activations.
+#: The cells of Keras' general loop that the emulator's op implements, and their activations.
 _CELLS = {
     "SimpleRNNCell": ("RNN", {"activation": "tanh"}),
     "GRUCell": ("GRU", {"activation": "tanh", "recurrent_activation": "sigmoid"}),
@@ -51,7 +51,7 @@ def recurrence(trace: Trace, cell: str, operands: Sequence[Any], **attributes: i
 
 
 def lstm_on_device(before: Any) -> Any:
-    """Keras' function of an LSTM layer, by the device's recurrence where there is no mask."""
+    """Patch Keras' function of an LSTM layer: without a mask it uses the emulator's op."""
 
     @functools.wraps(before)
     def lstm(**given: Any) -> Any:
@@ -74,7 +74,7 @@ def lstm_on_device(before: Any) -> Any:
 
 
 def gru_on_device(before: Any) -> Any:
-    """Keras' function of a GRU layer, by the device's recurrence where there is no mask."""
+    """Patch Keras' function of a GRU layer: without a mask it uses the emulator's op."""
 
     @functools.wraps(before)
     def gru(**given: Any) -> Any:
@@ -91,7 +91,7 @@ def gru_on_device(before: Any) -> Any:
 
 
 def rnn_on_device(before: Any) -> Any:
-    """Keras' loop of recurrent layers; simple ones, and GRUs that reset before the product, by one op."""
+    """Patch Keras' loop of recurrent layers: simple ones, and GRUs that reset before the product, use one op."""
 
     @functools.wraps(before)
     def rnn(step: Any, inputs: Any, initial_states: Any, *rest: Any, **given: Any) -> Any:
@@ -116,7 +116,7 @@ def rnn_on_device(before: Any) -> Any:
 
 
 def _is_on_device(cell: Any, inputs: Any) -> bool:
-    """Whether the device has the cell of a layer."""
+    """Whether the emulator's op implements the cell of a layer."""
     kind = type(cell)
     if not kind.__module__.startswith("tf_keras.") or kind.__name__ not in _CELLS or nest.is_nested(inputs):
         return False

@@ -21,7 +21,7 @@ __all__ = ["StepFunction", "accumulation_of", "replicas_of"]
 
 
 class StepFunction:
-    """Runs an execution of a model on elements of an iterator; programs are kept by steps and shapes."""
+    """Runs an execution of a model on elements of an iterator; programs are cached by steps and shapes."""
 
     def __init__(self, model: Any, extension: Extension, kind: str) -> None:
         self._model, self._extension, self._kind = model, extension, kind
@@ -56,7 +56,7 @@ class StepFunction:
         return self._programs[key].run(group.elements, tell)
 
     def _tell(self, steps: int) -> Callable[[Any], None] | None:
-        """What calls the callbacks of each step but the last, after which Keras calls them."""
+        """Return a function that calls the callbacks of each step except the last, for which Keras calls them."""
         callbacks, kind, step = self._extension.callbacks, self._kind, self._extension.step
         last = step + steps - 1
 
@@ -77,7 +77,7 @@ class StepFunction:
 
 
 def replicas_of(model: Any, extension: Extension) -> int:
-    """The replicas of a model in this process; raise ValueError for IPUs that cannot be divided among them."""
+    """The replicas of a model in this process; raise ValueError if the IPUs cannot be divided among them."""
     shards = 1
     if is_pipelined(model):
         shards = max(mapping_of(extension.options, max(stages_of(model).values()) + 1)) + 1
@@ -95,7 +95,7 @@ def replicas_of(model: Any, extension: Extension) -> int:
 
 
 def accumulation_of(model: Any, extension: Extension, steps: int) -> int:
-    """The mini-batches of an update; raise an error where they do not fit the steps of an execution."""
+    """The number of mini-batches of an update; raise an error if it does not divide the steps of an execution."""
     pipelined = is_pipelined(model)
     count = extension.options.steps_of(pipelined)
     if pipelined and count is None:
@@ -125,7 +125,7 @@ def _joined(*arrays: Any) -> Any:
 
 
 def _reduced(array: Any, method: ReplicatedMetricReductionMethod) -> Any:
-    """A metric of several replicas."""
+    """Combine a metric of several replicas."""
     kinds = {
         ReplicatedMetricReductionMethod.NONE: lambda: array[-1],
         ReplicatedMetricReductionMethod.LIST: lambda: array if len(array) > 1 else array[0],

@@ -42,7 +42,7 @@ class StepProgram:
         self._model, self._kind, self._options = model, kind, options
         self._source, self._steps = ElementSource(spec), steps
         pipelined = is_pipelined(model)
-        #: Mini-batches whose metrics are added up, for a mean.
+        #: Number of mini-batches over which metrics are averaged.
         self._added = accumulation if kind == "train" and pipelined and options.accumulate_outfeed else 1
         every = kind == "predict" or options.asynchronous or self._added > 1
         self._results = IPUOutfeedQueue(IPUOutfeedMode.ALL if every else IPUOutfeedMode.LAST)
@@ -78,7 +78,7 @@ class StepProgram:
                 section.pipeline = pipeline_section(trace, section, options, stages, calls, trains=trains)
 
     def _step(self, data: Any) -> Any:
-        """A step, after which its counter goes on."""
+        """Run a step, then advance its counter."""
         method, counter = _STEPS[self._kind]
         outputs = getattr(self._model, method)(data)
         getattr(self._model, counter).assign_add(1)
@@ -125,7 +125,7 @@ def _last(array: Any, count: int) -> Any:
 
 
 class _errors_of_tensorflow:  # noqa: N801
-    """Raises errors of the emulator as those of TensorFlow."""
+    """Context manager that raises errors of the emulator as TensorFlow's."""
 
     def __enter__(self) -> None:
         pass

@@ -1,7 +1,7 @@
 """Element-wise rules: arithmetic, comparisons, mathematical functions, activations and their gradients.
 
-A formula takes its operands as values, on which arithmetic appends ops; operands keep the order of axes in which
-images are held.
+A formula is a function of values, whose arithmetic operators append ops; operands keep the order of axes in which
+images are stored.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def cast_to(value: Value, numpy: Any) -> Value:
 
 
 def _where(condition: Value, a: Value | float, b: Value | float) -> Value:
-    """a where the condition holds, else b; one of the two may be a number."""
+    """Select a where the condition holds, else b; one of the two may be a number."""
     like = a if isinstance(a, Value) else b
     assert isinstance(like, Value)
     first, second = (one if isinstance(one, Value) else like.like(one) for one in (a, b))
@@ -123,7 +123,7 @@ def _shift(direction: str) -> Rule:
     return elementwise(lambda a, b: a.op("BitShift", b, direction=direction))
 
 
-# Activations; the gradients take what TensorFlow gives them: the input or the output of the activation
+# Activations; as in TensorFlow, their gradients take either the input or the output of the activation
 
 
 def _leaky(x: Value, alpha: float) -> Value:

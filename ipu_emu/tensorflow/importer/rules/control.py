@@ -1,7 +1,7 @@
 """Rules of functions, branches, loops and lists of tensors.
 
-A called function is imported in place. A loop is unrolled; its condition must be known for each iteration. Of a
-branch whose condition is computed, both sides are computed, and the results selected.
+A called function is imported in place. A loop is unrolled; its condition must be known for each iteration. If the
+condition of a branch is computed on the device, both sides are computed, and the results selected.
 """
 
 from __future__ import annotations

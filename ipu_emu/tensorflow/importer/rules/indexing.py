@@ -137,7 +137,7 @@ def _one_hot(node: Node) -> Value:
 
 
 def _bounded(size: Any) -> int | None:
-    """The value of ``min(max(x, n), n)``, which is n whatever is counted."""
+    """The value n of ``min(max(x, n), n)``, whatever x is."""
     while size.op.type in ("Cast", "Identity"):
         size = size.op.inputs[0]
     if size.op.type != "Minimum":
@@ -157,7 +157,7 @@ def _split(op: Any) -> tuple[int | None, Any]:
 
 
 def _count(node: Node) -> Value:
-    """(numbers [N] or [rows, N], size, weights): how often each number below ``size`` occurs, or what they weigh."""
+    """(numbers [N] or [rows, N], size, weights): the count, or the sum of weights, of each number below ``size``."""
     bounded = _bounded(node.op.inputs[1])
     size = node.integer(1) if bounded is None else bounded
     numbers, kind = cast_to(node.x, np.int32), node.numpy_of("T")

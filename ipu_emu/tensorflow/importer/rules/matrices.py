@@ -41,7 +41,7 @@ def _diagonal_of_matrix(node: Node) -> Value:
 
 
 def _main_diagonal(node: Node, index: int) -> None:
-    """Raise where an op names another diagonal than the main one."""
+    """Raise UnsupportedError for any other diagonal than the main one."""
     if node.integers(index) not in ([0], [0, 0]):
         raise node.refuse("only the main diagonal is supported")
 

@@ -36,7 +36,7 @@ def _image(node: Node, index: int) -> Value:
 
 
 def _made(node: Node, value: Value) -> Held | Value:
-    """The result of an op whose first input is one of images or volumes."""
+    """The result of an op whose first input are images or volumes."""
     shape = node.shape(0)
     if len(shape) == 5:
         return image_result(node, value.shaped(tuple(first_shape(node, shape))))
@@ -147,7 +147,7 @@ def _batch_norm_grad(node: Node) -> list[Any]:
 
 
 def _fixed_grad(g: Value, x: Value, scale: Value, mean: Value, inverse: Value) -> list[Value]:
-    """The gradients where the statistics do not depend on x."""
+    """The gradients if the statistics do not depend on x."""
     wide, data = cast_to(g, np.float32), cast_to(x, np.float32)
     normal = (data - _of_channel(mean)) * _of_channel(inverse)
     dx = wide * _of_channel(scale * inverse)

@@ -94,7 +94,7 @@ def image_of(node: Node, index: int) -> Value:
 
 
 def image_result(node: Node, value: Value) -> Held | Value:
-    """An image batch, which has its channels before the spatial axes, as an output."""
+    """A batch of images, stored with the channels before the spatial axes, as an output."""
     if not is_channels_last(node):
         return value
     rank = value.tensor.rank
@@ -131,7 +131,7 @@ def _conv(node: Node) -> Held | Value:
 def _conv_data_grad(node: Node) -> Held | Value:
     """(input sizes, filter, gradient)"""
     shape, filters = tuple(node.integers(0)), node.shape(1)
-    if len(shape) == 2:  # the spatial sizes alone
+    if len(shape) == 2:  # only the spatial sizes
         shape = (node.shape(2)[0], *shape, filters[-2])
     attributes = window_attributes(node, shape, list(filters[:-2]))
     target = first_shape(node, shape)

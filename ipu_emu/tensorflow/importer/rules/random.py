@@ -1,4 +1,4 @@
-"""Rules of random numbers: the engine's counters draw them, so they do not depend on how replicas are laid out."""
+"""Rules of random numbers: the engine's counter-based generator makes them independent of the layout of replicas."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LOW, _HIGH = 0.022750131948179195, 0.9772498680518208
 
 
 def _salt(node: Node) -> str:
-    """What tells the numbers of this op from those of others: its name and its seeds."""
+    """The salt that makes the numbers of this op differ from those of others: its name and its seeds."""
     seeds = [str(node.attr(entry.name)) for entry in node.op.op_def.attr if entry.name in ("seed", "seed2")]
     return ":".join([node.op.name, *seeds])
 
@@ -60,7 +60,7 @@ def _integers(node: Node) -> Value:
 
 
 def _bits(node: Node, shape: list[int], numpy: Any) -> Value:
-    """Integers that stand for random bits: the state of a generator, a seed, a key or a counter."""
+    """Integers in place of random bits: the state of a generator, a seed, a key or a counter."""
     unit = node.writer.random("RandomUniforms", shape, np.float32, (0.0, 2.0**24), f"{_salt(node)}:{shape}")
     return cast_to(unit.op("Floor"), numpy)
 
@@ -70,7 +70,7 @@ def _full_integers(node: Node) -> Value:
 
 
 def _generator_state(node: Node) -> Value:
-    """The state of a ``tf.random.Generator``, which is left as it is: the program's own counters go on."""
+    """The state of a ``tf.random.Generator``, which does not change: the program's own counters advance instead."""
     return _bits(node, [node.variable(0).shape[0]], np.int64)
 
 

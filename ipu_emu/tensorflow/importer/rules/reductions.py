@@ -13,7 +13,7 @@ from ipu_emu.tensorflow.importer.values import Held
 
 __all__ = ["RULES"]
 
-#: The axis of TensorFlow's images at each place of those that are held channels first.
+#: For each axis of images stored channels first, the axis of TensorFlow's images.
 _AXES = (0, 2, 3, 1)
 
 
@@ -22,7 +22,7 @@ def _axes(node: Node, rank: int) -> list[int]:
 
 
 def _reduced(node: Node, type: str, held: Held | None = None) -> Held:
-    """A reduction of input 0, or of ``held``, along the known axes of input 1; images stay as they are held."""
+    """A reduction of input 0, or of ``held``, along the known axes of input 1; images keep their order of axes."""
     held = held or node.held(0)
     axes, keep = _axes(node, len(held.shape)), int(node.attr("keep_dims"))
     if not axes:
@@ -42,7 +42,7 @@ def _reduction(type: str) -> Rule:
 
 
 def _logical(type: str) -> Rule:
-    """All is the least, Any the largest of 0 and 1."""
+    """The rule of All, the minimum of zeros and ones, and of Any, the maximum."""
 
     def rule(node: Node) -> Held:
         given = node.held(0)

@@ -12,14 +12,14 @@ __all__ = ["RULES"]
 
 
 def _scale(node: Node, size: int, wanted: int) -> np.float32:
-    """Pixels of an axis of ``size`` for each of ``wanted`` pixels."""
+    """The number of pixels of an axis of ``size`` per pixel of the ``wanted`` ones."""
     if node.attr("align_corners") and wanted > 1:
         return np.float32((size - 1) / np.float32(wanted - 1))
     return np.float32(size / np.float32(wanted))
 
 
 def _nearest(node: Node, size: int, wanted: int) -> NDArray[np.int32]:
-    """The pixel that each wanted pixel shows."""
+    """The source pixel of each wanted pixel."""
     scale, places = _scale(node, size, wanted), np.arange(wanted, dtype=np.float32)
     if node.attr("half_pixel_centers"):
         places = places + np.float32(0.5)
@@ -30,7 +30,7 @@ def _nearest(node: Node, size: int, wanted: int) -> NDArray[np.int32]:
 
 
 def _weights(node: Node, size: int, wanted: int) -> NDArray[np.float32]:
-    """The share of each pixel in each wanted pixel, [wanted, size]."""
+    """The weight of each pixel in each wanted pixel, [wanted, size]."""
     scale, places = _scale(node, size, wanted), np.arange(wanted, dtype=np.float32)
     half = np.float32(0.5)
     found = (places + half) * scale - half if node.attr("half_pixel_centers") else places * scale

@@ -1,4 +1,4 @@
-"""Rules of sizes, which are known, and of ops that reshape or join."""
+"""Rules of sizes, which are known when a program is compiled, and of ops that reshape or join."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ipu_emu.tensorflow.importer.values import Held, Known
 
 __all__ = ["PLACES", "RULES"]
 
-#: The place of each axis of TensorFlow's images in those that are held channels first.
+#: For each axis of TensorFlow's images, the axis of images stored channels first.
 PLACES = {0: 0, 1: 2, 2: 3, 3: 1}
 
 
-# Sizes, which are known
+# Sizes
 
 
 def _integers(node: Node, values: Any) -> Known:
@@ -58,7 +58,7 @@ def _squeeze(node: Node) -> Value:
 
 
 def _transpose(node: Node) -> Held:
-    """A transpose from or to channels first costs nothing where images are held like that."""
+    """A transpose from or to channels first needs no op if images are stored channels first."""
     held, perm = node.held(0), node.integers(1)
     places = [PLACES[axis] for axis in perm] if held.channels_first else perm
     if places == sorted(places):

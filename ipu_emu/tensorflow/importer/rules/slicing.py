@@ -82,7 +82,7 @@ def _slice(node: Node) -> Any:
 
 
 def _moving_slice(node: Node, sizes: Sequence[int]) -> Value:
-    """A slice of known size whose start is computed: one gather along each axis that is cut."""
+    """A slice of known size with a computed start: one gather along each sliced axis."""
     value, shape = node.x, node.shape(0)
     begins = _parts(node.y, 0, [1] * len(shape))
     for axis, size in enumerate(sizes):
@@ -94,7 +94,7 @@ def _moving_slice(node: Node, sizes: Sequence[int]) -> Value:
 
 
 class _Strided:
-    """A strided slice of numpy's kind: the slice of each axis, then axes of size 1 that appear or vanish."""
+    """A strided slice as in numpy: the slice of each axis, then added and removed axes of size 1."""
 
     def __init__(self, node: Node, shape: tuple[int, ...], first: int) -> None:
         begins, ends, steps = (node.integers(first + index) for index in range(3))

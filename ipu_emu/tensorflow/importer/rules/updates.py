@@ -49,7 +49,7 @@ def _initialized(node: Node) -> Known:
 
 
 class _Update:
-    """The variables (the first inputs) of an update op, and its other inputs by name, in the variables' type."""
+    """An update op: its variables (the first inputs), and its other inputs by name in the variables' type."""
 
     def __init__(self, node: Node) -> None:
         self.node = node

@@ -1,6 +1,6 @@
-"""Rules of volumes: gradients of convolutions and poolings over three axes, by those over two.
+"""Rules of volumes: gradients of convolutions and poolings over three axes, computed by those over two.
 
-    x [N, C, D, H, W]    its slabs [N, C, kd, OD, H, W] are what each of OD outputs reads along the first axis
+    x [N, C, D, H, W]    slabs [N, C, kd, OD, H, W]: the elements that each of OD outputs reads along axis D
 
 For a convolution OD joins the batch and kd the channels; a pooling reduces kd first.
 """
@@ -31,7 +31,7 @@ __all__ = ["RULES"]
 
 @dataclass(frozen=True)
 class _Slabs:
-    """``places`` [kd, OD] along an axis of ``size``; places outside of it read padding."""
+    """Slabs: ``places`` [kd, OD] along an axis of ``size``; places outside the axis read padding."""
 
     node: Node
     places: Any
@@ -51,7 +51,7 @@ class _Slabs:
 
     @property
     def counts(self) -> Any:
-        """How many places of each output are not padding."""
+        """The number of places of each output that are not padding."""
         return ((self.places >= 0) & (self.places < self.size)).sum(0)
 
     def _indices(self) -> Value:
@@ -65,7 +65,7 @@ class _Slabs:
         return x.op("Gather", self._indices(), axis=2)
 
     def joined(self, slabs: Value) -> Value:
-        """The adjoint of ``cut``: the sum of what belongs to each place."""
+        """The adjoint of ``cut``: the sum of the elements of each place."""
         n, c, _, _, *rest = slabs.tensor.shape
         before, after = self.edges
         whole = slabs.op("GatherGrad", self._indices(), axis=2, shape=[n, c, before + self.size + after, *rest])
