@@ -2,7 +2,7 @@
 
 from ipu_emu.graph.dtype import DTYPES, DType, dtype_named, dtype_of, name_of
 from ipu_emu.graph.graph import Graph
-from ipu_emu.graph.op import Attribute, Op, Phase, Place
+from ipu_emu.graph.op import Attribute, Op, Place, StepPhase
 from ipu_emu.graph.shards import Shards
 from ipu_emu.graph.tensor import Role, Tensor, id_on_ipu, original_of
 
@@ -12,10 +12,10 @@ __all__ = [
     "DType",
     "Graph",
     "Op",
-    "Phase",
     "Place",
     "Role",
     "Shards",
+    "StepPhase",
     "Tensor",
     "dtype_named",
     "dtype_of",

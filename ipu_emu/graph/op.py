@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-__all__ = ["GRAPHCORE", "Attribute", "Op", "Phase", "Place"]
+__all__ = ["GRAPHCORE", "Attribute", "Op", "Place", "StepPhase"]
 
 #: A number, a string, a list of either, or a numpy array (the value of a constant).
 Attribute = Any
@@ -16,7 +16,7 @@ Attribute = Any
 GRAPHCORE = "ai.graphcore"
 
 
-class Phase(Enum):
+class StepPhase(Enum):
     """The part of a step that an op belongs to."""
 
     FORWARD = "forward"
@@ -46,7 +46,7 @@ class Op:
     domain: str = ""
     version: int = 10
     name: str = ""
-    phase: Phase = Phase.FORWARD
+    phase: StepPhase = StepPhase.FORWARD
     place: Place = Place()
     guard: str = ""
 

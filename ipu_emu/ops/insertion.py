@@ -8,7 +8,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from ipu_emu.errors import EmulatorError, RefusedError
-from ipu_emu.graph import Graph, Op, Phase, Role, Tensor
+from ipu_emu.graph import Graph, Op, Role, StepPhase, Tensor
 from ipu_emu.graph.dtype import FLOAT, INT64, dtype_of
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.core.evaluation import evaluate
@@ -98,7 +98,7 @@ def _is_known(graph: Graph, entry: OpDef, op: Op) -> bool:
     """Whether all inputs have known values: constants, or integer tensors (such as shapes) that are not trained."""
     if entry.kernel is None or entry.random or entry.updates or entry.expand or not any(op.inputs):
         return False
-    if op.phase is not Phase.FORWARD:
+    if op.phase is not StepPhase.FORWARD:
         return False
     inputs = [graph.tensors[id] for id in op.inputs if id]
     whole = all(t.role is Role.CONSTANT or (t.role is Role.WEIGHT and t.dtype is INT64) for t in inputs)

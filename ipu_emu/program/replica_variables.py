@@ -6,7 +6,7 @@ pass changes are not; if one value is requested, it is that of the first replica
 
 from __future__ import annotations
 
-from ipu_emu.graph import Graph, Phase, Role
+from ipu_emu.graph import Graph, Role, StepPhase
 from ipu_emu.ops import TABLE
 
 __all__ = ["replica_variables"]
@@ -14,5 +14,5 @@ __all__ = ["replica_variables"]
 
 def replica_variables(graph: Graph) -> list[str]:
     """Return the ids of the variables that an op of the forward pass changes, except those of groups of replicas."""
-    changed = {op.inputs[i] for op in graph.ops if op.phase is Phase.FORWARD for _, i in TABLE.in_place(op)}
+    changed = {op.inputs[i] for op in graph.ops if op.phase is StepPhase.FORWARD for _, i in TABLE.in_place(op)}
     return sorted(id for id in changed if (t := graph.tensors[id]).role is Role.WEIGHT and t.group is None)

@@ -1,4 +1,4 @@
-"""System: the emulated IPUs that a program was configured for, and how a compiled program divides them."""
+"""Configured system: the emulated IPUs that a program has configured, and how a compiled program divides them."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 from ipu_emu.errors import EmulatorError
 from ipu_emu.tensorflow.frontend_state import frontend_state
 
-__all__ = ["DeviceShare", "System", "configure", "configured", "has_remote_memory", "share_of"]
+__all__ = ["ConfiguredSystem", "DeviceShare", "configure", "configured", "has_remote_memory", "share_of"]
 
 
 @dataclass(frozen=True)
-class System:
-    """``devices`` has the number of IPUs of each device; ``config`` is the IPUConfig that asked for them."""
+class ConfiguredSystem:
+    """``devices`` has the number of IPUs of each device; ``config`` is the IPUConfig that requested them."""
 
     devices: tuple[int, ...] = (1,)
     config: Any = None
@@ -29,17 +29,17 @@ class DeviceShare:
     local: int
     offset: int
     total: int
-    system: System = field(default_factory=System)
+    system: ConfiguredSystem = field(default_factory=ConfiguredSystem)
 
 
-def configure(system: System) -> None:
+def configure(system: ConfiguredSystem) -> None:
     """Make ``system`` the one that programs run on."""
     frontend_state().system = system
 
 
-def configured() -> System:
+def configured() -> ConfiguredSystem:
     """The system that was configured; without any, one device of one IPU."""
-    found: System = frontend_state().system or System()
+    found: ConfiguredSystem = frontend_state().system or ConfiguredSystem()
     return found
 
 
@@ -48,7 +48,7 @@ def is_configured() -> bool:
     return frontend_state().system is not None
 
 
-def has_remote_memory(system: System) -> bool:
+def has_remote_memory(system: ConfiguredSystem) -> bool:
     """Whether the devices have remote memory; of those that are not attached only the configuration knows."""
     if system.config is None:
         return True

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from ipu_emu.predict.calibration.profile import Profile
     from ipu_emu.predict.prediction import Prediction
 
-__all__ = ["OPTIMISERS", "CompileRequest", "Compiled"]
+__all__ = ["OPTIMISERS", "CompileRequest", "CompiledModel"]
 
 #: The most copies of the weights in memory while a model is compiled.
 _COPIES = 2
@@ -88,8 +88,8 @@ _STATE_BYTES = {"adam": 4, "lamb": 4}
 
 
 @dataclass(frozen=True)
-class Compiled:
-    """``executable`` was compiled for ``device``. ``otherwise``: how predictions place blocks, if not as it does."""
+class CompiledModel:
+    """A model compiled for ``device``. ``otherwise``: how predictions place blocks, if differently."""
 
     device: Device
     executable: Executable
@@ -174,12 +174,12 @@ class CompileRequest:
         own = _STATE_BYTES.get(self.optimiser, itemsize)
         return variables.training(itemsize, batch=self.batch, optimiser=self.optimiser, state_itemsize=own)
 
-    def compiled(self, system: System) -> Compiled:
+    def compiled(self, system: System) -> CompiledModel:
         """Compile for IPUs of ``system``, even if the model does not fit; raise EmulatorError if it is invalid."""
         ipus = self.ipus * self.replicas
         device = Device(DeviceKind.OFFLINE, 0, ipus, system.tiles_per_ipu, system.version, Connection.NEVER)
         state = self.compiled_until(PASSES[-1].name, system)
-        return Compiled(device, state.executable, self._otherwise(state.options.placement.mode))
+        return CompiledModel(device, state.executable, self._otherwise(state.options.placement.mode))
 
     def _otherwise(self, mode: PlacementMode) -> str:
         """How predictions place blocks, if not as programs of this placement."""

@@ -15,7 +15,7 @@ from ipu_emu.compiler.gradients.activation_checkpointing import Recomputation
 from ipu_emu.compiler.pipeline import CompileState, run_passes
 from ipu_emu.compiler.traced_training import TRACE_FOLDER, from_bytes
 from ipu_emu.errors import EmulatorError
-from ipu_emu.graph import Phase, Role
+from ipu_emu.graph import Role, StepPhase
 from popdist_py.dependent_program import dependent
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class TracedProgram(CompileRequest):
             raise EmulatorError(
                 f"{self.model} builds no pipeline; name a program that does, or give --stages and --count"
             )
-        places = {op.place for op in self.state.graph.ops if op.phase is Phase.FORWARD}
+        places = {op.place for op in self.state.graph.ops if op.phase is StepPhase.FORWARD}
         stages = 1 + max(place.stage for place in places)
         ipus = [sorted({place.ipu for place in places if place.stage == stage}) for stage in range(stages)]
         iterations = options.pipeline.iterations

@@ -13,7 +13,7 @@ from ipu_emu.cli.output.printing import console, print_json, say, write
 from ipu_emu.compiler.delayed_reports import DelayedReports
 
 if TYPE_CHECKING:
-    from ipu_emu.cli.arguments.compile_model import Compiled, CompileRequest
+    from ipu_emu.cli.arguments.compile_model import CompiledModel, CompileRequest
     from ipu_emu.hardware import System
     from ipu_emu.predict.prediction import Prediction
 from popdist_py.messages.named_choice import NamedChoice
@@ -96,7 +96,7 @@ def memory(system: str | None, output: Path | None, form: str, **options: Any) -
 
 
 def _notes(
-    asked: CompileRequest, where: System, compiled: Compiled, predicted: Prediction | None, planned: int
+    asked: CompileRequest, where: System, compiled: CompiledModel, predicted: Prediction | None, planned: int
 ) -> str:
     """What is said below the plan: other estimates, and what to do about a model that does not fit."""
     estimate, lines = asked.estimated(), list[str]()
@@ -118,7 +118,7 @@ def _said(predicted: Prediction, otherwise: str) -> str:
     )
 
 
-def _advice(asked: CompileRequest, where: System, compiled: Compiled) -> str:
+def _advice(asked: CompileRequest, where: System, compiled: CompiledModel) -> str:
     """What to do about a model that does not fit."""
     from ipu_emu.cli.arguments.memory_flags import remedies
     from ipu_emu.compiler.memory.out_of_memory import too_large_for_an_ipu

@@ -18,7 +18,7 @@ from ipu_emu.compiler.gradients.activation_checkpointing import Recomputation
 from ipu_emu.compiler.gradients.gradient import Gradient, GradientReduction
 from ipu_emu.compiler.memory.offloading import ActivationStorage
 from ipu_emu.errors import EmulatorError
-from ipu_emu.graph import DType, Graph, Op, Phase, Place, Role, Shards, Tensor, dtype_named
+from ipu_emu.graph import DType, Graph, Op, Place, Role, Shards, StepPhase, Tensor, dtype_named
 from ipu_emu.program.anchors import Anchor, Return, StepShape
 from ipu_emu.program.executable import Executable
 from ipu_emu.program.instructions import INSTRUCTIONS, Counter, Overlap, PipelineStage
@@ -28,7 +28,7 @@ __all__ = ["CLASSES", "Decoder", "Encoder"]
 
 #: The classes that may be written and read in an executable.
 _LISTED: tuple[tuple[type, ...], ...] = (
-    (Graph, Op, Tensor, Phase, Place, Role, Shards),
+    (Graph, Op, Tensor, StepPhase, Place, Role, Shards),
     (Executable, Lifetime, MemoryPlan, Allocation, Anchor, Return, StepShape),
     (*INSTRUCTIONS, Counter, Overlap, PipelineStage),
     (Gradient, GradientReduction, Recomputation, ActivationStorage),

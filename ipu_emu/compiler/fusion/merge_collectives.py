@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from itertools import groupby
 
-from ipu_emu.graph import Graph, Op, Phase
+from ipu_emu.graph import Graph, Op, StepPhase
 from ipu_emu.ops import TABLE
 from ipu_emu.ops.communication.collective_ops import GATHER_SHARDS, GATHER_WEIGHT, OPERATOR
 from ipu_emu.ops.communication.memory_copy_ops import REMOTE_LOAD
@@ -41,7 +41,7 @@ def merge_collectives(
     None, at most as many as the largest of its IPU alone, so that no IPU needs more memory. ``remote`` names the sums
     of gradients that are loaded from Streaming Memory to be reduced.
     """
-    phases = [[op for op in graph.ops if (op.phase is Phase.UPDATE) == updates] for updates in (False, True)]
+    phases = [[op for op in graph.ops if (op.phase is StepPhase.UPDATE) == updates] for updates in (False, True)]
     groups = [group for ops in phases for group in _groups(graph, ops, stage_of, limit, remote)]
     graph.ops = [op for group in groups for op in group]
     return tuple(tuple(op.outputs[0] for op in group) for group in groups if len(group) > 1)
@@ -67,7 +67,7 @@ def _groups(
     groups: list[list[int]] = []
     last: dict[Hashable, list[int]] = {}
     for index, op in enumerate(ops):
-        if not sizes[index] or (op.type == GATHER_SHARDS and op.phase is Phase.UPDATE):
+        if not sizes[index] or (op.type == GATHER_SHARDS and op.phase is StepPhase.UPDATE):
             groups.append([index])
             continue
         key = (op.phase, op.place, stage_of(op), op.type, op.attributes.get(OPERATOR), *_kind(graph, op))

@@ -20,7 +20,7 @@ from enum import Enum
 from itertools import accumulate, pairwise
 
 from ipu_emu.compiler.annotations import RECOMPUTE
-from ipu_emu.graph import Graph, Op, Phase, Place, Role
+from ipu_emu.graph import Graph, Op, Place, Role, StepPhase
 from ipu_emu.ops import TABLE
 from ipu_emu.ops.communication.collective_ops import is_replica_collective
 
@@ -57,7 +57,7 @@ def recomputed_tensors(
 class _Choice:
     def __init__(self, graph: Graph, wanted: set[str], copies: Callable[[int, int], int]) -> None:
         self.graph, self.copies = graph, copies
-        self.forward = [op for op in graph.ops if op.phase is Phase.FORWARD]
+        self.forward = [op for op in graph.ops if op.phase is StepPhase.FORWARD]
         self.kept = wanted | set(_read_elsewhere(graph))
         changed = _changed(self.forward)
         self.repeatable = [op for op in self.forward if _is_repeatable(op, changed)]
@@ -101,10 +101,10 @@ class _Choice:
 
 def _read_elsewhere(graph: Graph) -> Iterator[str]:
     """Yield the tensors that are read at another place than where they are made, or by a weight update."""
-    places = {id: op.place for op in graph.ops for id in op.outputs if op.phase is Phase.FORWARD}
+    places = {id: op.place for op in graph.ops for id in op.outputs if op.phase is StepPhase.FORWARD}
     for op in graph.ops:
         for id in op.inputs:
-            if id in places and (op.place != places[id] or op.phase is Phase.UPDATE):
+            if id in places and (op.place != places[id] or op.phase is StepPhase.UPDATE):
                 yield id
 
 

@@ -20,7 +20,7 @@ from ipu_emu.compiler.placement.tensor_places import tensor_places
 from ipu_emu.compiler.rewriting.op_writer import OpWriter
 from ipu_emu.compiler.rewriting.reserved_prefixes import GRADIENT
 from ipu_emu.errors import EmulatorError
-from ipu_emu.graph import Graph, Op, Phase, Place, Role, Tensor
+from ipu_emu.graph import Graph, Op, Place, Role, StepPhase, Tensor
 from ipu_emu.ops import TABLE, Adjoint, Value, node_of
 
 __all__ = ["differentiate"]
@@ -49,7 +49,7 @@ class _Differentiation:
         self.graph, self.loss, self.producers = graph, loss, graph.producers()
         self.tensor_places = tensor_places(graph)
         self.guards = {id: op.guard for op in graph.ops for id in op.outputs}
-        self.writer = OpWriter(graph, Phase.BACKWARD, self.tensor_places[loss])
+        self.writer = OpWriter(graph, StepPhase.BACKWARD, self.tensor_places[loss])
         start = self.writer.value(seed)
         if graph.tensor(loss).shape != seed.shape:
             start = start.shaped(graph.tensor(loss).shape)
@@ -63,7 +63,7 @@ class _Differentiation:
         forward = list(self.graph.ops)
         self.check_gradient_of(self.loss)
         for op in reversed(forward):
-            if op.phase is Phase.FORWARD and any(output in self.parts for output in op.outputs):
+            if op.phase is StepPhase.FORWARD and any(output in self.parts for output in op.outputs):
                 self.step(op)
         for id in list(self.parts):
             self.total(id)
@@ -151,7 +151,7 @@ class _Differentiation:
     def named(self, value: Value, name: str) -> Value:
         """Name ``value``, or a copy of it if it has a name already or is not a result of the backward pass."""
         id = value.tensor.id
-        if id in self.names or not id.startswith(Phase.BACKWARD.value + "/"):
+        if id in self.names or not id.startswith(StepPhase.BACKWARD.value + "/"):
             value = value.op("Identity")
         self.names[value.tensor.id] = name
         return value

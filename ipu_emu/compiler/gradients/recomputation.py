@@ -22,7 +22,7 @@ from dataclasses import replace
 
 from ipu_emu.compiler.gradients.activation_checkpointing import Recomputation, recomputed_tensors
 from ipu_emu.errors import EmulatorError
-from ipu_emu.graph import Graph, Op, Phase, Place
+from ipu_emu.graph import Graph, Op, Place, StepPhase
 from ipu_emu.ops.communication.collective_ops import GATHER_SHARDS
 from ipu_emu.ops.communication.memory_copy_ops import REMOTE_LOAD
 from ipu_emu.ops.random.counter_rng import RNG_KEY, STREAM_ID, stream_id_of
@@ -53,7 +53,7 @@ def recompute(
 def _check_stages(graph: Graph) -> None:
     """Raise EmulatorError if several stages would recompute from one stash."""
     stages: dict[tuple[str, int], set[int]] = {}
-    made = {id for op in graph.ops if op.phase is Phase.FORWARD for id in op.outputs}
+    made = {id for op in graph.ops if op.phase is StepPhase.FORWARD for id in op.outputs}
     for op in graph.ops:
         if op.outputs[0].startswith(RECOMPUTED):
             for id in made.intersection(op.inputs):
@@ -74,7 +74,7 @@ def _check_stages(graph: Graph) -> None:
 _Brought = tuple[str, str, Place]
 
 
-def _brought(graph: Graph, phase: Phase) -> dict[str, _Brought]:
+def _brought(graph: Graph, phase: StepPhase) -> dict[str, _Brought]:
     """The ops of a pass that gather sharded weights, and load the shards for that, by their results."""
     loads = {op.outputs[0]: op for op in graph.ops if op.type == REMOTE_LOAD and op.phase is phase}
     found: dict[str, _Brought] = {}
@@ -90,10 +90,10 @@ def _brought(graph: Graph, phase: Phase) -> dict[str, _Brought]:
 
 class _Recomputation:
     def __init__(self, graph: Graph, chosen: set[str]) -> None:
-        before = _brought(graph, Phase.FORWARD)
+        before = _brought(graph, StepPhase.FORWARD)
         self.graph, self.chosen = graph, chosen | before.keys()
         self.before = {brought: id for id, brought in before.items()}
-        self.again = _brought(graph, Phase.BACKWARD)
+        self.again = _brought(graph, StepPhase.BACKWARD)
         self.made = {id: number for number, op in enumerate(graph.ops) for id in op.outputs if id in self.chosen}
         self.forward = list(graph.ops)
         self.copies: dict[str, str] = {}
@@ -101,7 +101,7 @@ class _Recomputation:
     def run(self) -> None:
         ops, self.graph.ops = self.graph.ops, []
         for op in ops:
-            if op.phase is Phase.BACKWARD:
+            if op.phase is StepPhase.BACKWARD:
                 if self.is_brought(op):
                     continue
                 for number in self.missing(op):
@@ -136,7 +136,7 @@ class _Recomputation:
     def repeat(self, op: Op) -> None:
         inputs, outputs = self.renamed(op), tuple(self.copy_of(id) if id else "" for id in op.outputs)
         attributes = {**op.attributes, STREAM_ID: stream_id_of(op)} if RNG_KEY in op.inputs else op.attributes
-        repeated = replace(op, inputs=inputs, outputs=outputs, attributes=attributes, phase=Phase.BACKWARD)
+        repeated = replace(op, inputs=inputs, outputs=outputs, attributes=attributes, phase=StepPhase.BACKWARD)
         self.graph.ops.append(repeated)
 
     def renamed(self, op: Op) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from ipu_emu.compiler.gradients.gradient import Gradient
 from ipu_emu.compiler.placement.tensor_places import tensor_places
-from ipu_emu.graph import Graph, Op, Phase
+from ipu_emu.graph import Graph, Op, StepPhase
 
 __all__ = ["with_sums_of_their_own"]
 
@@ -48,7 +48,10 @@ def _parts(producers: Mapping[str, Op], gradient: Gradient) -> tuple[str, str] |
     if op.type != "Add" or len(op.inputs) != 2:
         return None
     made = [producers.get(id) for id in op.inputs]
-    if any(each is None or each.phase is not Phase.BACKWARD or each.guard != op.guard for each in made) or op.guard:
+    if (
+        any(each is None or each.phase is not StepPhase.BACKWARD or each.guard != op.guard for each in made)
+        or op.guard
+    ):
         return None
     looks_up = [each is not None and each.type in _LOOK_UPS for each in made]
     if looks_up[0] == looks_up[1]:

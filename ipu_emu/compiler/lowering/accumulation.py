@@ -23,7 +23,7 @@ import numpy as np
 from ipu_emu.compiler.gradients.gradient import Gradient
 from ipu_emu.compiler.lowering.pipelining import Stages
 from ipu_emu.compiler.placement.ipu_copies import COPY
-from ipu_emu.graph import Graph, Op, Phase, Place, Role, Tensor, id_on_ipu, original_of
+from ipu_emu.graph import Graph, Op, Place, Role, StepPhase, Tensor, id_on_ipu, original_of
 from ipu_emu.graph.dtype import FLOAT
 from ipu_emu.ops.communication.memory_copy_ops import REMOTE_LOAD, REMOTE_UPDATE
 from ipu_emu.ops.random.counter_rng import RNG_KEY, STREAM_ID, stream_id_of
@@ -82,13 +82,13 @@ class AccumulationWriter:
         found: list[Leaf] = []
         summand, total = self.near(gradient), self.near(others[gradient.joins])
         if summand != gradient.total:
-            load = Op(REMOTE_LOAD, (gradient.total,), (summand,), phase=Phase.UPDATE, place=there)
+            load = Op(REMOTE_LOAD, (gradient.total,), (summand,), phase=StepPhase.UPDATE, place=there)
             found.append(RemoteLoad(load))
         if there.ipu != home.ipu:
             copy = self.new(id_on_ipu(summand, home.ipu), self.graph.tensor(summand), gradient.part, off_chip=False)
-            found.append(IpuCopy(Op(COPY, (summand,), (copy,), phase=Phase.UPDATE, place=home)))
+            found.append(IpuCopy(Op(COPY, (summand,), (copy,), phase=StepPhase.UPDATE, place=home)))
             summand = copy
-        add = Compute(Op("AddInto", (total, summand), (total,), phase=Phase.UPDATE, place=home))
+        add = Compute(Op("AddInto", (total, summand), (total,), phase=StepPhase.UPDATE, place=home))
         return [*found, *self.visiting(gradient.joins, total, add, home)]
 
     def near(self, gradient: Gradient) -> str:

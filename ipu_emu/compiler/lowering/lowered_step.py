@@ -24,7 +24,7 @@ from ipu_emu.compiler.lowering.weight_preloading import preloaded
 from ipu_emu.compiler.options import CompileOptions, HostStreams
 from ipu_emu.compiler.placement.ipu_copies import COPY
 from ipu_emu.compiler.placement.tensor_places import tensor_places
-from ipu_emu.graph import Graph, Op, Phase, Place, Role, Tensor, original_of
+from ipu_emu.graph import Graph, Op, Place, Role, StepPhase, Tensor, original_of
 from ipu_emu.ops.communication.collective_ops import is_replica_collective
 from ipu_emu.ops.communication.memory_copy_ops import REMOTE_LOAD, REMOTE_STORE, REMOTE_UPDATE
 from ipu_emu.ops.communication.shard_ops import is_shard_collective
@@ -151,14 +151,14 @@ class _Lowering:
         return [tensor for tensor in self.graph.with_role(Role.INPUT) if tensor.id in read]
 
     def program(self, inputs: Sequence[Tensor]) -> tuple[Instruction, ...]:
-        forward: list[Leaf] = [*self.keys(RNG_KEY), *self.keys(SHARED_RNG_KEY, Phase.FORWARD, Phase.BACKWARD)]
+        forward: list[Leaf] = [*self.keys(RNG_KEY), *self.keys(SHARED_RNG_KEY, StepPhase.FORWARD, StepPhase.BACKWARD)]
         forward += [_host_load(tensor, self.options.streams) for tensor in inputs]
-        passes = [op for op in self.graph.ops if op.phase is not Phase.UPDATE]
+        passes = [op for op in self.graph.ops if op.phase is not StepPhase.UPDATE]
         forward += map(_instruction, as_groups(passes, self.merged))
         if self.step.accumulation > 1:
             forward = self.accumulation_writer.among(forward, self.gradients)
-        updates: list[Leaf] = [*self.joins(), *self.reduce(), *self.keys(SHARED_RNG_KEY, Phase.UPDATE)]
-        ops = [op for op in self.graph.ops if op.phase is Phase.UPDATE]
+        updates: list[Leaf] = [*self.joins(), *self.reduce(), *self.keys(SHARED_RNG_KEY, StepPhase.UPDATE)]
+        ops = [op for op in self.graph.ops if op.phase is StepPhase.UPDATE]
         updates += [leaf for group in as_groups(ops, self.merged) for leaf in self.update(group)]
         early, late, end = self.stores()
         if self.stages.pipelining and self.step.accumulation == 1:
@@ -194,7 +194,7 @@ class _Lowering:
         reduced = {self.buckets[g.total].region: self.whole(g).stage for g in self.reduced}
         return self.stages.pipeline(body, reduced, count, counter)
 
-    def keys(self, key: str, *phases: Phase) -> list[Leaf]:
+    def keys(self, key: str, *phases: StepPhase) -> list[Leaf]:
         """Return the instructions that set, on every IPU, the random keys that ``phases`` (default: all) read."""
         read = {id for op in self.graph.ops if not phases or op.phase in phases for id in op.reads}
         found = [id for id in self.graph.tensors if original_of(id) == key and (not phases or id in read)]
@@ -252,7 +252,7 @@ class _Lowering:
 
     def store(self, id: str, period: int, overlap: Overlap) -> list[Leaf]:
         """Store ``id``; in a pipeline, a tensor that the next micro-batch changes is copied first."""
-        made = any(id in op.outputs for op in self.graph.ops if op.phase is not Phase.UPDATE)
+        made = any(id in op.outputs for op in self.graph.ops if op.phase is not StepPhase.UPDATE)
         lives_on = self.graph.tensor(id).role is not Role.INPUT and not made
         if self.stages.pipelining is None or not lives_on:
             return [HostStore(id, id, period, overlap)]
@@ -260,7 +260,7 @@ class _Lowering:
         return [Compute(Op(COPY, (id,), (now,), place=self.tensor_places[id])), HostStore(now, id, period, overlap)]
 
     def changes_in_update(self, id: str) -> bool:
-        updated = any(id in op.outputs for op in self.graph.ops if op.phase is Phase.UPDATE)
+        updated = any(id in op.outputs for op in self.graph.ops if op.phase is StepPhase.UPDATE)
         return updated or self.graph.tensor(id).role.is_variable
 
     def sum(self, id: str) -> AccumulateAnchor:
@@ -281,7 +281,7 @@ def _instruction(ops: tuple[Op, ...]) -> Leaf:
         return _COPIES[op.type](op)
     if is_replica_collective(op):
         return ReplicaCollective(op)
-    return WeightUpdate(op) if op.phase is Phase.UPDATE else Compute(op)
+    return WeightUpdate(op) if op.phase is StepPhase.UPDATE else Compute(op)
 
 
 def _host_load(tensor: Tensor, streams: HostStreams) -> HostLoad:

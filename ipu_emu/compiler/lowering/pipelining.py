@@ -19,7 +19,7 @@ from functools import cached_property
 from typing import Any
 
 from ipu_emu.errors import EmulatorError
-from ipu_emu.graph import Graph, Op, Phase
+from ipu_emu.graph import Graph, Op, StepPhase
 from ipu_emu.ops import TABLE
 from ipu_emu.program.instructions import (
     AccumulateAnchor,
@@ -67,7 +67,7 @@ class Pipelining:
         Where nothing needs the forward pass of a stage, as that of a loss, its gradients say on which IPUs it is.
         """
         ipus: dict[int, set[int]] = {}
-        for phase in (Phase.FORWARD, Phase.BACKWARD):
+        for phase in (StepPhase.FORWARD, StepPhase.BACKWARD):
             missing = {op.place for op in graph.ops if op.phase is phase and op.place.stage not in ipus}
             for place in missing:
                 ipus.setdefault(place.stage, set()).add(place.ipu)
@@ -90,7 +90,7 @@ class Pipelining:
 
     def number(self, op: Op) -> int:
         """Return the part that an op of the forward or the backward pass belongs to."""
-        stage = op.place.stage if op.phase is Phase.FORWARD else self.parts[-1][0] - op.place.stage
+        stage = op.place.stage if op.phase is StepPhase.FORWARD else self.parts[-1][0] - op.place.stage
         ipus = self.mapping[op.place.stage]
         return self.parts.index((stage, ipus[0] if len(ipus) == 1 else op.place.ipu))
 
@@ -113,11 +113,11 @@ class Pipelining:
 
 def _sharded(graph: Graph) -> set[int]:
     """Return the forward stages in which an op reads a result of another IPU of the same stage."""
-    made = {id: op.place for op in graph.ops if op.phase is Phase.FORWARD for id in op.outputs}
+    made = {id: op.place for op in graph.ops if op.phase is StepPhase.FORWARD for id in op.outputs}
     return {
         op.place.stage
         for op in graph.ops
-        if op.phase is Phase.FORWARD
+        if op.phase is StepPhase.FORWARD
         for id in op.reads
         if id in made and made[id].stage == op.place.stage and made[id].ipu != op.place.ipu
     }
@@ -142,8 +142,8 @@ class Stages:
 
     def _find(self, op: Op, continuous: bool) -> int:
         if self.pipelining is None:
-            return int(op.phase is Phase.UPDATE)
-        if op.phase is not Phase.UPDATE:
+            return int(op.phase is StepPhase.UPDATE)
+        if op.phase is not StepPhase.UPDATE:
             return self.pipelining.number(op)
         return max((self.by_output.get(id, _ANY) for id in op.inputs), default=_ANY) if continuous else self.last
 

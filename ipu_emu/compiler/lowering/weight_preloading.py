@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from itertools import pairwise
 
-from ipu_emu.graph import Graph, Phase, Role
+from ipu_emu.graph import Graph, Role, StepPhase
 from ipu_emu.ops.communication.memory_copy_ops import REMOTE_UPDATE
 from ipu_emu.program.instructions import Instruction, Leaf, Preload, RemoteLoad, of_type
 
@@ -23,7 +23,7 @@ __all__ = ["preloaded"]
 
 def preloaded(graph: Graph, leaves: Sequence[Leaf]) -> Iterator[Instruction]:
     """Yield the ``leaves`` of a micro-batch; weights that do not change meanwhile are loaded one phase ahead."""
-    changed = {op.inputs[0] for op in graph.ops if op.type == REMOTE_UPDATE and op.phase is not Phase.UPDATE}
+    changed = {op.inputs[0] for op in graph.ops if op.type == REMOTE_UPDATE and op.phase is not StepPhase.UPDATE}
     weights = {tensor.id for tensor in graph.with_role(Role.WEIGHT)} - changed
     runs = list(_runs(leaves))
     loads = [[], *(list(_loads(run, weights)) for run in runs[1:]), []]

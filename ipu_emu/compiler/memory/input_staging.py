@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from ipu_emu.graph import Graph, Op, Phase, Place, Role
+from ipu_emu.graph import Graph, Op, Place, Role, StepPhase
 from ipu_emu.ops.communication.memory_copy_ops import REMOTE_LOAD
 
 __all__ = ["stage_inputs"]
@@ -23,7 +23,7 @@ __all__ = ["stage_inputs"]
 def stage_inputs(graph: Graph, ids: Collection[str]) -> None:
     """Move the inputs ``ids`` that an op reads to Streaming Memory."""
     homes: dict[str, Place] = {}
-    loaded: dict[tuple[str, Phase], str] = {}
+    loaded: dict[tuple[str, StepPhase], str] = {}
     ops, graph.ops = graph.ops, []
     for op in ops:
         for id in dict.fromkeys(op.reads):

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 
 from ipu_emu.compiler.annotations import OUTPUT_LOCATION
 from ipu_emu.compiler.gradients.gradient import Gradient
-from ipu_emu.graph import Graph, Op, Phase, Place, Role, Tensor
+from ipu_emu.graph import Graph, Op, Place, Role, StepPhase, Tensor
 from ipu_emu.ops import TABLE
 from ipu_emu.ops.communication.memory_copy_ops import REMOTE_LOAD, REMOTE_STORE, REMOTE_UPDATE
 
@@ -79,7 +79,7 @@ def _offloaded(graph: Graph, gradient: Gradient, off_chip: Callable[[Tensor], bo
 class _Variables:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self.loaded: dict[tuple[str, Phase, Place], str] = {}
+        self.loaded: dict[tuple[str, StepPhase, Place], str] = {}
 
     def run(self) -> None:
         ops, self.graph.ops = self.graph.ops, []
@@ -109,8 +109,8 @@ class _Variables:
 
 def offload_activations(graph: Graph, storage: ActivationStorage) -> None:
     """Keep activations in Streaming Memory until the backward pass, where ``storage`` says so."""
-    made = {id: op for op in graph.ops if op.phase is Phase.FORWARD for id in op.outputs if id}
-    read = {id for op in graph.ops if op.phase is Phase.BACKWARD for id in op.inputs}
+    made = {id: op for op in graph.ops if op.phase is StepPhase.FORWARD for id in op.outputs if id}
+    read = {id for op in graph.ops if op.phase is StepPhase.BACKWARD for id in op.inputs}
     remote = {
         id: _new(graph, _REMOTE + id, id, off_chip=True)
         for id, op in made.items()
@@ -119,7 +119,7 @@ def offload_activations(graph: Graph, storage: ActivationStorage) -> None:
     loaded: dict[tuple[str, Place], str] = {}
     ops, graph.ops = graph.ops, []
     for op in ops:
-        if op.phase is Phase.BACKWARD:
+        if op.phase is StepPhase.BACKWARD:
             for id in dict.fromkeys(op.inputs):
                 if id in remote and (id, op.place) not in loaded:
                     loaded[id, op.place] = _new(graph, _LOADED + id, id, off_chip=False)

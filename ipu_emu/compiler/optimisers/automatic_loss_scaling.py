@@ -24,7 +24,7 @@ from ipu_emu.compiler.optimisers.update_rule import HyperParameter
 from ipu_emu.compiler.rewriting.op_writer import OpWriter
 from ipu_emu.compiler.rewriting.reserved_prefixes import ACCUM, GRADIENT
 from ipu_emu.errors import EmulatorError
-from ipu_emu.graph import Graph, Op, Phase, Place, Role, Tensor
+from ipu_emu.graph import Graph, Op, Place, Role, StepPhase, Tensor
 from ipu_emu.graph.dtype import FLOAT, FLOAT16
 
 __all__ = ["FACTOR", "FINAL", "STATISTICS", "LossScaler", "Tracking", "check_loss_scaling"]
@@ -92,7 +92,7 @@ class LossScaler:
     def scaled_seed(self, graph: Graph, seed: Tensor, place: Place) -> Tensor:
         """Append the gradient of the loss, ``seed`` times the factor, at ``place``."""
         self._state(graph, FACTOR, graph.data.get(FACTOR, np.ones((), np.float32)))
-        return OpWriter(graph, Phase.BACKWARD, place).append("Mul", (seed.id, FACTOR), (FINAL,))[0]
+        return OpWriter(graph, StepPhase.BACKWARD, place).append("Mul", (seed.id, FACTOR), (FINAL,))[0]
 
     def _state(self, graph: Graph, id: str, value: np.ndarray) -> None:
         graph.tensors[id] = Tensor(id, FLOAT, value.shape, Role.STATE)
@@ -112,7 +112,7 @@ class LossScaler:
             by_place.setdefault(op.place, []).append(id)
         if not by_place:
             raise EmulatorError(f"{_TEXT}No tracked gradient tensors of type fp16 were found.")
-        writer, sums = OpWriter(graph, Phase.BACKWARD), list[str]()
+        writer, sums = OpWriter(graph, StepPhase.BACKWARD), list[str]()
         last = min(by_place)
         for place in sorted(by_place, reverse=True):
             writer.place = place
@@ -141,7 +141,7 @@ class LossScaler:
                 chosen = op.type in _PRODUCTS
             else:
                 chosen = op.type in _PRODUCTS or (op.type not in _VIEWS and variables.isdisjoint(op.reads))
-            for id in op.outputs if op.phase is Phase.BACKWARD and chosen else ():
+            for id in op.outputs if op.phase is StepPhase.BACKWARD and chosen else ():
                 if id in read and graph.tensor(id).dtype is FLOAT16:
                     yield id, op
 
@@ -161,7 +161,7 @@ class LossScaler:
 
     def undo(self, graph: Graph, totals: Mapping[str, str]) -> dict[str, str]:
         """Append the division of the reduced gradients by the factor; return the new id for each weight."""
-        writer = OpWriter(graph, Phase.UPDATE)
+        writer = OpWriter(graph, StepPhase.UPDATE)
         for id in totals.values():
             writer.append("UndoLossScale", (id, FACTOR), (f"Unscaled___{id}",))
         return {weight: f"Unscaled___{id}" for weight, id in totals.items()}
@@ -171,14 +171,14 @@ class LossScaler:
 
         They belong to the backward pass, so that an anchor has their value in every micro-batch of a batch.
         """
-        writer = OpWriter(graph, Phase.BACKWARD, graph.producers()[FINAL].place)
+        writer = OpWriter(graph, StepPhase.BACKWARD, graph.producers()[FINAL].place)
         inverse = [t.id for t in graph.with_role(Role.SCALAR) if t.id.partition("___")[0] in _INVERSE]
         for index, id in enumerate(inverse):
             writer.append("Div", (id, FACTOR), (f"{_FINAL_INVERSE}{index}",))
 
     def change(self, graph: Graph, numbers: str) -> None:
         """Append the change of the factor."""
-        writer, attributes = OpWriter(graph, Phase.UPDATE), {"most": self.most, "period": self.period}
+        writer, attributes = OpWriter(graph, StepPhase.UPDATE), {"most": self.most, "period": self.period}
         inputs, outputs = (FACTOR, numbers), (f"Updated{FACTOR}",)
         if self.period == 1:
             writer.append("ChangeLossScale", inputs, outputs, attributes)

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from ipu_emu.compiler.optimisers.update_rule import HyperParameter, UpdateRule, scalar
 from ipu_emu.compiler.rewriting.op_writer import OpWriter
 from ipu_emu.errors import EmulatorError
-from ipu_emu.graph import Graph, Phase
+from ipu_emu.graph import Graph, StepPhase
 from ipu_emu.ops.communication.collective_ops import MEAN, MEAN_OPERATOR, OPERATOR
 
 __all__ = ["CLIP_SCALE", "clip_norms", "clip_scale"]
@@ -43,7 +43,7 @@ def clip_norms(
         if not weights:
             continue
         scale = scalar(graph, CLIP_SCALE, clip_scale(rule, divisor=divisor))
-        writer = OpWriter(graph, Phase.UPDATE)
+        writer = OpWriter(graph, StepPhase.UPDATE)
         norms = tuple(f"{_NORM}{number}/{used[weight]}" for weight in weights)
         for weight, norm in zip(weights, norms, strict=True):
             writer.append("GradientNorm", (used[weight],), (norm,))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from ipu_emu.compiler.optimisers.sgd_rule import SgdRule
 from ipu_emu.compiler.rewriting.op_writer import OpWriter
-from ipu_emu.graph import Graph, Phase, Tensor
+from ipu_emu.graph import Graph, StepPhase, Tensor
 from ipu_emu.graph.dtype import FLOAT
 from ipu_emu.ops import Value
 
@@ -35,7 +35,7 @@ class LarsRule(SgdRule):
         super().append(graph, weight, gradient, divisor=divisor)
 
     def _scaled(self, graph: Graph, weight: Tensor, gradient: str, scale: float) -> str:
-        writer = OpWriter(graph, Phase.UPDATE)
+        writer = OpWriter(graph, StepPhase.UPDATE)
         w, g = (_in_float(writer.value(graph.tensor(id))) for id in (weight.id, gradient))
         of_weight, of_gradient = (_in_float(one.op("GradientNorm")) for one in (w, g))
         of_sum = of_gradient + of_weight.scaled(self.decay * scale)

@@ -23,7 +23,7 @@ import numpy as np
 from ipu_emu.compiler.gradients.gradient import Gradient, GradientReduction
 from ipu_emu.compiler.rewriting.reserved_prefixes import UPDATED
 from ipu_emu.errors import EmulatorError
-from ipu_emu.graph import Graph, Op, Phase, Place, Role, Shards, Tensor
+from ipu_emu.graph import Graph, Op, Place, Role, Shards, StepPhase, Tensor
 from ipu_emu.graph.dtype import FLOAT, INT32, DType
 from ipu_emu.ops.communication.collective_ops import (
     GATHER_SHARDS,
@@ -170,7 +170,7 @@ class _Division:
         shard = self.new(_DIRECTION + weight.id, weight.id, (self.shards.size,), FLOAT)
         whole = self.new(_GATHERED + shard, weight.id, weight.shape, FLOAT)
         inputs = (own, *op.inputs[1:4], gradient, decay, c1, c2, eps, scale)
-        found = Op(LAMB_DIRECTION, inputs, (*op.outputs[1:], shard), op.attributes, phase=Phase.UPDATE)
+        found = Op(LAMB_DIRECTION, inputs, (*op.outputs[1:], shard), op.attributes, phase=StepPhase.UPDATE)
         ops = [found, self.op(GATHER_SHARDS, (shard,), whole)]
         if self.weight_is_shard:
             near = self.new(f"{_GATHERED}{UPDATED}{weight.id}", weight.id, weight.shape)
@@ -179,7 +179,7 @@ class _Division:
         else:
             self.graph.tensors[op.outputs[0]] = replace(self.graph.tensor(op.outputs[0]), shape=weight.shape)
             inputs = (weight.id, whole, weight.id, whole)
-        return [*ops, Op(LAMB_STEP, (*inputs, rate, most), op.outputs[:1], phase=Phase.UPDATE)]
+        return [*ops, Op(LAMB_STEP, (*inputs, rate, most), op.outputs[:1], phase=StepPhase.UPDATE)]
 
     def divide(self, tensor: Tensor) -> None:
         """Replace a variable by one that holds the replica's shard."""
@@ -211,9 +211,9 @@ class _Division:
 
     def gather_before_use(self) -> None:
         """Gather a weight once in each pass, and on each IPU, before the first op there that reads it."""
-        weight, copies, ops = self.update.weight, dict[tuple[Phase, Place], str](), []
+        weight, copies, ops = self.update.weight, dict[tuple[StepPhase, Place], str](), []
         for op in self.graph.ops:
-            if weight.id in op.inputs and op.phase is not Phase.UPDATE:
+            if weight.id in op.inputs and op.phase is not StepPhase.UPDATE:
                 key = (op.phase, op.place)
                 if key not in copies:
                     copies[key] = self.new(self.graph.unused(_GATHERED + weight.id), weight.id, weight.shape)
@@ -224,7 +224,7 @@ class _Division:
         self.graph.ops = ops
 
     def op(self, type: str, inputs: tuple[str, ...], output: str, **attributes: object) -> Op:
-        return Op(type, inputs, (output,), self.attributes | attributes, phase=Phase.UPDATE)
+        return Op(type, inputs, (output,), self.attributes | attributes, phase=StepPhase.UPDATE)
 
 
 def shard_number(graph: Graph, shards: Shards, replicas: int) -> str:

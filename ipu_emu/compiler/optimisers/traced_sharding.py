@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 
 from ipu_emu.compiler.gradients.gradient import Gradient, GradientReduction
 from ipu_emu.compiler.optimisers.optimiser_sharding import Divide, shard_number
-from ipu_emu.graph import Graph, Op, Phase, Role, Shards, Tensor
+from ipu_emu.graph import Graph, Op, Role, Shards, StepPhase, Tensor
 from ipu_emu.ops import TABLE
 from ipu_emu.ops.communication.collective_ops import (
     GATHER_SHARDS,
@@ -93,7 +93,7 @@ def _shared(graph: Graph, gradients: Sequence[Gradient]) -> set[str]:
 
 def _is_divisible(graph: Graph, op: Op) -> bool:
     """Whether each element of the result depends on one element of the operands, and on single numbers."""
-    if op.phase is not Phase.UPDATE or len(op.outputs) != 1 or "axis" in op.attributes or op.guard:
+    if op.phase is not StepPhase.UPDATE or len(op.outputs) != 1 or "axis" in op.attributes or op.guard:
         return False
     if TABLE[op].formula is None and op.type not in _MORE:
         return False
@@ -112,7 +112,7 @@ def _clusters(graph: Graph, divide: Divide) -> list[_Cluster]:
         return id
 
     divisible = [op for op in graph.ops if _is_divisible(graph, op)]
-    copies = [op for op in graph.ops if op.type == _COPY and op.phase is Phase.UPDATE]
+    copies = [op for op in graph.ops if op.type == _COPY and op.phase is StepPhase.UPDATE]
     for op in (*divisible, *copies):
         shape = graph.tensor(op.outputs[0]).shape
         linked = [id for id in (*op.inputs, *op.outputs) if id and graph.tensor(id).shape == shape]
@@ -215,4 +215,4 @@ class _Division:
 
     def op(self, type: str, inputs: tuple[str, ...], output: str, like: Op, **attributes: object) -> Op:
         given = {"shards": self.shards} | attributes
-        return Op(type, inputs, (output,), given, name=like.name, phase=Phase.UPDATE, place=like.place)
+        return Op(type, inputs, (output,), given, name=like.name, phase=StepPhase.UPDATE, place=like.place)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ipu_emu.compiler.rewriting.op_writer import OpWriter
 from ipu_emu.compiler.rewriting.reserved_prefixes import ACCUM, UPDATED
-from ipu_emu.graph import Graph, Phase, Role, Tensor
+from ipu_emu.graph import Graph, Role, StepPhase, Tensor
 from ipu_emu.graph.dtype import FLOAT, DType
 
 __all__ = ["Clip", "HyperParameter", "OptimizerState", "UpdateRule", "ones", "scalar", "zeros"]
@@ -116,6 +116,6 @@ class UpdateRule(ABC):
             graph.data[state.id] = state.first if saved is None else saved.astype(state.dtype.numpy)
         type, attributes = self.op(weight.id)
         ids = [weight.id, *(state.id for state in states)]
-        OpWriter(graph, Phase.UPDATE).append(
+        OpWriter(graph, StepPhase.UPDATE).append(
             type, (*ids, gradient, *scalars), tuple(UPDATED + id for id in ids), attributes
         )

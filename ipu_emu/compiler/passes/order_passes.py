@@ -15,7 +15,7 @@ from ipu_emu.compiler.memory.offloading import offload_activations
 from ipu_emu.compiler.passes.compile_state import CompileState
 from ipu_emu.compiler.placement.ipu_copies import insert_ipu_copies
 from ipu_emu.compiler.rewriting.forward_graph import forward_anchors, forward_graph
-from ipu_emu.graph import Phase
+from ipu_emu.graph import StepPhase
 from ipu_emu.program.schedules.schedule_table import depth
 
 __all__ = [
@@ -72,7 +72,7 @@ def stage_inputs_pass(state: CompileState) -> CompileState:
 def form_stages_pass(state: CompileState) -> CompileState:
     pipeline, step = state.options.pipeline, state.options.step
     assert pipeline is not None
-    trains = any(op.phase is Phase.BACKWARD for op in state.graph.ops)
+    trains = any(op.phase is StepPhase.BACKWARD for op in state.graph.ops)
     made = Pipelining.of(state.graph, pipeline.schedule, training=trains, iterations=pipeline.iterations)
     made.check(step.accumulation if step.accumulation > 1 else step.batches)
     return replace(state, pipelining=made)

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from ipu_emu.compiler.placement.tensor_places import tensor_places
 from ipu_emu.errors import EmulatorError
-from ipu_emu.graph import Graph, Op, Phase, Place, Role, id_on_ipu
+from ipu_emu.graph import Graph, Op, Place, Role, StepPhase, id_on_ipu
 from ipu_emu.ops import TABLE
 
 __all__ = ["COPY", "insert_ipu_copies"]
@@ -53,7 +53,7 @@ class _IpuCopies:
             return id
         tensor = self.graph.tensor(id)
         everywhere = tensor.role in (Role.CONSTANT, Role.SCALAR)
-        key = (id, op.place.ipu, op.phase is Phase.UPDATE and not everywhere)
+        key = (id, op.place.ipu, op.phase is StepPhase.UPDATE and not everywhere)
         if key not in self.copies:
             self.copies[key] = copy = self.graph.unused(id_on_ipu(id, op.place.ipu))
             role = tensor.role if everywhere else Role.COMPUTED

@@ -14,7 +14,7 @@ import numpy as np
 
 from ipu_emu.compiler.rewriting.op_writer import OpWriter
 from ipu_emu.compiler.rewriting.reserved_prefixes import RESTORED, STASHED
-from ipu_emu.graph import Graph, Op, Phase, Role, Tensor
+from ipu_emu.graph import Graph, Op, Role, StepPhase, Tensor
 from ipu_emu.graph.dtype import FLOAT
 
 __all__ = ["restore_anchored"]
@@ -22,16 +22,16 @@ __all__ = ["restore_anchored"]
 
 def restore_anchored(graph: Graph, anchored: Iterable[str]) -> None:
     """Append what makes the anchors of stashed activations; those of the last forward stage are not stashed."""
-    last = max((op.place.stage for op in graph.ops if op.phase is Phase.FORWARD), default=0)
+    last = max((op.place.stage for op in graph.ops if op.phase is StepPhase.FORWARD), default=0)
     for id in anchored:
         base = id.removeprefix(RESTORED).removeprefix(STASHED)
         if base == id or base not in graph.tensors or graph.tensor(base).role.is_variable:
             continue
         readers = [
-            op for op in graph.ops if op.phase is Phase.BACKWARD and base in op.reads and op.place.stage < last
+            op for op in graph.ops if op.phase is StepPhase.BACKWARD and base in op.reads and op.place.stage < last
         ]
         if readers and id.startswith(RESTORED):
-            OpWriter(graph, Phase.BACKWARD, readers[0].place).append("Identity", (base,), (id,))
+            OpWriter(graph, StepPhase.BACKWARD, readers[0].place).append("Identity", (base,), (id,))
         elif readers:
             _show_stash(graph, base, readers, last)
 
@@ -45,5 +45,5 @@ def _show_stash(graph: Graph, id: str, readers: Sequence[Op], last: int) -> None
     for state in (Tensor(stash, tensor.dtype, (depth, *tensor.shape)), Tensor(count, FLOAT, ())):
         graph.add(Tensor(state.id, state.dtype, state.shape, Role.STATE), np.zeros(state.shape, state.dtype.numpy))
     outputs = (f"Updated{stash}", f"Updated{count}", STASHED + id)
-    OpWriter(graph, Phase.FORWARD, op.place).append("PutIntoStash", (id, stash, count), outputs)
+    OpWriter(graph, StepPhase.FORWARD, op.place).append("PutIntoStash", (id, stash, count), outputs)
     graph.ops.insert(index + made, graph.ops.pop())

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from ipu_emu.graph import Graph, Op, Phase, Place
+from ipu_emu.graph import Graph, Op, Place, StepPhase
 
 __all__ = ["place_updates", "tensor_places"]
 
@@ -25,7 +25,7 @@ def tensor_places(graph: Graph, stage_of: Callable[[Op], int] = _stage_of) -> di
     for op in graph.ops:
         for id in op.inputs:
             first = read.setdefault(id, op)
-            if op.phase is not Phase.UPDATE and stage_of(op) < stage_of(first):
+            if op.phase is not StepPhase.UPDATE and stage_of(op) < stage_of(first):
                 read[id] = op
     return {id: Place() for id in graph.tensors} | {id: op.place for id, op in read.items() if id} | made
 
@@ -38,9 +38,11 @@ def place_updates(graph: Graph, totals: Mapping[str, str]) -> None:
     """
     found = tensor_places(graph)
     found |= {total: found[part] for total, part in totals.items()}
-    known = {id for op in graph.ops if op.phase is not Phase.UPDATE for id in (*op.inputs, *op.outputs)} | {*totals}
+    known = {id for op in graph.ops if op.phase is not StepPhase.UPDATE for id in (*op.inputs, *op.outputs)} | {
+        *totals
+    }
     for index, op in enumerate(graph.ops):
-        if op.phase is Phase.UPDATE:
+        if op.phase is StepPhase.UPDATE:
             place = found[op.inputs[0]]
             graph.ops[index] = replace(op, place=place)
             found.update(dict.fromkeys([*op.outputs, *(id for id in op.inputs if id not in known)], place))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ipu_emu.compiler.rewriting.pruning import prune
-from ipu_emu.graph import Graph, Phase, Role
+from ipu_emu.graph import Graph, Role, StepPhase
 from ipu_emu.program.anchors import Anchor
 
 __all__ = ["forward_anchors", "forward_graph"]
@@ -17,7 +17,7 @@ def forward_graph(graph: Graph, anchors: Sequence[Anchor]) -> Graph:
     Its variables have no values: they share those of the training graph.
     """
     forward = graph.copy()
-    forward.ops = [op for op in forward.ops if op.phase is Phase.FORWARD]
+    forward.ops = [op for op in forward.ops if op.phase is StepPhase.FORWARD]
     prune(forward, [anchor.tensor for anchor in anchors])
     used = {id for op in forward.ops for id in (*op.reads, *op.outputs)}
     forward.tensors = {id: t for id, t in forward.tensors.items() if id in used or t.role is Role.INPUT}
@@ -28,5 +28,5 @@ def forward_graph(graph: Graph, anchors: Sequence[Anchor]) -> Graph:
 
 def forward_anchors(graph: Graph, anchors: Sequence[Anchor]) -> tuple[Anchor, ...]:
     """Return the anchors that the forward pass computes."""
-    made = {id for op in graph.ops if op.phase is Phase.FORWARD for id in op.outputs}
+    made = {id for op in graph.ops if op.phase is StepPhase.FORWARD for id in op.outputs}
     return tuple(anchor for anchor in anchors if anchor.tensor in made)

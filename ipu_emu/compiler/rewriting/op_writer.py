@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ipu_emu.graph import Graph, Op, Phase, Place, Tensor
+from ipu_emu.graph import Graph, Op, Place, StepPhase, Tensor
 from ipu_emu.ops import Value, append
 
 __all__ = ["OpWriter"]
@@ -14,7 +14,7 @@ __all__ = ["OpWriter"]
 class OpWriter:
     """Appends ops of one phase, at ``place`` and with ``guard``, which may be changed between ops."""
 
-    def __init__(self, graph: Graph, phase: Phase, place: Place | None = None) -> None:
+    def __init__(self, graph: Graph, phase: StepPhase, place: Place | None = None) -> None:
         self.graph = graph
         self.phase = phase
         self.place = place or Place()

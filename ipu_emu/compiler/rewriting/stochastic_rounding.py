@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ipu_emu.graph import Graph, Op, Phase, Place, Role
+from ipu_emu.graph import Graph, Op, Place, Role, StepPhase
 from ipu_emu.graph.dtype import FLOAT, FLOAT16
 from ipu_emu.ops import TABLE, node_of
 from ipu_emu.ops.communication.collective_ops import (
@@ -78,7 +78,7 @@ class _Rounding:
     def widen(self, id: str, op: Op) -> str:
         """Return ``id`` cast to FLOAT; every update in place gets its own copy."""
         shared = not TABLE[op].updates
-        key = (id, op.phase is Phase.UPDATE, op.place)
+        key = (id, op.phase is StepPhase.UPDATE, op.place)
         if not shared or key not in self.widened:
             name = self.wide(id, like=op)
             attributes = {"to": FLOAT.onnx}
@@ -89,7 +89,7 @@ class _Rounding:
         return self.widened[key]
 
     def round(self, op: Op, source: str, output: str, place: str | None = None) -> None:
-        key = key_in(self.graph, shared=op.phase is Phase.UPDATE or op.type in REDUCTIONS)
+        key = key_in(self.graph, shared=op.phase is StepPhase.UPDATE or op.type in REDUCTIONS)
         inputs = (source, key) if place is None else (place, source, key)
         type = "RoundStochastically" if place is None else "RoundStochasticallyInto"
         made = Op(type, inputs, (output,), {}, phase=op.phase, place=op.place, guard=op.guard)

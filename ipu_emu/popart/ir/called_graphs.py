@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Any
 
 from ipu_emu.compiler.rewriting.reserved_prefixes import GRADIENT
-from ipu_emu.graph import Graph, Op, Phase
+from ipu_emu.graph import Graph, Op, StepPhase
 from ipu_emu.popart.ir.ir_graph import IrGraph, IrOp
 
 __all__ = ["CONTROL", "Bodies", "called_graphs"]
@@ -36,7 +36,7 @@ def called_graphs(graph: IrGraph, model: Graph) -> Bodies:
         if op.type in CONTROL:
             graph.tensors = {id: model.tensors[id] for id in op.inputs if id in model.tensors} | graph.tensors
             inside = _inside(op)
-            copied = [one for one in graph.ops if one.phase is Phase.FORWARD and any(map(inside, one.outputs))]
+            copied = [one for one in graph.ops if one.phase is StepPhase.FORWARD and any(map(inside, one.outputs))]
             if copied:
                 _replace(graph, op, copied, made)
     return made
@@ -54,7 +54,7 @@ def _replace(graph: IrGraph, op: Op, copied: Sequence[IrOp], made: Bodies) -> No
     touched = [
         index
         for index, one in enumerate(graph.ops)
-        if one.phase is Phase.BACKWARD and any(_is_gradient_of(id, inside) for id in (*one.inputs, *one.outputs))
+        if one.phase is StepPhase.BACKWARD and any(_is_gradient_of(id, inside) for id in (*one.inputs, *one.outputs))
     ]
     gradient = graph.ops[touched[0] : touched[-1] + 1] if touched else []
     if gradient:
@@ -109,7 +109,7 @@ def _body(graph: IrGraph, op: Op, ops: Sequence[IrOp], name: str, made: Bodies) 
     shown.without(
         {one.outputs[0]: one.inputs[0] for one in shown.ops if one.type == "Identity" and one.source is not None}
     )
-    title = f"{op.type}{'Grad' if ops[0].phase is Phase.BACKWARD else ''}_{name}"
+    title = f"{op.type}{'Grad' if ops[0].phase is StepPhase.BACKWARD else ''}_{name}"
     same = (
         id for id, (_, kept) in made.items() if id.startswith(f"{title}(") and _listing(kept) == _listing(shown.ops)
     )

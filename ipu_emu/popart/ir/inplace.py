@@ -6,7 +6,7 @@ reads directly or through a view, unless that is a weight, a constant or an anch
 
 from __future__ import annotations
 
-from ipu_emu.graph import Phase, Role
+from ipu_emu.graph import Role, StepPhase
 from ipu_emu.popart.ir.ir_graph import IrGraph, IrOp
 
 __all__ = ["work_in_place"]
@@ -73,7 +73,7 @@ class _Choice:
 
     def run(self) -> None:
         for index, op in enumerate(self.graph.ops):
-            if op.phase is Phase.UPDATE or op.type in _NEVER or not op.outputs:
+            if op.phase is StepPhase.UPDATE or op.type in _NEVER or not op.outputs:
                 continue
             if op.type in _VIEWS:
                 self.view(op)

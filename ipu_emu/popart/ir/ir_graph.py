@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ipu_emu.graph import Graph, Op, Phase, Role, Tensor
+from ipu_emu.graph import Graph, Op, Role, StepPhase, Tensor
 
 __all__ = ["IrGraph", "IrOp"]
 
@@ -20,7 +20,7 @@ class IrOp:
     outputs: list[str]
     attributes: dict[str, Any] = field(default_factory=dict)
     name: str = ""
-    phase: Phase = Phase.FORWARD
+    phase: StepPhase = StepPhase.FORWARD
     ipu: int = 0
     stage: int = 0
     context: str = "Normal"

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from ipu_emu.graph import Phase
+from ipu_emu.graph import StepPhase
 from ipu_emu.popart.ir.ir_graph import IrGraph, IrOp
 
 __all__ = ["outlined"]
@@ -80,7 +80,7 @@ def _repeated(graph: IrGraph, length: int, threshold: float) -> list[int]:
 
 def _key(graph: IrGraph, window: Sequence[IrOp], threshold: float) -> Any:
     first = window[0]
-    if any(op.type in _BARRIERS or op.phase is Phase.UPDATE for op in window):
+    if any(op.type in _BARRIERS or op.phase is StepPhase.UPDATE for op in window):
         return None
     if any((op.ipu, op.stage, op.phase) != (first.ipu, first.stage, first.phase) for op in window):
         return None

@@ -17,7 +17,7 @@ from ipu_emu.compiler.placement.ipu_copies import COPY
 from ipu_emu.compiler.rewriting.expansion import expanded
 from ipu_emu.compiler.rewriting.pruning import prune
 from ipu_emu.compiler.rewriting.reserved_prefixes import GRADIENT
-from ipu_emu.graph import Graph, Op, Phase, Role, original_of
+from ipu_emu.graph import Graph, Op, Role, StepPhase, original_of
 from ipu_emu.popart.ir.called_graphs import CONTROL, Bodies, called_graphs
 from ipu_emu.popart.ir.elementary_ops import elementary
 from ipu_emu.popart.ir.inplace import work_in_place
@@ -88,7 +88,7 @@ class _Conversion:
         serial = {op.outputs[0]: op.attributes.get(_SERIAL) for op in self.source.ops if op.type == "MatMul"}
         for op in self.source.ops:
             of = next((id[len(GRADIENT) :] for id in op.inputs if id.startswith(GRADIENT)), "")
-            divided = op.type.startswith("MatMul") and op.phase is Phase.BACKWARD and serial.get(of)
+            divided = op.type.startswith("MatMul") and op.phase is StepPhase.BACKWARD and serial.get(of)
             self.add(replace(op, attributes={**op.attributes, _SERIAL: serial[of]}) if divided else op)
         self.mark_recomputed()
         called = called_graphs(graph, self.model) if self.state.options.training is not None else {}
@@ -134,7 +134,7 @@ class _Conversion:
                 self.graph.ops.append(made.like("Accumulate", [total, gradient.part], [updated], type="Add"))
 
     def context(self, op: Op) -> str:
-        return "AccumulateOuterFragment" if op.phase is Phase.UPDATE and self.view.accumulates else "Normal"
+        return "AccumulateOuterFragment" if op.phase is StepPhase.UPDATE and self.view.accumulates else "Normal"
 
     def mark_recomputed(self) -> None:
         """Without explicit recomputation, mark the original ops as recomputed and drop their copies."""
@@ -142,11 +142,11 @@ class _Conversion:
         repeated = {id for op in graph.ops for id in op.outputs if id.startswith(RECOMPUTED)}
         again = {id.removeprefix(RECOMPUTED).partition(f"/{_AGAIN}")[0] for id in repeated}
         training = self.state.options.training is not None
-        kept = {id for op in graph.ops if op.phase is Phase.BACKWARD for id in op.inputs}
+        kept = {id for op in graph.ops if op.phase is StepPhase.BACKWARD for id in op.inputs}
         for op in graph.ops:
             asked = op.source is not None and op.source.attributes.get(RECOMPUTE) == _AGAIN
             whole = kind is Recomputation.ALL or (kind is Recomputation.STANDARD and not kept & set(op.outputs))
-            if op.phase is Phase.FORWARD and training and op.type not in (COPY,):
+            if op.phase is StepPhase.FORWARD and training and op.type not in (COPY,):
                 if asked or whole or again & set(op.outputs):
                     op.recompute = "Recompute"
             elif repeated & set(op.outputs):
@@ -172,7 +172,9 @@ class _Conversion:
             return False
         a, b = self.graph.tensors[op.inputs[0]], self.graph.tensors[op.outputs[0]]
         same = (a.dtype, a.shape) == (b.dtype, b.shape)
-        return same and op.phase is Phase.FORWARD and (op.type != "Dropout" or self.state.options.training is None)
+        return (
+            same and op.phase is StepPhase.FORWARD and (op.type != "Dropout" or self.state.options.training is None)
+        )
 
     def fuse_losses(self) -> None:
         """Fuse the gradients of softmax and of negative log-likelihood to one op, if both are on one IPU."""
@@ -206,7 +208,7 @@ class _Conversion:
         graph, state = self.graph, self.state
         if state.options.replicas == 1:
             return
-        first = next((i for i, op in enumerate(graph.ops) if op.phase is Phase.UPDATE), len(graph.ops))
+        first = next((i for i, op in enumerate(graph.ops) if op.phase is StepPhase.UPDATE), len(graph.ops))
         ops, names = [], {}
         updates = graph.ops[first:]
         for gradient in state.gradients:
@@ -262,7 +264,7 @@ def _attributes(op: IrOp, view: IrView) -> dict[str, str]:
     given: Mapping[str, Any] = op.source.attributes if op.source is not None else {}
     if view.placed:
         made[IPU_NUMBER] = str(op.ipu)
-    if view.pipelined and op.phase is not Phase.UPDATE:
+    if view.pipelined and op.phase is not StepPhase.UPDATE:
         made[PIPELINE_STAGE] = str(op.stage)
     if view.phased and EXECUTION_PHASE in given:
         made[EXECUTION_PHASE] = str(given[EXECUTION_PHASE])

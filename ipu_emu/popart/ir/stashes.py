@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from ipu_emu.compiler.rewriting.reserved_prefixes import RESTORED, STASHED
-from ipu_emu.graph import Phase, Role
+from ipu_emu.graph import Role, StepPhase
 from ipu_emu.popart.ir.ir_graph import IrGraph, IrOp
 
 __all__ = ["add_host_copies", "add_stashes"]
@@ -23,7 +23,7 @@ def add_stashes(graph: IrGraph, *, explicit: bool) -> None:
         for id in op.inputs:
             if id in graph.tensors and graph.tensors[id].role is Role.INPUT:
                 home.setdefault(id, (op.stage, op.ipu))
-    late = [op for op in graph.ops if op.phase is not Phase.UPDATE]
+    late = [op for op in graph.ops if op.phase is not StepPhase.UPDATE]
     wanted = list(dict.fromkeys((id, op.stage) for op in late for id in op.inputs if _is_kept(graph, op, id, home)))
     stashed: dict[str, str] = {}
     for id, stage in wanted:
@@ -35,7 +35,7 @@ def add_stashes(graph: IrGraph, *, explicit: bool) -> None:
         restored = graph.made(RESTORED + id, graph.tensors[id])
         kind = "DynamicSlice" if explicit else "RestoreInplace" if _once(wanted, id) else "Restore"
         for op in graph.ops:
-            if op.stage == stage and op.phase is not Phase.UPDATE:
+            if op.stage == stage and op.phase is not StepPhase.UPDATE:
                 op.inputs = [restored if one == id else one for one in op.inputs]
         inputs = [stashed[id]] if explicit else [id, stashed[id]]
         graph.ops.insert(first, replace(at.like(kind, inputs, [restored]), name="", recompute="Checkpoint"))
@@ -55,9 +55,9 @@ def _once(wanted: Iterable[tuple[str, int]], id: str) -> bool:
 def _stash(graph: IrGraph, id: str, at: IrOp, stage: int, explicit: bool) -> str:
     """Add the op that stashes ``id`` at the end of the stage that makes it."""
     made = graph.made(STASHED + id, graph.tensors[id])
-    last = max(i for i, op in enumerate(graph.ops) if op.stage == stage and op.phase is Phase.FORWARD)
+    last = max(i for i, op in enumerate(graph.ops) if op.stage == stage and op.phase is StepPhase.FORWARD)
     kind = "DynamicUpdate" if explicit else "Stash"
-    graph.ops.insert(last + 1, replace(at.like(kind, [id], [made]), stage=stage, phase=Phase.FORWARD, name=""))
+    graph.ops.insert(last + 1, replace(at.like(kind, [id], [made]), stage=stage, phase=StepPhase.FORWARD, name=""))
     return made
 
 
@@ -69,9 +69,9 @@ def add_host_copies(graph: IrGraph) -> None:
     for tensor in inputs:
         at = graph.ops[readers[tensor.id][0]]
         empty = graph.made(f"{tensor.id}/init", tensor)
-        loads.append(replace(at.like("Init", [], [empty]), name="", phase=Phase.FORWARD, recompute="Checkpoint"))
+        loads.append(replace(at.like("Init", [], [empty]), name="", phase=StepPhase.FORWARD, recompute="Checkpoint"))
         load = at.like("HostLoadInplace", [empty], [tensor.id])
-        loads.append(replace(load, name="", phase=Phase.FORWARD, recompute="Checkpoint"))
+        loads.append(replace(load, name="", phase=StepPhase.FORWARD, recompute="Checkpoint"))
         graph.tensors[tensor.id] = replace(tensor, role=Role.COMPUTED)
     graph.ops[:0] = loads
     for id in sorted(graph.anchors):

@@ -26,12 +26,12 @@ from ipu_emu.poptorch.executor.balanced_stages import balanced_stages
 from ipu_emu.poptorch.graph_writer import BLOCK
 from ipu_emu.poptorch.options.options import Options
 from ipu_emu.poptorch.options.strategies import BalancedPipeline
-from ipu_emu.poptorch.tracing.trace import Trace
+from ipu_emu.poptorch.tracing.trace import ModuleTrace
 from ipu_emu.program.anchors import Anchor, Return, StepShape
 from ipu_emu.program.executable import Executable
 from popdist_py.trace import Category, span
 
-__all__ = ["Compiled", "compile_trace", "output_mode"]
+__all__ = ["CompiledStep", "compile_trace", "output_mode"]
 
 _RETURNS = {
     OutputMode.Final: Return.FINAL,
@@ -134,8 +134,8 @@ _EFFECTLESS = frozenset(
 
 
 @dataclass(frozen=True)
-class Compiled:
-    """``step`` is the compiler's state with the complete graph of a step; ``file`` is that of the cache."""
+class CompiledStep:
+    """A compiled step; ``step``: the compiler's state with the complete graph; ``file``: in the cache."""
 
     step: CompileState
     executable: Executable
@@ -152,7 +152,7 @@ def output_mode(options: Options, *, training: bool) -> OutputMode:
 
 
 @span("compile", Category.COMPILATION)
-def compile_trace(trace: Trace, options: Options, rule: UpdateRule | None) -> Compiled:
+def compile_trace(trace: ModuleTrace, options: Options, rule: UpdateRule | None) -> CompiledStep:
     """Compile, or load the executable from the cache; raise poptorch.Error for what cannot be compiled."""
     try:
         return _compiled(trace, options, rule)
@@ -160,7 +160,7 @@ def compile_trace(trace: Trace, options: Options, rule: UpdateRule | None) -> Co
         raise Error(str(error), "popart_exception") from error
 
 
-def _compiled(trace: Trace, options: Options, rule: UpdateRule | None) -> Compiled:
+def _compiled(trace: ModuleTrace, options: Options, rule: UpdateRule | None) -> CompiledStep:
     check_session_options(options._Popart.options)
     graph, ipus, stages = _placed(trace, options)
     _check_ipus(options, ipus)
@@ -172,15 +172,15 @@ def _compiled(trace: Trace, options: Options, rule: UpdateRule | None) -> Compil
         return run_passes(step).executable
 
     if not folder:
-        return Compiled(step, lower(), ipus)
+        return CompiledStep(step, lower(), ipus)
     key = cache_key(step.graph, replace(step.options, training=None), step.gradients)
-    return Compiled(step, compiled_once(folder, step.graph, key, lower), ipus, cached_file(folder, key))
+    return CompiledStep(step, compiled_once(folder, step.graph, key, lower), ipus, cached_file(folder, key))
 
 
 # Placement
 
 
-def _placed(trace: Trace, options: Options) -> tuple[Graph, int, int]:
+def _placed(trace: ModuleTrace, options: Options) -> tuple[Graph, int, int]:
     """The graph with the IPU and stage of each op, and the numbers of IPUs and of stages."""
     strategy = options._execution_strategy
     if isinstance(strategy, BalancedPipeline):
@@ -263,7 +263,7 @@ def _check_depth(options: Options, stages: int, *, training: bool) -> None:
 
 
 def _compile_options(
-    trace: Trace, options: Options, rule: UpdateRule | None, ipus: int, stages: int
+    trace: ModuleTrace, options: Options, rule: UpdateRule | None, ipus: int, stages: int
 ) -> CompileOptions:
     strategy, training = options._execution_strategy, rule is not None
     pipelined = strategy.pipelined and ipus > 1
@@ -315,7 +315,7 @@ def _recomputation(options: Options, *, pipelined: bool) -> Recomputation:
     return names.get(int(chosen), Recomputation.STANDARD)
 
 
-def _anchors(trace: Trace, options: Options, *, training: bool) -> tuple[Anchor, ...]:
+def _anchors(trace: ModuleTrace, options: Options, *, training: bool) -> tuple[Anchor, ...]:
     mode = output_mode(options, training=training)
     ids = dict.fromkeys(one for one in trace.outputs if isinstance(one, str))
     found = {id_: Anchor(id_, _RETURNS[mode], int(options.output_return_period)) for id_ in ids}

@@ -20,10 +20,10 @@ from ipu_emu.hostio.feeds.array_feed import ArrayFeed
 from ipu_emu.hostio.host_weights import HostWeights
 from ipu_emu.poptorch.dtypes import as_numpy
 from ipu_emu.poptorch.errors import Error
-from ipu_emu.poptorch.executor.compiling import Compiled
+from ipu_emu.poptorch.executor.compiling import CompiledStep
 from ipu_emu.poptorch.executor.outputs import anchor_array
 from ipu_emu.poptorch.options.options import Options
-from ipu_emu.poptorch.tracing.trace import Trace
+from ipu_emu.poptorch.tracing.trace import ModuleTrace
 from ipu_emu.program.clock.program_record import ProgramRecord
 from popdist_py.trace import Category, span
 
@@ -33,7 +33,7 @@ __all__ = ["DeviceProgram", "TrainedState"]
 class DeviceProgram:
     """``load`` attaches to the device; ``run`` runs one step."""
 
-    def __init__(self, trace: Trace, compiled: Compiled, options: Options, rule: UpdateRule | None) -> None:
+    def __init__(self, trace: ModuleTrace, compiled: CompiledStep, options: Options, rule: UpdateRule | None) -> None:
         self.trace, self.compiled, self.options, self.rule = trace, compiled, options, rule
         self.weights = HostWeights(compiled.step.graph, compiled.step.gradients)
         self.engine: Engine | None = None

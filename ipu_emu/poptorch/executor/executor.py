@@ -30,7 +30,7 @@ from ipu_emu.poptorch.optim.optimizers import SGD, Optimizer
 from ipu_emu.poptorch.optim.update_rules import check_optimizer, form_of, rule_of, unexpected_attributes
 from ipu_emu.poptorch.options.options import Options
 from ipu_emu.poptorch.replica_grouping import offer_groupings, withdraw_groupings
-from ipu_emu.poptorch.tracing.trace import Trace, trace_module
+from ipu_emu.poptorch.tracing.trace import ModuleTrace, trace_module
 
 __all__ = ["PoplarExecutor"]
 
@@ -110,7 +110,7 @@ class PoplarExecutor(Inspection):
 
     # Compiling
 
-    def _trace(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Trace, Arguments]:
+    def _trace(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[ModuleTrace, Arguments]:
         module = self._model
         arguments = Arguments(type(module).forward.__get__(module), args, kwargs)
         tensors = [first_micro_batch(one, self._options) for one in arguments.tensors()]
@@ -145,7 +145,7 @@ class PoplarExecutor(Inspection):
             withdraw_groupings(self._user_model, all_of_them=False)
         self._compile_seconds = time.perf_counter() - started
 
-    def _finish(self, trace: Trace) -> None:
+    def _finish(self, trace: ModuleTrace) -> None:
         rule = self._rule(trace) if self._training else None
         for long, mode, _ in self._options.anchored_tensors.values():
             if self._training and mode is None and output_mode(self._options, training=True) is OutputMode.Default:
@@ -160,7 +160,7 @@ class PoplarExecutor(Inspection):
         if other := (executor_of(self._user_model) if not self._training else None):
             self._seen_updates = other._updates
 
-    def _rule(self, trace: Trace) -> Any:
+    def _rule(self, trace: ModuleTrace) -> Any:
         tensors = self._tensors()
         read = {id_ for op in trace.graph.ops for id_ in op.inputs}
         names = {id(tensors[name]): name for name, grad in trace.parameters.items() if grad and name in read}

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
 
 from ipu_emu.poptorch.errors import Error
-from ipu_emu.poptorch.tracing.recorder import Recorder
+from ipu_emu.poptorch.tracing.recorder import OpRecorder
 
 __all__ = ["LOSSES", "Functions"]
 
@@ -56,7 +56,7 @@ _WITH_WEIGHTS = (
 class Functions(TorchFunctionMode):
     """``mark`` is called with every result that is a loss."""
 
-    def __init__(self, recorder: Recorder, mark: Callable[[torch.Tensor], None]) -> None:
+    def __init__(self, recorder: OpRecorder, mark: Callable[[torch.Tensor], None]) -> None:
         super().__init__()
         self._recorder, self._mark = recorder, mark
 

@@ -1,4 +1,4 @@
-"""Recorder: runs every ATen op of a module on the host, and appends the equivalent ops to the graph."""
+"""OpRecorder: runs every ATen op of a module on the host, and appends the equivalent ops to the graph."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ipu_emu.poptorch.graph_writer import GraphWriter
 from ipu_emu.poptorch.tracing.products import PRODUCTS, zeros_of_product
 from ipu_emu.poptorch.tracing.storages import Storages
 
-__all__ = ["Recorder"]
+__all__ = ["OpRecorder"]
 
 #: In-place ops that draw numbers have rules of their own, as they ignore what was there.
 _IN_PLACE = {"normal": "normal_in"}
@@ -47,8 +47,8 @@ _PACKAGE = str(Path(__file__).parents[1])
 _FACTORIES = frozenset(["empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "empty_permuted"])
 
 
-class Recorder(TorchDispatchMode):
-    """``unknown`` collects the ops without a rule, with the places that call them."""
+class OpRecorder(TorchDispatchMode):
+    """Records ops in a graph; ``unknown`` collects ops without a rule, with the places that call them."""
 
     def __init__(self, writer: GraphWriter, storages: Storages, log: BlockLog) -> None:
         super().__init__()

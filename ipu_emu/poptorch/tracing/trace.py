@@ -1,4 +1,4 @@
-"""Trace: a module as a graph: its inputs, parameters, buffers, outputs and loss."""
+"""Module trace: a module as a graph: its inputs, parameters, buffers, outputs and loss."""
 
 from __future__ import annotations
 
@@ -20,19 +20,20 @@ from ipu_emu.poptorch.graph_writer import BLOCK, GraphWriter
 from ipu_emu.poptorch.replica_grouping import groups_of, without_groups
 from ipu_emu.poptorch.tracing.current import CURRENT
 from ipu_emu.poptorch.tracing.functions import Functions
-from ipu_emu.poptorch.tracing.recorder import Recorder
+from ipu_emu.poptorch.tracing.recorder import OpRecorder
 from ipu_emu.poptorch.tracing.storages import Storages
 from popdist_py.trace import Category, span
 
-__all__ = ["Trace", "trace_module"]
+__all__ = ["ModuleTrace", "trace_module"]
 
 
 @dataclass
-class Trace:
-    """``outputs`` are tensor ids in order, or the host's tensors that are returned as they are.
+class ModuleTrace:
+    """A traced module; ``outputs`` are tensor ids in order, or host tensors that are returned unchanged.
 
-    ``changed_inputs`` maps an input to the id of what it has become; ``tied`` maps other names of a parameter or
-    buffer to the one in the graph; ``overlaps`` has "input" or "output" for what is to overlap with compute.
+    ``changed_inputs`` maps an input that is changed in place to the id of its new value; ``tied`` maps further names
+    of a parameter or buffer to the one in the graph; ``overlaps`` lists "input" or "output" if it overlaps with
+    compute.
     """
 
     graph: Graph
@@ -57,7 +58,7 @@ class _Tracer:
         self.writer = GraphWriter(scoped=scoped)
         self.storages = Storages(self.writer)
         self.log = BlockLog()
-        self.recorder = Recorder(self.writer, self.storages, self.log)
+        self.recorder = OpRecorder(self.writer, self.storages, self.log)
         self.losses: list[str] = []
         self.variables: dict[str, Any] = {}
         self.tied: dict[str, str] = {}
@@ -66,7 +67,7 @@ class _Tracer:
 
     def run(
         self, inputs: Sequence[torch.Tensor], call: Callable[[Sequence[torch.Tensor]], Any], training: bool
-    ) -> Trace:
+    ) -> ModuleTrace:
         self.training = training
         shadows = [self._shadow(number, one) for number, one in enumerate(inputs)]
         self._add_variables()
@@ -92,7 +93,7 @@ class _Tracer:
             if isinstance(one, torch.nn.Parameter) and name in self.writer.graph.tensors
         }
         buffers = [n for n, one in self.variables.items() if not isinstance(one, torch.nn.Parameter)]
-        return Trace(
+        return ModuleTrace(
             self.writer.graph, ids, outputs, structure, loss, parameters, buffers, changed, self.log.uses, self.tied,
             changed_buffers=changed_buffers, overlaps=self.overlaps,
         )  # fmt: skip
@@ -369,7 +370,7 @@ def trace_module(
     training: bool,
     scoped: bool = True,
     replicas: tuple[int, int] = (1, 1),
-) -> Trace:
+) -> ModuleTrace:
     """Run ``call`` on copies of ``inputs`` once; return what it did as a graph.
 
     Names of tensors begin with the path of the module that made them if they are to be ``scoped``. ``replicas`` are

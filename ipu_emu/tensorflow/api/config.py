@@ -10,7 +10,7 @@ from enum import Enum
 from typing import Any
 
 from ipu_emu.tensorflow import system
-from ipu_emu.tensorflow.system import System
+from ipu_emu.tensorflow.system import ConfiguredSystem
 
 __all__ = [
     "AttributeMetadata",
@@ -294,7 +294,7 @@ def configure_ipu_system(config: IPUConfig, device: str = "cpu", reset_configura
     count = max(shared.process_count, 1)
     if not 0 <= shared.process_index < count:
         raise ValueError(f"process_index {shared.process_index} is not in the range of process_count {count}")
-    system.configure(System(devices, copy.deepcopy(config), shared.process_index, count))
+    system.configure(ConfiguredSystem(devices, copy.deepcopy(config), shared.process_index, count))
 
 
 def _devices(config: IPUConfig) -> tuple[int, ...]:
@@ -329,4 +329,4 @@ def get_ipu_config(session: Any = None) -> list[Any]:
 
 def reset_ipu_configuration() -> None:
     """Forget the configuration."""
-    system.configure(System())
+    system.configure(ConfiguredSystem())

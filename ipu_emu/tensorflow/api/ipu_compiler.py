@@ -18,7 +18,7 @@ from ipu_emu.tensorflow.program.host_calls import host_call
 from ipu_emu.tensorflow.program.program import Program
 from ipu_emu.tensorflow.program.seeds import seed
 from ipu_emu.tensorflow.program.session_runs import SessionRuns
-from ipu_emu.tensorflow.tracing.trace import Trace, held_by, is_resource, name_of
+from ipu_emu.tensorflow.tracing.trace import FunctionTrace, held_by, is_resource, name_of
 
 __all__ = ["compile"]
 
@@ -41,7 +41,7 @@ def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None
     if not isinstance(inputs, list | tuple | type(None)):
         raise TypeError("inputs must be a list or a tuple of tensors")
     flat = [ops.convert_to_tensor(one) for one in nest.flatten(given)]
-    trace = Trace("ipu", device)
+    trace = FunctionTrace("ipu", device)
 
     def call(*tensors: Any) -> Any:
         return computation(*nest.pack_sequence_as(given, list(tensors)))
@@ -54,7 +54,7 @@ def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None
     return _host_graph(program, trace, tensors)
 
 
-def _split(trace: Trace, result: Any) -> tuple[list[Any], list[Any]]:
+def _split(trace: FunctionTrace, result: Any) -> tuple[list[Any], list[Any]]:
     """The tensors and the ops that the function returned."""
     tensors, operations = [], []
     for one in [] if result is None else nest.flatten(result):
@@ -66,7 +66,7 @@ def _split(trace: Trace, result: Any) -> tuple[list[Any], list[Any]]:
     return tensors, operations
 
 
-def _host_graph(program: Program, trace: Trace, tensors: Sequence[Any]) -> Any:
+def _host_graph(program: Program, trace: FunctionTrace, tensors: Sequence[Any]) -> Any:
     """Ops of the enclosing graph that read variables, run the program and assign variables."""
     captures = trace.captures()
     handles = [(outer, inner) for outer, inner in captures if is_resource(outer)]
@@ -126,6 +126,6 @@ def _as_list(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else [value]
 
 
-def _may_change(trace: Trace, handle: tensor_lib.Tensor) -> bool:
+def _may_change(trace: FunctionTrace, handle: tensor_lib.Tensor) -> bool:
     """Whether an op of the trace may assign the variable."""
     return any(op.type not in _READS for op in handle.consumers())

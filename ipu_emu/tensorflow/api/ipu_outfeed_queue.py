@@ -14,7 +14,7 @@ from ipu_emu.errors import ArgumentError, FeedError
 from ipu_emu.hostio import OutfeedMode as IPUOutfeedMode
 from ipu_emu.hostio import OutfeedQueue
 from ipu_emu.tensorflow.program.host_calls import host_call
-from ipu_emu.tensorflow.tracing.trace import Trace, current_trace
+from ipu_emu.tensorflow.tracing.trace import FunctionTrace, current_trace
 
 __all__ = ["IPUOutfeedMode", "IPUOutfeedQueue", "ScopedIPUOutfeedQueue"]
 
@@ -40,7 +40,7 @@ class IPUOutfeedQueue:
         self._structure: Any = None
         self._specs: list[tuple[Any, Any]] = []
         self._enqueued = False
-        self._trace: Trace | None = None
+        self._trace: FunctionTrace | None = None
         #: Number of micro-batches whose values are summed before they are kept; set by a pipeline.
         self.added = 1
         self.added_dtype: Any = None

@@ -10,7 +10,7 @@ from tensorflow.python.framework import tensor as tensor_lib
 from tensorflow.python.util import nest
 
 from ipu_emu.tensorflow.api.ipu_infeed_queue import IPUInfeedQueue
-from ipu_emu.tensorflow.tracing.trace import Carried, Section, Trace, current_trace
+from ipu_emu.tensorflow.tracing.trace import Carried, FunctionTrace, Section, current_trace
 
 __all__ = ["repeat", "while_loop"]
 
@@ -66,7 +66,7 @@ def while_loop(
     return tensors if tensors else trace.nothing(operations, "while_loop")
 
 
-def _trace(name: str) -> Trace:
+def _trace(name: str) -> FunctionTrace:
     trace = current_trace()
     if trace is None:
         raise ValueError(f"loops.{name} must be called in a function that ipu_compiler.compile compiles")

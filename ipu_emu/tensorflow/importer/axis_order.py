@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from ipu_emu.compiler.gradients.gradient import Gradient
-from ipu_emu.graph import Graph, Op, Phase, Role, Tensor
+from ipu_emu.graph import Graph, Op, Role, StepPhase, Tensor
 from ipu_emu.ops import TABLE
 
 __all__ = ["Axes", "order_axes_as_read"]
@@ -63,7 +63,7 @@ class _Families:
         found: dict[str, Axes] = {}
         seen: set[str] = set()
         for op in self.graph.ops:
-            if op.type == "Transpose" and op.phase is not Phase.UPDATE and op.inputs[0] not in seen:
+            if op.type == "Transpose" and op.phase is not StepPhase.UPDATE and op.inputs[0] not in seen:
                 family = self.family(op.inputs[0], self.perm(op))
                 seen.update(family)
                 if any(self.graph.tensor(id).role in _VARIABLES for id in family) and self.saved(family) > 0:
@@ -122,7 +122,7 @@ class _Families:
         """The number of transpositions of a micro-batch that are saved, less those that are added."""
         ops = {id(op): op for name in family for op in self.users[name]}
         ops |= {id(self.makers[name]): self.makers[name] for name in family if name in self.makers}
-        return sum(self.saved_at(op, family) for op in ops.values() if op.phase is not Phase.UPDATE)
+        return sum(self.saved_at(op, family) for op in ops.values() if op.phase is not StepPhase.UPDATE)
 
     def saved_at(self, op: Op, held: dict[str, Axes]) -> int:
         if op.type == "Transpose":

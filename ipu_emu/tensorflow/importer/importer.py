@@ -16,19 +16,19 @@ from numpy.typing import NDArray
 
 from ipu_emu.compiler.gradients.gradient import Gradient
 from ipu_emu.errors import EmulatorError
-from ipu_emu.graph import Graph, Op, Phase, Place, Role, Tensor
+from ipu_emu.graph import Graph, Op, Place, Role, StepPhase, Tensor
 from ipu_emu.graph.dtype import BOOL, INT64, dtype_of
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops import TABLE, Value, append
 from ipu_emu.ops.random.counter_rng import STREAM_ID, key_in
 from ipu_emu.tensorflow.importer.folding import fold
-from ipu_emu.tensorflow.importer.node import Node, refused
+from ipu_emu.tensorflow.importer.node import SourceNode, refused
 from ipu_emu.tensorflow.importer.op_order import in_order
 from ipu_emu.tensorflow.importer.rules.control import merged
 from ipu_emu.tensorflow.importer.rules.table import RULES
 from ipu_emu.tensorflow.importer.values import Held, Imported, Known, Variable, device_dtype, on_device
 
-__all__ = ["Importer", "Position"]
+__all__ = ["Importer", "StepPosition"]
 
 _LAST = [0, 2, 3, 1]  # [N, C, H, W] as [N, H, W, C]
 _FIRST = [0, 3, 1, 2]
@@ -43,10 +43,10 @@ _TRANSPARENT = frozenset({"Identity", "IdentityN", "NoOp", "PartitionedCall", "S
 
 
 @dataclass(frozen=True)
-class Position:
+class StepPosition:
     """The phase of a step, and the place, of the ops that replace an op of TensorFlow."""
 
-    phase: Phase = Phase.FORWARD
+    phase: StepPhase = StepPhase.FORWARD
     place: Place = field(default_factory=Place)
 
 
@@ -56,8 +56,8 @@ class _State:
 
     variable: Variable
     value: Value
-    assigned: Position | None = None
-    phases: set[Phase] = field(default_factory=set)
+    assigned: StepPosition | None = None
+    phases: set[StepPhase] = field(default_factory=set)
     home: Place | None = None
 
 
@@ -72,19 +72,19 @@ class Importer:
     """
 
     def __init__(
-        self, position_of: Callable[[Any], Position], marked: Marked, *, replicas: int = 1, norm_group: int = 1
+        self, position_of: Callable[[Any], StepPosition], marked: Marked, *, replicas: int = 1, norm_group: int = 1
     ) -> None:
         self.graph = Graph()
         self.replicas, self.norm_group = replicas, norm_group
-        self.position = Position()
+        self.position = StepPosition()
         self.values: dict[str, Imported] = {}
         self.variables: dict[str, _State] = {}
         self.gradients: list[Gradient] = []
         #: Where the ops that computed an id belong.
-        self.made: dict[str, Position] = {}
+        self.made: dict[str, StepPosition] = {}
         self._position_of, self._marked = position_of, marked
         self._label, self._op = "", None
-        self._turned: dict[tuple[str, Position], Value] = {}
+        self._turned: dict[tuple[str, StepPosition], Value] = {}
         self._constants: dict[tuple[Any, ...], Value] = {}
         self._numbers: dict[Any, Value] = {}
 
@@ -121,7 +121,7 @@ class Importer:
                 "other ops",
             )
         try:
-            made = rule(Node(op, inputs, self))
+            made = rule(SourceNode(op, inputs, self))
         except EmulatorError as error:
             if str(op.name) in str(error):
                 raise
@@ -162,7 +162,7 @@ class Importer:
         self._label, self._op = outer
         return [values[tensor.name] for tensor in function.outputs]
 
-    def branch(self, node: Node, functions: Sequence[Any]) -> list[Any]:
+    def branch(self, node: SourceNode, functions: Sequence[Any]) -> list[Any]:
         """The outputs of the branch that input 0 selects: the first of two if it is true, or by index."""
         chosen, inputs = node.inputs[0], node.inputs[1:]
         two = node.op.type in ("If", "StatelessIf")
@@ -189,7 +189,9 @@ class Importer:
         """The values of all variables after a branch, which may not use some of them."""
         return {name: found.get(name) or self._before(name, before) for name in self.variables}
 
-    def _selected(self, node: Node, conditions: list[Value], results: list[Any], finals: list[Any]) -> list[Any]:
+    def _selected(
+        self, node: SourceNode, conditions: list[Value], results: list[Any], finals: list[Any]
+    ) -> list[Any]:
         """For each output and each variable, the value of the branch whose condition holds."""
         made = list(results[-1])
         for condition, values in zip(conditions[::-1], results[-2::-1], strict=True):
@@ -202,7 +204,7 @@ class Importer:
             state.value = value
         return made
 
-    def loop(self, node: Node, condition: Any, body: Any, values: Sequence[Imported]) -> list[Imported]:
+    def loop(self, node: SourceNode, condition: Any, body: Any, values: Sequence[Imported]) -> list[Imported]:
         """The values after a loop whose number of iterations is computed on the device: one op with a body.
 
         Values that the body does not change are not part of its state.
@@ -233,7 +235,7 @@ class Importer:
 
     def _loop_body(
         self,
-        node: Node,
+        node: SourceNode,
         condition: Any,
         body: Any,
         values: Sequence[Imported],
@@ -289,7 +291,7 @@ class Importer:
     def _key(self, type: str, inputs: Sequence[Value], attributes: dict[str, Any], outputs: int) -> Any:
         """The key of an op on scalars of an update, which TensorFlow repeats for each variable; else None."""
         single = outputs == 1 and inputs and all(value.tensor.nelms == 1 for value in inputs)
-        if self.position.phase is not Phase.UPDATE or not single or type not in _OF_NUMBERS:
+        if self.position.phase is not StepPhase.UPDATE or not single or type not in _OF_NUMBERS:
             return None
         return type, tuple(value.tensor.id for value in inputs), repr(sorted(attributes.items())), self.position
 
@@ -330,8 +332,8 @@ class Importer:
     def _turn(self, value: Value, perm: list[int]) -> Value:
         """Transpose a batch of images once; the backward pass reuses the result of the forward pass of its place."""
         place = self.position.place
-        for phase in (Phase.FORWARD, self.position.phase):
-            if (found := self._turned.get((value.tensor.id, Position(phase, place)))) is not None:
+        for phase in (StepPhase.FORWARD, self.position.phase):
+            if (found := self._turned.get((value.tensor.id, StepPosition(phase, place)))) is not None:
                 return found
         made = self._turned[value.tensor.id, self.position] = self._turned_now(value, perm)
         return made
@@ -401,14 +403,14 @@ class Importer:
             variable = self.value(self.graph.tensor(self.id_of(state.variable.name)))
             self.apply("CopyVarUpdate", [variable, state.value], {})
         for name, state in self.variables.items():
-            if state.phases == {Phase.UPDATE}:
+            if state.phases == {StepPhase.UPDATE}:
                 id_ = self.id_of(name)
                 self.graph.tensors[id_] = replace(self.graph.tensor(id_), role=Role.STATE)
         return [state.variable.name for state in changed]
 
-    def _writing(self, state: _State) -> Position:
+    def _writing(self, state: _State) -> StepPosition:
         assert state.assigned is not None
-        return Position(state.assigned.phase, state.home or state.assigned.place)
+        return StepPosition(state.assigned.phase, state.home or state.assigned.place)
 
     def _own(self, value: Value) -> Value:
         """A copy, which is not folded, of a variable or a constant."""

@@ -1,4 +1,4 @@
-"""Node: an op of TensorFlow with its imported inputs, the argument of an import rule."""
+"""SourceNode: an op of TensorFlow with its imported inputs, the argument of an import rule."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from ipu_emu.graph import Graph
 from ipu_emu.ops import Value
 from ipu_emu.tensorflow.importer.values import Held, Imported, Known, Variable, device_dtype
 
-__all__ = ["Node", "Outputs", "Rule", "Writer", "location_of", "refused"]
+__all__ = ["Outputs", "Rule", "SourceNode", "Writer", "location_of", "refused"]
 
 _PACKAGE = str(Path(__file__).parents[2]) + "/"
 #: What a rule returns: the values of the outputs, in order; one value for an op with one output.
 Outputs = "Value | Held | Imported | Sequence[Value | Held | Imported | None] | None"
-Rule = Callable[["Node"], Any]
+Rule = Callable[["SourceNode"], Any]
 
 
 class Writer(Protocol):
@@ -51,10 +51,10 @@ class Writer(Protocol):
     def random(self, type: str, shape: Sequence[int], numpy: Any, values: Sequence[float], salt: str) -> Value:
         """Return random numbers."""
 
-    def branch(self, node: Node, functions: Sequence[Any]) -> list[Any]:
+    def branch(self, node: SourceNode, functions: Sequence[Any]) -> list[Any]:
         """Import the branches of an op; return the outputs of the one that its first input selects."""
 
-    def loop(self, node: Node, condition: Any, body: Any, values: Sequence[Imported]) -> list[Imported]:
+    def loop(self, node: SourceNode, condition: Any, body: Any, values: Sequence[Imported]) -> list[Imported]:
         """Append a loop whose number of iterations is computed on the device; return the values after it."""
 
     def call(self, function: Any, inputs: Sequence[Imported]) -> list[Imported]:
@@ -67,7 +67,7 @@ class Writer(Protocol):
         """Return the graphs of the functions that an attribute of ``op`` lists."""
 
 
-class Node:
+class SourceNode:
     """``op`` with its ``inputs``; ``writer`` appends to the graph."""
 
     def __init__(self, op: Any, inputs: Sequence[Imported], writer: Writer) -> None:

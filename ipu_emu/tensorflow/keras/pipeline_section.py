@@ -15,7 +15,7 @@ from ipu_emu.tensorflow.keras.assignments import assignment_of, check_complete
 from ipu_emu.tensorflow.keras.layer_calls import LayerCall
 from ipu_emu.tensorflow.keras.options import ModelOptions
 from ipu_emu.tensorflow.keras.pipeline_stages import stage_of
-from ipu_emu.tensorflow.tracing.trace import PipelineSection, Section, Trace, is_resource
+from ipu_emu.tensorflow.tracing.trace import FunctionTrace, PipelineSection, Section, is_resource
 
 _log = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ def mapping_of(options: ModelOptions, stages: int) -> list[int]:
 
 
 def pipeline_section(
-    trace: Trace,
+    trace: FunctionTrace,
     section: Section,
     options: ModelOptions,
     stages: dict[tuple[int, int], int],
@@ -114,7 +114,7 @@ def _optimizes() -> None:
     """A placeholder for the optimizer function in the checks of a pipeline call."""
 
 
-def _variables(trace: Trace, ranges: Sequence[tuple[int, int, int, int]], stage: int) -> tuple[str, ...]:
+def _variables(trace: FunctionTrace, ranges: Sequence[tuple[int, int, int, int]], stage: int) -> tuple[str, ...]:
     """The variables that the ops of a stage use, by the names of their tensors in the trace."""
     resources = {inner.name for outer, inner in trace.captures() if is_resource(outer)}
     everything = trace.graph.get_operations()

@@ -11,7 +11,7 @@ from tensorflow.python.ops import array_ops, array_ops_stack, custom_gradient, m
 from tensorflow.python.util import nest
 from tf_keras.src.engine import base_layer_utils
 
-from ipu_emu.tensorflow.tracing.trace import Trace, current_trace
+from ipu_emu.tensorflow.tracing.trace import FunctionTrace, current_trace
 
 __all__ = ["gru_on_device", "lstm_on_device", "recurrence", "rnn_on_device"]
 
@@ -22,7 +22,7 @@ _CELLS = {
 }
 
 
-def recurrence(trace: Trace, cell: str, operands: Sequence[Any], **attributes: int) -> list[Any]:
+def recurrence(trace: FunctionTrace, cell: str, operands: Sequence[Any], **attributes: int) -> list[Any]:
     """Return the states of all steps [time, batch, units], and the last states.
 
     ``operands`` are the products of all inputs and weights [time, batch, gates units], the recurrent weights

@@ -19,7 +19,7 @@ from ipu_emu.tensorflow.program.element_source import ElementSource
 from ipu_emu.tensorflow.program.host_variables import HostVariables
 from ipu_emu.tensorflow.program.program import Program
 from ipu_emu.tensorflow.program.seeds import seed
-from ipu_emu.tensorflow.tracing.trace import Section, Trace
+from ipu_emu.tensorflow.tracing.trace import FunctionTrace, Section
 
 __all__ = ["StepProgram"]
 
@@ -46,7 +46,7 @@ class StepProgram:
         self._added = accumulation if kind == "train" and pipelined and options.accumulate_outfeed else 1
         every = kind == "predict" or options.asynchronous or self._added > 1
         self._results = IPUOutfeedQueue(IPUOutfeedMode.ALL if every else IPUOutfeedMode.LAST)
-        self._trace = Trace(kind, device)
+        self._trace = FunctionTrace(kind, device)
         self._structure: Any = None
         self._trace.reduces = kind == "train"
         with on_ipu(device), _errors_of_tensorflow():

@@ -15,21 +15,21 @@ from ipu_emu.compiler.pipeline import CompileState, run_passes
 from ipu_emu.compiler.placement.placement_options import PipelineOptions
 from ipu_emu.compiler.rewriting.expansion import expanded
 from ipu_emu.compiler.traced_training import traced_step
-from ipu_emu.graph import Phase
+from ipu_emu.graph import StepPhase
 from ipu_emu.program.anchors import Anchor, Return, StepShape
 from ipu_emu.program.executable import Executable
 from ipu_emu.tensorflow.program.environment import cache_folder
 from ipu_emu.tensorflow.program.section_import import ImportedSection
 from ipu_emu.tensorflow.system import DeviceShare
 
-__all__ = ["Compiled", "compile_section", "compile_state", "runs_of"]
+__all__ = ["CompiledSection", "compile_section", "compile_state", "runs_of"]
 
 _REDUCTIONS = {"RUNNING_MEAN": GradientReduction.MEAN_RUNNING}
 
 
 @dataclass(frozen=True)
-class Compiled:
-    """``rows`` has the number of rows of an anchor in a run of the executable; ``file`` is that of the cache."""
+class CompiledSection:
+    """A compiled section; ``rows``: of each anchor in a run; ``file``: of the executable in the cache."""
 
     executable: Executable
     rows: dict[str, int] = field(default_factory=dict)
@@ -37,13 +37,13 @@ class Compiled:
 
 
 def runs_of(imported: ImportedSection) -> int:
-    """How often the executable of a section runs: a pipeline without updates runs once per repetition."""
+    """The number of runs of the executable of a section: a pipeline without updates runs once per repetition."""
     section = imported.section
     return section.batches if section.pipeline and not _trains(imported) else 1
 
 
 def _trains(imported: ImportedSection) -> bool:
-    return bool(imported.gradients) or any(op.phase is Phase.UPDATE for op in imported.graph.ops)
+    return bool(imported.gradients) or any(op.phase is StepPhase.UPDATE for op in imported.graph.ops)
 
 
 def step_of(imported: ImportedSection, local: int) -> StepShape:
@@ -73,8 +73,8 @@ def compile_state(imported: ImportedSection, share: DeviceShare, *, synthetic: b
     return traced_step(expanded(imported.graph), options, imported.gradients, trains=_trains(imported))
 
 
-def compile_section(imported: ImportedSection, share: DeviceShare, *, synthetic: bool = False) -> Compiled:
-    """Compile a section; raise EmulatorError where it cannot be."""
+def compile_section(imported: ImportedSection, share: DeviceShare, *, synthetic: bool = False) -> CompiledSection:
+    """Compile a section; raise EmulatorError if that fails."""
     state = compile_state(imported, share, synthetic=synthetic)
     folder, file = cache_folder(), None
 
@@ -90,7 +90,7 @@ def compile_section(imported: ImportedSection, share: DeviceShare, *, synthetic:
     for anchor in state.options.anchors:
         all_of_them = anchor.returns is Return.ALL
         rows[anchor.tensor] = (step.batches * step.accumulation if all_of_them else 1) * step.replicas
-    return Compiled(made, rows, file)
+    return CompiledSection(made, rows, file)
 
 
 def _anchors(imported: ImportedSection) -> list[Anchor]:
@@ -147,7 +147,7 @@ def _locations(imported: ImportedSection, share: DeviceShare) -> TensorLocations
     def rule(off_chip: bool, sharded: bool = False) -> LocationRule:
         return LocationRule(StorageChoice(off_chip=off_chip, sharded=sharded), smallest, smallest)
 
-    sharded = imported.section.shard_states  # what is divided is off the chip, unless the program says otherwise
+    sharded = imported.section.shard_states  # sharded states are off-chip unless the program sets it
     of_states = rule(sharded if states is None else states, sharded)
     return TensorLocations(rule(weights), of_states, rule(accumulators), rule(activations), by_id={})
 
@@ -166,5 +166,5 @@ def _recomputation(imported: ImportedSection, share: DeviceShare) -> Recomputati
 
 def _one_stage_each(imported: ImportedSection) -> bool:
     """Whether no two stages share an IPU."""
-    places = {op.place for op in imported.graph.ops if op.phase is Phase.FORWARD}
+    places = {op.place for op in imported.graph.ops if op.phase is StepPhase.FORWARD}
     return len({place.ipu for place in places}) == len(places)

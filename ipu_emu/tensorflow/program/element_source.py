@@ -16,7 +16,7 @@ from tensorflow.python.util import nest
 from gcl.kernels.uninterrupted import uninterrupted
 from ipu_emu.hostio.feeds.prefetch_queue import PrefetchQueue, QueueClosed
 from ipu_emu.tensorflow.program.dataset_elements import arrays_of, stream_of
-from ipu_emu.tensorflow.tracing.trace import Trace, current_trace
+from ipu_emu.tensorflow.tracing.trace import FunctionTrace, current_trace
 
 __all__ = ["ElementSource", "GivenIterator", "next_on_device"]
 
@@ -44,7 +44,7 @@ class ElementSource:
             self._ahead.close()
             self._ahead = None
 
-    def dequeue(self, trace: Trace) -> Any:
+    def dequeue(self, trace: FunctionTrace) -> Any:
         """Return the tensors of an element of the program that is traced."""
         _check_place(trace)
         use = trace.position()
@@ -107,7 +107,7 @@ def next_on_device(before: Any) -> Any:
     return next_internal
 
 
-def _check_place(trace: Trace) -> None:
+def _check_place(trace: FunctionTrace) -> None:
     graph = ops.get_default_graph()
     while graph is not None and graph is not trace.graph:
         if isinstance(graph, WhileBodyFuncGraph | WhileCondFuncGraph):

@@ -22,7 +22,7 @@ from ipu_emu.tensorflow.program.host_variables import HostVariables
 from ipu_emu.tensorflow.program.program import Program
 from ipu_emu.tensorflow.program.seeds import seed
 from ipu_emu.tensorflow.system import configured
-from ipu_emu.tensorflow.tracing.trace import Trace
+from ipu_emu.tensorflow.tracing.trace import FunctionTrace
 
 __all__ = ["FunctionPrograms"]
 
@@ -76,7 +76,7 @@ class _FunctionProgram:
         self._system = configured()
         self._names: dict[int, str] = {}
         self._iterators: dict[int, GivenIterator] = {}
-        self._trace = trace = Trace(getattr(function, "__name__", "function"), device, owner=function)
+        self._trace = trace = FunctionTrace(getattr(function, "__name__", "function"), device, owner=function)
         trace.loops = True
         with on_ipu(device):
             self._structure = trace.call(lambda: self._called(function, given, leaves), [])

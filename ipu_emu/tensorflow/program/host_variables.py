@@ -15,7 +15,7 @@ from tensorflow.python.framework import ops
 from tensorflow.python.ops import gen_resource_variable_ops
 
 from gcl.kernels.uninterrupted import uninterrupted
-from ipu_emu.tensorflow.tracing.trace import Trace, held_by, is_resource, name_of
+from ipu_emu.tensorflow.tracing.trace import FunctionTrace, held_by, is_resource, name_of
 
 __all__ = ["HostVariables"]
 
@@ -23,7 +23,7 @@ __all__ = ["HostVariables"]
 class HostVariables:
     """The variables that a trace captures, and its other tensors of the host."""
 
-    def __init__(self, trace: Trace) -> None:
+    def __init__(self, trace: FunctionTrace) -> None:
         captures = trace.captures()
         self._handles = {name_of(outer): outer for outer, _ in captures if is_resource(outer)}
         self._kinds = {name: held_by(handle)[0] for name, handle in self._handles.items()}

@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipu_emu.tensorflow.importer.folding import fold
-from ipu_emu.tensorflow.tracing.trace import Trace, is_resource
+from ipu_emu.tensorflow.tracing.trace import FunctionTrace, is_resource
 
 __all__ = ["known_value"]
 
 
-def known_value(trace: Trace, tensor: Any) -> NDArray[Any] | None:
+def known_value(trace: FunctionTrace, tensor: Any) -> NDArray[Any] | None:
     """The value of ``tensor`` while the program is traced, None where the device computes it.
 
     The trace depends on the arguments that the value follows from: their names are added to ``trace.settled``.
@@ -46,7 +46,7 @@ def known_value(trace: Trace, tensor: Any) -> NDArray[Any] | None:
     return None if made is None else np.asarray(made[tensor.value_index])
 
 
-def _given(trace: Trace, captured: dict[str, Any], tensor: Any) -> list[Any] | None:
+def _given(trace: FunctionTrace, captured: dict[str, Any], tensor: Any) -> list[Any] | None:
     """The value of an argument of the present call, or of a tensor of the host."""
     if tensor.name in trace.given:
         trace.settled.add(tensor.name)

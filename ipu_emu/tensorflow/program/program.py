@@ -23,12 +23,12 @@ from numpy.typing import NDArray
 from ipu_emu.compiler.traced_training import TRACE_FOLDER, to_bytes
 from ipu_emu.engine import Engine, Replicas
 from ipu_emu.errors import EmulatorError
-from ipu_emu.graph import Phase
+from ipu_emu.graph import StepPhase
 from ipu_emu.hostio.weights_out import WeightsOut
 from ipu_emu.tensorflow.importer.values import on_device
 from ipu_emu.tensorflow.pipelining.argument_checks import check_program
 from ipu_emu.tensorflow.program.compiling import (
-    Compiled,
+    CompiledSection,
     compile_section,
     compile_state,
     runs_of,
@@ -41,7 +41,7 @@ from ipu_emu.tensorflow.program.measured_runs import MeasuredRuns, is_synthetic
 from ipu_emu.tensorflow.program.section_import import ImportedSection, import_section
 from ipu_emu.tensorflow.program.section_work import SectionWork, divided_work
 from ipu_emu.tensorflow.system import DeviceShare, has_remote_memory, share_of
-from ipu_emu.tensorflow.tracing.trace import Trace
+from ipu_emu.tensorflow.tracing.trace import FunctionTrace
 from popdist_py.trace import Category, span
 
 __all__ = ["Loaded", "Program"]
@@ -53,7 +53,7 @@ _MOST_LOADED = 8
 class Loaded:
     """A section that is compiled and loaded."""
 
-    def __init__(self, imported: ImportedSection, compiled: Compiled, engine: Engine) -> None:
+    def __init__(self, imported: ImportedSection, compiled: CompiledSection, engine: Engine) -> None:
         self.imported, self.compiled, self.engine = imported, compiled, engine
         step = compiled.executable.step
         elements = step.batches * step.accumulation * step.replicas * runs_of(imported)
@@ -63,7 +63,7 @@ class Loaded:
 class Program:
     """``results`` are the tensors of the trace that a run returns; compiled when it runs first."""
 
-    def __init__(self, trace: Trace, results: Sequence[Any], operations: Sequence[Any] = ()) -> None:
+    def __init__(self, trace: FunctionTrace, results: Sequence[Any], operations: Sequence[Any] = ()) -> None:
         self.trace, self.results = trace, list(results)
         self.work: list[SectionWork] = divided_work(trace, [*results, *operations])
         self.stop = Event()
@@ -362,7 +362,7 @@ def _watches(share: DeviceShare) -> bool:
 
 def _warn_of_drift(imported: ImportedSection, share: DeviceShare) -> None:
     """Warn of replicas that train without reducing their gradients."""
-    trains = imported.gradients or any(op.phase is Phase.UPDATE for op in imported.graph.ops)
+    trains = imported.gradients or any(op.phase is StepPhase.UPDATE for op in imported.graph.ops)
     alone = all(imported.graph.tensors[gradient.total].group == (1, 1) for gradient in imported.gradients)
     if share.total > 1 and trains and imported.gradients and alone:
         warnings.warn(

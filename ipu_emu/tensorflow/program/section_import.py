@@ -10,18 +10,18 @@ import numpy as np
 
 from ipu_emu.compiler.gradients.gradient import Gradient
 from ipu_emu.errors import UnsupportedError
-from ipu_emu.graph import Graph, Phase, Place, Role, Tensor
+from ipu_emu.graph import Graph, Place, Role, StepPhase, Tensor
 from ipu_emu.ops import Value
 from ipu_emu.tensorflow.importer.axis_order import Axes, order_axes_as_read
-from ipu_emu.tensorflow.importer.importer import Importer, Position
-from ipu_emu.tensorflow.importer.node import Node
+from ipu_emu.tensorflow.importer.importer import Importer, StepPosition
+from ipu_emu.tensorflow.importer.node import SourceNode
 from ipu_emu.tensorflow.importer.values import Held, Imported, Known, Variable, device_dtype
 from ipu_emu.tensorflow.program.section_work import SectionWork
-from ipu_emu.tensorflow.tracing.trace import Marker, Section, Trace, held_by, is_resource, name_of
+from ipu_emu.tensorflow.tracing.trace import FunctionTrace, Marker, Section, held_by, is_resource, name_of
 
 __all__ = ["ImportedSection", "Outfeed", "import_section"]
 
-_ORDER = (Phase.FORWARD, Phase.BACKWARD, Phase.UPDATE)
+_ORDER = (StepPhase.FORWARD, StepPhase.BACKWARD, StepPhase.UPDATE)
 #: Ops that TensorFlow makes for the backward pass, and the forward pass fills.
 _EMPTY = ("EmptyTensorList", "TensorListReserve", "Const")
 #: Ops whose values are wherever they are read.
@@ -59,7 +59,7 @@ class ImportedSection:
 
 
 def import_section(
-    trace: Trace, work: SectionWork, known: dict[str, Any], *, replicas: int, norm_group: int
+    trace: FunctionTrace, work: SectionWork, known: dict[str, Any], *, replicas: int, norm_group: int
 ) -> ImportedSection:
     """Import a section; ``known`` has the values of tensors that earlier sections computed when they were built."""
     return _SectionImport(trace, work, known, replicas, norm_group).run()
@@ -67,7 +67,7 @@ def import_section(
 
 class _SectionImport:
     def __init__(
-        self, trace: Trace, work: SectionWork, known: dict[str, Any], replicas: int, norm_group: int
+        self, trace: FunctionTrace, work: SectionWork, known: dict[str, Any], replicas: int, norm_group: int
     ) -> None:
         self.trace, self.work, self.section, self.known = trace, work, work.section, known
         self.replicas = replicas
@@ -79,7 +79,7 @@ class _SectionImport:
         self.outfeeds: list[Outfeed] = []
         self.starts = {carried.start.name: number for number, carried in enumerate(self.section.carried)}
         self.totals: dict[str, int] = {}
-        self.where: dict[str, Position] = {}
+        self.where: dict[str, StepPosition] = {}
         self.has_totals = any(
             marker.kind == "total" for op in work.ops if (marker := trace.markers.get(op.name)) is not None
         )
@@ -140,35 +140,37 @@ class _SectionImport:
 
     # Where an op belongs
 
-    def position(self, op: Any) -> Position:
+    def position(self, op: Any) -> StepPosition:
         made = self.find_position(op)
         self.where[op.name] = made
         return made
 
-    def find_position(self, op: Any) -> Position:
+    def find_position(self, op: Any) -> StepPosition:
         phase = self.phase(op)
-        if phase is Phase.UPDATE:
-            return Position(phase, self.update_place(op))
+        if phase is StepPhase.UPDATE:
+            return StepPosition(phase, self.update_place(op))
         place = self.pipeline_place(op, phase) if self.section.pipeline else Place(0, self.shard(op))
-        return Position(phase, place)
+        return StepPosition(phase, place)
 
-    def phase(self, op: Any) -> Phase:
+    def phase(self, op: Any) -> StepPhase:
         index = self.index[op.name]
         if op.type in _EMPTY:
-            return Phase.FORWARD
+            return StepPhase.FORWARD
         phases = [self.where[t.op.name].phase for t in op.inputs if t.op.name in self.where]
         if self.has_totals and any(first <= index < end for first, end in self.section.updates):
-            return Phase.UPDATE
+            return StepPhase.UPDATE
         if op.type in ("ReadVariableOp", "ResourceGather") and self.has_totals:
             given = self.importer.values.get(op.inputs[0].name)
             state = self.importer.variables.get(given.name) if isinstance(given, Variable) else None
-            if state is not None and state.assigned is not None and state.assigned.phase is Phase.UPDATE:
-                return Phase.UPDATE
+            if state is not None and state.assigned is not None and state.assigned.phase is StepPhase.UPDATE:
+                return StepPhase.UPDATE
         marker = self.trace.markers.get(op.name)
         if marker is not None and marker.kind == "total":
-            return Phase.BACKWARD
+            return StepPhase.BACKWARD
         totals = any(self.is_total(tensor) for tensor in op.inputs)
-        least = Phase.UPDATE if totals else Phase.BACKWARD if op._original_op is not None else Phase.FORWARD
+        least = (
+            StepPhase.UPDATE if totals else StepPhase.BACKWARD if op._original_op is not None else StepPhase.FORWARD
+        )
         return max([least, *phases], key=_ORDER.index)
 
     def is_total(self, tensor: Any) -> bool:
@@ -185,7 +187,7 @@ class _SectionImport:
             return given[0]
         return max((self.where[t.op.name].place.ipu for t in op.inputs if t.op.name in self.where), default=0)
 
-    def pipeline_place(self, op: Any, phase: Phase) -> Place:
+    def pipeline_place(self, op: Any, phase: StepPhase) -> Place:
         pipeline = self.section.pipeline
         assert pipeline is not None
         source = op
@@ -198,7 +200,7 @@ class _SectionImport:
             return Place(stage, self.shard(op) if stage in pipeline.sharded else ipu)
         if pipeline.by_inputs and source is not op and source.name in self.where:
             return self.where[source.name].place
-        if phase is Phase.FORWARD:
+        if phase is StepPhase.FORWARD:
             return self.free_place(op, index) if pipeline.by_inputs else _place(pipeline.ranges[-1])
         return self.backward_place(op)
 
@@ -219,8 +221,8 @@ class _SectionImport:
     def backward_place(self, op: Any) -> Place:
         """The place of a gradient that no op was recorded for: the earliest stage of the gradients that it reads."""
         read = [self.where[t.op.name] for t in op.inputs if t.op.name in self.where]
-        back = [one.place for one in read if one.phase is not Phase.FORWARD]
-        fore = [one.place for one in read if one.phase is Phase.FORWARD]
+        back = [one.place for one in read if one.phase is not StepPhase.FORWARD]
+        fore = [one.place for one in read if one.phase is StepPhase.FORWARD]
         if back and fore:
             return min(*back, max(fore))
         if back or fore:
@@ -299,7 +301,7 @@ class _SectionImport:
         if given is None:
             given = self.given(tensor)
         if isinstance(given, Held):
-            self.importer.position = self.where.get(tensor.op.name, Position())
+            self.importer.position = self.where.get(tensor.op.name, StepPosition())
         return self.anchored(given)
 
     def carry(self) -> None:
@@ -308,7 +310,7 @@ class _SectionImport:
         ends = [values.get(carried.end.name) or self.given(carried.end) for carried in self.section.carried]
         for number, (carried, end) in enumerate(zip(self.section.carried, ends, strict=True)):
             variable = self.loop_variable(carried.start, number)
-            self.importer.position = self.where.get(carried.end.op.name, Position())
+            self.importer.position = self.where.get(carried.end.op.name, StepPosition())
             if isinstance(end, Known):
                 value = self.importer.constant(end.array)
             else:
@@ -323,7 +325,7 @@ class _SectionImport:
     def mark_total(self, op: Any, inputs: list[Imported], marker: Marker) -> list[Any]:
         """The gradient of a micro-batch becomes its sum, or mean, over the micro-batches of a batch."""
         importer, section = self.importer, self.section
-        node = Node(op, inputs, importer)
+        node = SourceNode(op, inputs, importer)
         part = node.of(inputs[0])
         if section.accumulation > 1 and section.reduction == "MEAN":
             part = part * (1.0 / section.accumulation)
@@ -362,7 +364,7 @@ class _SectionImport:
             raise UnsupportedError(
                 f"replica_group_size is {size}, and there are {self.replicas} replicas; use a size that divides them"
             )
-        node = Node(op, inputs, self.importer)
+        node = SourceNode(op, inputs, self.importer)
         value = node.of(inputs[0])
         graph, count = self.importer.graph, size or self.replicas
         group = None if size in (None, self.replicas) else (1, size)
@@ -403,18 +405,18 @@ class _SectionImport:
         if isinstance(given, Known):
             print(f"{marker.data}: {given.array}", file=sys.stderr)
             return []
-        value = Node(op, inputs, self.importer).of(given)
+        value = SourceNode(op, inputs, self.importer).of(given)
         value.op("PrintTensor", title=str(marker.data))
         return []
 
     def mark_recurrence(self, op: Any, inputs: list[Imported], marker: Marker) -> list[Any]:
         """A recurrent layer over the products of all its inputs: the op of the emulator."""
-        node = Node(op, inputs, self.importer)
+        node = SourceNode(op, inputs, self.importer)
         values = [node.of(given) for given in inputs]
         return list(self.importer.apply("Recurrence", values, dict(marker.data), len(op.outputs)))
 
     def mark_recurrence_gradient(self, op: Any, inputs: list[Imported], marker: Marker) -> list[Any]:
-        node, (states, attributes) = Node(op, inputs, self.importer), marker.data
+        node, (states, attributes) = SourceNode(op, inputs, self.importer), marker.data
         values = [node.of(given) for given in inputs]
         absent = values[0].like(0.0)
         values[3 + states : 3 + states] = [absent, absent]

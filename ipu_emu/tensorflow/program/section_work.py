@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ipu_emu.tensorflow.importer.op_order import in_order
-from ipu_emu.tensorflow.tracing.trace import Section, Trace
+from ipu_emu.tensorflow.tracing.trace import FunctionTrace, Section
 
 __all__ = ["SectionWork", "divided_work"]
 
@@ -23,7 +23,7 @@ class SectionWork:
     ops: list[Any] = field(default_factory=list)
 
 
-def divided_work(trace: Trace, results: Sequence[Any]) -> list[SectionWork]:
+def divided_work(trace: FunctionTrace, results: Sequence[Any]) -> list[SectionWork]:
     """Return the sections that have something to do; ``results`` are the tensors and ops that a function returns."""
     everything = trace.graph.get_operations()
     index = {op.name: number for number, op in enumerate(everything)}
@@ -55,7 +55,7 @@ def divided_work(trace: Trace, results: Sequence[Any]) -> list[SectionWork]:
     return [part for part in parts if part.ops]
 
 
-def _own_roots(trace: Trace, section: Section, everything: Sequence[Any]) -> list[Any]:
+def _own_roots(trace: FunctionTrace, section: Section, everything: Sequence[Any]) -> list[Any]:
     """The ops of a section that run in any case."""
     found = [*section.roots, *(carried.end.op for carried in section.carried)]
     if section.condition is not None:
@@ -70,7 +70,7 @@ def _own_roots(trace: Trace, section: Section, everything: Sequence[Any]) -> lis
 
 
 def _closure(
-    starts: Iterable[Any], trace: Trace, section: Section, index: dict[str, int]
+    starts: Iterable[Any], trace: FunctionTrace, section: Section, index: dict[str, int]
 ) -> tuple[list[Any], list[Any], list[Any]]:
     """What ``starts`` need: ops of the section, tensors of ops before it, and ops before it."""
     found: dict[str, Any] = {}

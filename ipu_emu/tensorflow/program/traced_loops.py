@@ -21,7 +21,7 @@ from tensorflow.python.ops import array_ops
 from tensorflow.python.util import nest
 
 from ipu_emu.tensorflow.program.known_values import known_value
-from ipu_emu.tensorflow.tracing.trace import Carried, Section, Trace, current_trace
+from ipu_emu.tensorflow.tracing.trace import Carried, FunctionTrace, Section, current_trace
 
 __all__ = ["MOST_UNROLLED", "range_loop", "while_loop"]
 
@@ -79,18 +79,18 @@ def while_loop(before: Any) -> Any:
     return loop
 
 
-def _trace() -> Trace | None:
+def _trace() -> FunctionTrace | None:
     """The trace to whose own graph ops are added."""
     trace = current_trace()
     return trace if trace is not None and ops.get_default_graph() is trace.graph else None
 
 
-def _is_outermost(trace: Trace) -> bool:
+def _is_outermost(trace: FunctionTrace) -> bool:
     """Whether a loop may be that of the program."""
     return trace.loops and trace.section is None and not record.could_possibly_record()
 
 
-def _numbers(trace: Trace, iterated: Any) -> NDArray[Any] | None:
+def _numbers(trace: FunctionTrace, iterated: Any) -> NDArray[Any] | None:
     """The numbers of a range; None where the device computes them."""
     found = [known_value(trace, one) for one in iterated.op.inputs]
     if any(one is None for one in found):
@@ -99,7 +99,7 @@ def _numbers(trace: Trace, iterated: Any) -> NDArray[Any] | None:
     return np.arange(*bounds, dtype=iterated.dtype.as_numpy_dtype)
 
 
-def _section(trace: Trace, numbers: NDArray[Any], body: Callable[[Any], None], state: _State) -> None:
+def _section(trace: FunctionTrace, numbers: NDArray[Any], body: Callable[[Any], None], state: _State) -> None:
     """The loop as that of the program, whose body is traced once."""
     initial = state.initial()
     first = ops.convert_to_tensor(numbers[0])
@@ -146,7 +146,7 @@ class _State:
         self.put(values)
         return self._carried()
 
-    def start(self, trace: Trace, initial: Sequence[Any]) -> list[Any]:
+    def start(self, trace: FunctionTrace, initial: Sequence[Any]) -> list[Any]:
         """Let the variables have the values at the start of an iteration, and return these."""
         starts = [trace.placeholder(one.dtype, one.shape, "carried", None, "carried") for one in initial]
         given = iter(starts)

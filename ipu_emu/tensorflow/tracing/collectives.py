@@ -8,7 +8,7 @@ from tensorflow.python.framework import ops
 from tensorflow.python.ops import array_ops, custom_gradient
 from tensorflow.python.util import nest
 
-from ipu_emu.tensorflow.tracing.trace import Trace, current_trace
+from ipu_emu.tensorflow.tracing.trace import FunctionTrace, current_trace
 
 __all__ = ["assume_equal_across_replicas", "cross_replica_mean", "cross_replica_sum", "trace_of"]
 
@@ -44,7 +44,7 @@ def assume_equal_across_replicas(tensors: Any, inplace: bool = False) -> Any:
     return nest.map_structure(array_ops.identity, tensors)
 
 
-def trace_of(name: str) -> Trace:
+def trace_of(name: str) -> FunctionTrace:
     """The trace of the program that is compiled; raise ValueError outside of one."""
     trace = current_trace()
     if trace is None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ipu_emu.tensorflow.frontend_state import frontend_state
 from ipu_emu.tensorflow.tracing.collectives import cross_replica_sum
-from ipu_emu.tensorflow.tracing.trace import Trace
+from ipu_emu.tensorflow.tracing.trace import FunctionTrace
 
 __all__ = ["current_strategy", "in_strategy", "reduced_gradient", "reducing_gradients"]
 
@@ -41,7 +41,7 @@ def reducing_gradients(active: bool) -> Iterator[None]:
         reducing.pop()
 
 
-def reduced_gradient(trace: Trace, gradient: Any) -> Any:
+def reduced_gradient(trace: FunctionTrace, gradient: Any) -> Any:
     """The gradient that an optimizer is to apply: summed over replicas, if a strategy says so, once."""
     if gradient is None or not any(frontend_state().reducing[-1:]):
         return gradient

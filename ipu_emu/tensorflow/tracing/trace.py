@@ -1,4 +1,4 @@
-"""Trace: the TensorFlow graph of a compiled function, and annotations for which TensorFlow has no op.
+"""Function trace: the TensorFlow graph of a compiled function, and annotations for which TensorFlow has no op.
 
 The ops of a trace are divided into sections, each of which is a program of its own for the device: a loop, a
 pipeline, or the ops before, between and after them. An op with a **marker** means something that TensorFlow does not
@@ -24,10 +24,10 @@ from ipu_emu.tensorflow.frontend_state import frontend_state
 
 __all__ = [
     "Carried",
+    "FunctionTrace",
     "Marker",
     "PipelineSection",
     "Section",
-    "Trace",
     "current_trace",
     "held_by",
     "is_resource",
@@ -110,7 +110,7 @@ class Section:
         self.batches //= count
 
 
-class Trace:
+class FunctionTrace:
     """A trace under construction."""
 
     def __init__(self, name: str, device: int = 0, owner: Any = None) -> None:
@@ -282,14 +282,14 @@ class Trace:
         return list(self.graph.captures)
 
 
-def current_trace() -> Trace | None:
+def current_trace() -> FunctionTrace | None:
     """The trace that is being built, None outside of compiled functions."""
     traces = frontend_state().traces
     return traces[-1] if traces else None
 
 
 @contextmanager
-def tracing(trace: Trace) -> Iterator[Trace]:
+def tracing(trace: FunctionTrace) -> Iterator[FunctionTrace]:
     """Make ``trace`` the current one."""
     traces = frontend_state().traces
     traces.append(trace)

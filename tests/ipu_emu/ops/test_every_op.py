@@ -22,7 +22,7 @@ def name_of(case: Case) -> str:
     return case.name.replace(" ", "-")
 
 
-class Compiled:
+class CompiledCase:
     """A case in float32, compiled once for all tests of it, and what it gives for its own inputs."""
 
     def __init__(self, case: Case) -> None:
@@ -31,8 +31,8 @@ class Compiled:
 
 
 @pytest.fixture(scope="module")
-def compiled(request: pytest.FixtureRequest) -> Compiled:
-    return Compiled(request.param)
+def compiled(request: pytest.FixtureRequest) -> CompiledCase:
+    return CompiledCase(request.param)
 
 
 def of_cases(cases: list[Case]) -> pytest.MarkDecorator:
@@ -55,7 +55,7 @@ def test_every_op_has_a_case_or_says_why_not() -> None:
 
 
 @of_cases(CASES)
-def test_gradient_is_the_slope_of_the_loss(compiled: Compiled) -> None:
+def test_gradient_is_the_slope_of_the_loss(compiled: CompiledCase) -> None:
     """In a random direction d: (loss(x + h d) - loss(x - h d)) / 2h = sum(gradient * d)."""
     case, session, gradients = compiled.case, compiled.session, compiled.gradients
     random = np.random.default_rng(1)
@@ -74,7 +74,7 @@ def uses_only_onnx(case: Case) -> bool:
 
 
 @of_cases([case for case in CASES if uses_only_onnx(case)])
-def test_value_is_that_of_the_onnx_reference(compiled: Compiled) -> None:
+def test_value_is_that_of_the_onnx_reference(compiled: CompiledCase) -> None:
     case, session, y = compiled.case, compiled.session, compiled.y
     builder = session.builder.__class__()
     ids = [builder.addInitializedInputTensor(value) for value in session.values]
@@ -88,7 +88,7 @@ def test_value_is_that_of_the_onnx_reference(compiled: Compiled) -> None:
 
 @pytest.mark.torch
 @of_cases(CASES)
-def test_value_and_gradients_are_those_of_pytorch(compiled: Compiled) -> None:
+def test_value_and_gradients_are_those_of_pytorch(compiled: CompiledCase) -> None:
     torch = pytest.importorskip("torch", reason="PyTorch is not installed; scripts/test --with-torch adds it")
     torch.set_num_threads(1)
     case, session, y, gradients = compiled.case, compiled.session, compiled.y, compiled.gradients
@@ -113,7 +113,7 @@ def test_convolution_in_many_blocks_is_the_same(case: Case, monkeypatch: pytest.
 
 
 @of_cases([case for case in CASES if case.name != "Cast"])
-def test_half_precision_rounds_the_float32_result_once(compiled: Compiled) -> None:
+def test_half_precision_rounds_the_float32_result_once(compiled: CompiledCase) -> None:
     """The same kernel on the same half values, in float32; only the stored result is rounded."""
     case = compiled.case
     half = CaseSession(case, dtype=np.float16)

@@ -26,7 +26,7 @@ from ipu_emu.tensorflow.api.optimizers.ipu_optimizer import (
     is_keras,
     totals,
 )
-from ipu_emu.tensorflow.tracing.trace import PipelineSection, Section, Trace, current_trace, is_resource
+from ipu_emu.tensorflow.tracing.trace import FunctionTrace, PipelineSection, Section, current_trace, is_resource
 
 __all__ = [
     "OptimizerFunctionOutput",
@@ -157,7 +157,7 @@ def recomputation_checkpoint(tensors: Any, name: str | None = None) -> Any:
 class _Pipeline:
     """One call of ``pipeline``."""
 
-    def __init__(self, trace: Trace, given: dict[str, Any]) -> None:
+    def __init__(self, trace: FunctionTrace, given: dict[str, Any]) -> None:
         self.trace, self.given = trace, given
         self.infeed: IPUInfeedQueue | None = given.pop("infeed_queue")
         self.outfeed: IPUOutfeedQueue | None = given.pop("outfeed_queue")

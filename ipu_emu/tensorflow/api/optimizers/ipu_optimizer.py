@@ -11,7 +11,7 @@ from tensorflow.python.training import optimizer
 
 from ipu_emu.tensorflow.patches import dense
 from ipu_emu.tensorflow.tracing.collectives import trace_of
-from ipu_emu.tensorflow.tracing.trace import Trace
+from ipu_emu.tensorflow.tracing.trace import FunctionTrace
 
 __all__ = ["IpuOptimizer", "apply_gradients", "compute_gradients", "is_keras", "totals"]
 
@@ -55,7 +55,7 @@ def compute_gradients(opt: Any, loss: Any, var_list: Any = None, **options: Any)
     return list(zip(gradients_impl.gradients(loss, variables), variables, strict=True))
 
 
-def _trainable(trace: Trace) -> list[Any]:
+def _trainable(trace: FunctionTrace) -> list[Any]:
     """The trainable variables that the program uses."""
     from tensorflow.python.ops import variables as tf_variables
 
@@ -70,7 +70,9 @@ def apply_gradients(opt: Any, pairs: Any, global_step: Any = None, name: str | N
     return opt.apply_gradients(pairs, global_step=global_step, name=name)
 
 
-def totals(trace: Trace, pairs: Any, dtype: Callable[[Any], Any] = lambda variable: None) -> list[tuple[Any, Any]]:
+def totals(
+    trace: FunctionTrace, pairs: Any, dtype: Callable[[Any], Any] = lambda variable: None
+) -> list[tuple[Any, Any]]:
     """Mark the gradients of a mini-batch; a weight update uses their sums."""
     return [
         (gradient if gradient is None else total(trace, gradient, dtype(variable)), variable)
@@ -78,7 +80,7 @@ def totals(trace: Trace, pairs: Any, dtype: Callable[[Any], Any] = lambda variab
     ]
 
 
-def total(trace: Trace, gradient: Any, dtype: Any = None) -> Any:
+def total(trace: FunctionTrace, gradient: Any, dtype: Any = None) -> Any:
     """The sum of ``gradient`` over mini-batches; a gradient that is such a sum is returned unchanged."""
     given = dense(gradient)
     marker = trace.markers.get(given.op.name)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ipu_emu.ops import Value
-from ipu_emu.tensorflow.importer.node import Node, Rule
+from ipu_emu.tensorflow.importer.node import Rule, SourceNode
 from ipu_emu.tensorflow.importer.values import Held, Known, TensorList, device_dtype
 
 __all__ = ["RULES", "cast_to", "elementwise"]
@@ -23,7 +23,7 @@ _SELU_ALPHA, _SELU_SCALE = 1.6732632423543772, 1.0507009873554805
 def elementwise(formula: Callable[..., Value]) -> Rule:
     """Return the rule of a ``formula`` of all operands."""
 
-    def rule(node: Node) -> Held:
+    def rule(node: SourceNode) -> Held:
         values, first = node.aligned()
         return Held(formula(*values), first)
 
@@ -33,7 +33,7 @@ def elementwise(formula: Callable[..., Value]) -> Rule:
 def _with_attributes(formula: Callable[..., Value], *names: str) -> Rule:
     """Return the rule of a formula that also takes attributes."""
 
-    def rule(node: Node) -> Held:
+    def rule(node: SourceNode) -> Held:
         values, first = node.aligned()
         return Held(formula(*values, *(node.attr(name) for name in names)), first)
 
@@ -85,7 +85,7 @@ def _no_nan(operation: Callable[[Value, Value], Value], which: int) -> Rule:
     return elementwise(formula)
 
 
-def _add_many(node: Node) -> Held | TensorList:
+def _add_many(node: SourceNode) -> Held | TensorList:
     lists = [one for one in node.inputs if isinstance(one, TensorList)]
     if lists:
         return _added(node, lists)
@@ -93,7 +93,7 @@ def _add_many(node: Node) -> Held | TensorList:
     return Held(values[0].op("Sum", *values[1:]) if len(values) > 1 else values[0], first)
 
 
-def _added(node: Node, lists: list[TensorList]) -> TensorList:
+def _added(node: SourceNode, lists: list[TensorList]) -> TensorList:
     """The sums of the elements of lists; an element that was not set is zero."""
     items: list[Any] = []
     for given in zip(*(one.items for one in lists), strict=True):
@@ -102,7 +102,7 @@ def _added(node: Node, lists: list[TensorList]) -> TensorList:
     return TensorList(tuple(items), lists[0].shape, lists[0].dtype)
 
 
-def _select(node: Node) -> Held:
+def _select(node: SourceNode) -> Held:
     """The first Select takes a vector for whole rows."""
     if node.op.type == "Select" and len(node.shape(0)) == 1 and len(node.shape(1)) > 1:
         rows = node.value(0).shaped((*node.shape(0), *(1,) * (len(node.shape(1)) - 1)))
@@ -111,7 +111,7 @@ def _select(node: Node) -> Held:
     return Held(values[0].op("Where", *values[1:]), first)
 
 
-def _cast(node: Node) -> Held:
+def _cast(node: SourceNode) -> Held:
     (value,), first = node.aligned()
     numpy = node.numpy_of("DstT")
     if np.dtype(numpy) == np.bool_:
@@ -170,7 +170,7 @@ def _approximate_equal(a: Value, b: Value, tolerance: float) -> Value:
     return size.op("Less", size.like(tolerance))
 
 
-def _bias_add(node: Node) -> Held:
+def _bias_add(node: SourceNode) -> Held:
     channels_last = node.attr("data_format") == b"NHWC"
     if channels_last:
         (x, bias), first = node.aligned()
@@ -179,7 +179,7 @@ def _bias_add(node: Node) -> Held:
     return Held(x + node.y.shaped((*node.shape(1), *(1,) * (len(node.shape(0)) - 2))))
 
 
-def _bias_add_grad(node: Node) -> Value:
+def _bias_add_grad(node: SourceNode) -> Value:
     held = node.held(0)
     if node.attr("data_format") == b"NHWC" and not held.channels_first:
         value, channel = held.value, len(held.shape) - 1
@@ -189,16 +189,16 @@ def _bias_add_grad(node: Node) -> Value:
     return value.op("ReduceSum", axes=axes, keepdims=0)
 
 
-def _identity(node: Node) -> Any:
+def _identity(node: SourceNode) -> Any:
     return node.inputs[0]
 
 
-def _identities(node: Node) -> list[Any]:
+def _identities(node: SourceNode) -> list[Any]:
     return list(node.inputs)
 
 
 def _zeros_like(number: float) -> Rule:
-    def rule(node: Node) -> Known | TensorList:
+    def rule(node: SourceNode) -> Known | TensorList:
         given = node.inputs[0]
         if isinstance(given, TensorList):
             return TensorList((None,) * len(given.items), given.shape, given.dtype)
@@ -207,7 +207,7 @@ def _zeros_like(number: float) -> Rule:
     return rule
 
 
-def _assert(node: Node) -> list[Any]:
+def _assert(node: SourceNode) -> list[Any]:
     """Assertions are not checked on the device."""
     return []
 

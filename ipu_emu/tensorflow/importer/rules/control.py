@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ipu_emu.tensorflow.importer.node import Node, Rule
+from ipu_emu.tensorflow.importer.node import Rule, SourceNode
 from ipu_emu.tensorflow.importer.rules.arithmetic import cast_to
 from ipu_emu.tensorflow.importer.values import Held, Imported, Known, TensorList, Variable
 
@@ -20,19 +20,19 @@ __all__ = ["RULES"]
 _MOST_ITERATIONS = 4096
 
 
-def _call(node: Node) -> list[Imported]:
+def _call(node: SourceNode) -> list[Imported]:
     return node.writer.call(node.writer.function_of(node.op, "f"), node.inputs)
 
 
-def _branches(node: Node) -> list[Any]:
+def _branches(node: SourceNode) -> list[Any]:
     return node.writer.branch(node, [node.writer.function_of(node.op, one) for one in ("then_branch", "else_branch")])
 
 
-def _case(node: Node) -> list[Any]:
+def _case(node: SourceNode) -> list[Any]:
     return node.writer.branch(node, node.writer.functions_of(node.op, "branches"))
 
 
-def _while(node: Node) -> list[Imported]:
+def _while(node: SourceNode) -> list[Imported]:
     condition, body = (node.writer.function_of(node.op, name) for name in ("cond", "body"))
     values = list(node.inputs)
     for _ in range(_MOST_ITERATIONS + 1):
@@ -48,14 +48,14 @@ def _while(node: Node) -> list[Imported]:
 # Lists of tensors
 
 
-def _list(node: Node) -> TensorList:
+def _list(node: SourceNode) -> TensorList:
     given = node.inputs[0]
     if not isinstance(given, TensorList):
         raise node.refuse("it takes a list of tensors")
     return given
 
 
-def _element_shape(node: Node, index: int) -> tuple[int, ...] | None:
+def _element_shape(node: SourceNode, index: int) -> tuple[int, ...] | None:
     given = node.inputs[index]
     if not isinstance(given, Known):
         return None
@@ -63,16 +63,16 @@ def _element_shape(node: Node, index: int) -> tuple[int, ...] | None:
     return None if shape is None or -1 in shape else shape
 
 
-def _reserve(node: Node) -> TensorList:
+def _reserve(node: SourceNode) -> TensorList:
     """(shape of an element, number)"""
     return TensorList((None,) * node.integer(1), _element_shape(node, 0), node.numpy_of("element_dtype"))
 
 
-def _empty(node: Node) -> TensorList:
+def _empty(node: SourceNode) -> TensorList:
     return TensorList((), _element_shape(node, 0), node.numpy_of("element_dtype"))
 
 
-def _from_tensor(node: Node) -> TensorList:
+def _from_tensor(node: SourceNode) -> TensorList:
     shape = node.shape(0)
     if isinstance(node.inputs[0], Known):
         items: list[Any] = [Known(row) for row in node.known(0)]
@@ -81,13 +81,13 @@ def _from_tensor(node: Node) -> TensorList:
     return TensorList(tuple(items), shape[1:], node.numpy_of("element_dtype"))
 
 
-def _row(node: Node, index: int) -> Held:
+def _row(node: SourceNode, index: int) -> Held:
     value, shape = node.x, node.shape(0)
     cut = value.op("Slice", starts=[index], ends=[index + 1], axes=[0]) if shape[0] > 1 else value
     return Held(cut.shaped(shape[1:]))
 
 
-def _item(node: Node, given: TensorList, index: int) -> Any:
+def _item(node: SourceNode, given: TensorList, index: int) -> Any:
     found = given.items[index]
     if found is not None:
         return found
@@ -96,11 +96,11 @@ def _item(node: Node, given: TensorList, index: int) -> Any:
     return Known(np.zeros(given.shape, given.dtype))
 
 
-def _get(node: Node) -> Any:
+def _get(node: SourceNode) -> Any:
     return _item(node, _list(node), node.integer(1))
 
 
-def _set(node: Node) -> TensorList:
+def _set(node: SourceNode) -> TensorList:
     given, index = _list(node), node.integer(1)
     items = list(given.items)
     items += [None] * (index + 1 - len(items))
@@ -108,7 +108,7 @@ def _set(node: Node) -> TensorList:
     return TensorList(tuple(items), given.shape or node.shape(2), given.dtype)
 
 
-def _stack(node: Node) -> Any:
+def _stack(node: SourceNode) -> Any:
     given = _list(node)
     items = [_item(node, given, index) for index in range(len(given.items))]
     if all(isinstance(one, Known) for one in items):
@@ -118,29 +118,29 @@ def _stack(node: Node) -> Any:
     return rows[0].op("Concat", *rows[1:], axis=0) if len(rows) > 1 else rows[0]
 
 
-def _push(node: Node) -> TensorList:
+def _push(node: SourceNode) -> TensorList:
     given = _list(node)
     return TensorList((*given.items, node.inputs[1]), given.shape or node.shape(1), given.dtype)
 
 
-def _pop(node: Node) -> list[Any]:
+def _pop(node: SourceNode) -> list[Any]:
     given = _list(node)
     return [TensorList(given.items[:-1], given.shape, given.dtype), _item(node, given, -1)]
 
 
-def _length(node: Node) -> Known:
+def _length(node: SourceNode) -> Known:
     return Known(np.asarray(len(_list(node).items), np.int32))
 
 
-def _list_element_shape(node: Node) -> Known:
+def _list_element_shape(node: SourceNode) -> Known:
     return Known(np.asarray(_list(node).shape or (), node.numpy_of("shape_type")))
 
 
-def _nothing(node: Node) -> list[Any]:
+def _nothing(node: SourceNode) -> list[Any]:
     return []
 
 
-def merged(node: Node, condition: Any, first: Imported, second: Imported) -> Any:
+def merged(node: SourceNode, condition: Any, first: Imported, second: Imported) -> Any:
     """``first`` where the condition holds, else ``second``."""
     if isinstance(first, Variable) or isinstance(second, Variable):
         return first

@@ -9,20 +9,20 @@ import numpy as np
 from tensorflow.python.framework import tensor_util
 
 from ipu_emu.ops import Value
-from ipu_emu.tensorflow.importer.node import Node, Rule
+from ipu_emu.tensorflow.importer.node import Rule, SourceNode
 from ipu_emu.tensorflow.importer.rules.arithmetic import cast_to
 
 __all__ = ["RULES", "rows_added"]
 
 
-def _gather_v2(node: Node) -> Value:
+def _gather_v2(node: SourceNode) -> Value:
     """(data, indices, axis)"""
     axis = node.integer(2) % max(len(node.shape(0)), 1)
     batch = int(node.attr("batch_dims")) % max(len(node.shape(1)) + 1, 1)
     return _gathered(node, node.x, axis, batch)
 
 
-def _gathered(node: Node, data: Value, axis: int, batch: int) -> Value:
+def _gathered(node: SourceNode, data: Value, axis: int, batch: int) -> Value:
     indices = cast_to(node.value(1), np.int32)
     if not batch:
         return data.op("Gather", indices, axis=axis)
@@ -42,57 +42,57 @@ def _gathered(node: Node, data: Value, axis: int, batch: int) -> Value:
     return made.op("Transpose", perm=order)
 
 
-def _gather(node: Node) -> Value:
+def _gather(node: SourceNode) -> Value:
     return node.x.op("Gather", cast_to(node.y, np.int32), axis=0)
 
 
-def _resource_gather(node: Node) -> Value:
+def _resource_gather(node: SourceNode) -> Value:
     batch = int(node.attr("batch_dims"))
     return _gathered(node, node.writer.read(node.variable(0)), batch, batch)
 
 
-def _gather_nd(node: Node) -> Value:
+def _gather_nd(node: SourceNode) -> Value:
     data, indices = node.x, node.y
     depth = indices.tensor.shape[-1]
     rows = data.shaped((prod(data.tensor.shape[:depth]), *data.tensor.shape[depth:]))
     return rows.op("Gather", _places(node, indices, data.tensor.shape[:depth]), axis=0)
 
 
-def _places(node: Node, indices: Value, shape: tuple[int, ...]) -> Value:
+def _places(node: SourceNode, indices: Value, shape: tuple[int, ...]) -> Value:
     """The number of each element that ``indices`` [..., depth] name in an array of ``shape``."""
     strides = [prod(shape[axis + 1 :]) for axis in range(len(shape))]
     numbers = cast_to(indices, np.int32) * node.constant(np.array(strides), np.int32)
     return numbers.op("ReduceSum", axes=[indices.tensor.rank - 1], keepdims=0)
 
 
-def rows_added(node: Node, updates: Value, places: Value, rows: int) -> Value:
+def rows_added(node: SourceNode, updates: Value, places: Value, rows: int) -> Value:
     """Zeros [rows, ...] to which each update is added at its place."""
     rest = updates.tensor.shape[places.tensor.rank :]
     return updates.op("GatherGrad", cast_to(places, np.int32), axis=0, shape=[rows, *rest])
 
 
-def _segment_sum(node: Node) -> Value:
+def _segment_sum(node: SourceNode) -> Value:
     """(data, ids, number of segments)"""
     return rows_added(node, node.x, node.y, node.integer(2))
 
 
-def _sorted_segment_sum(node: Node) -> Value:
+def _sorted_segment_sum(node: SourceNode) -> Value:
     return rows_added(node, node.x, node.y, int(node.known(1).max(initial=-1)) + 1)
 
 
-def _scatter_sum(node: Node, indices: Value, updates: Value, shape: tuple[int, ...]) -> Value:
+def _scatter_sum(node: SourceNode, indices: Value, updates: Value, shape: tuple[int, ...]) -> Value:
     depth = indices.tensor.shape[-1]
     made = rows_added(node, updates, _places(node, indices, shape[:depth]), prod(shape[:depth]))
     return made.shaped(shape)
 
 
-def _scatter_nd(node: Node) -> Value:
+def _scatter_nd(node: SourceNode) -> Value:
     """(indices, updates, shape)"""
     return _scatter_sum(node, node.x, node.y, tuple(node.integers(2)))
 
 
 def _tensor_scatter(sign: int) -> Rule:
-    def rule(node: Node) -> Value:
+    def rule(node: SourceNode) -> Value:
         x = node.x
         change = _scatter_sum(node, node.y, node.value(2), x.tensor.shape)
         return x + change if sign > 0 else x - change
@@ -100,14 +100,14 @@ def _tensor_scatter(sign: int) -> Rule:
     return rule
 
 
-def _tensor_scatter_update(node: Node) -> Value:
+def _tensor_scatter_update(node: SourceNode) -> Value:
     return node.x.op("ScatterND", cast_to(node.y, np.int32), node.value(2))
 
 
 def _resource_scatter(sign: int) -> Rule:
     """(variable, row indices, updates)"""
 
-    def rule(node: Node) -> list[Any]:
+    def rule(node: SourceNode) -> list[Any]:
         variable = node.variable(0)
         old, places, updates = node.writer.read(variable), node.value(1), node.value(2)
         rest = variable.shape[1:]
@@ -118,7 +118,7 @@ def _resource_scatter(sign: int) -> Rule:
     return rule
 
 
-def _resource_scatter_update(node: Node) -> list[Any]:
+def _resource_scatter_update(node: SourceNode) -> list[Any]:
     variable = node.variable(0)
     old, places = node.writer.read(variable), cast_to(node.value(1), np.int32)
     updates = node.value(2).spread_to((*places.tensor.shape, *variable.shape[1:]))
@@ -126,7 +126,7 @@ def _resource_scatter_update(node: Node) -> list[Any]:
     return []
 
 
-def _one_hot(node: Node) -> Value:
+def _one_hot(node: SourceNode) -> Value:
     """(indices, depth, on, off)"""
     indices, depth, axis = cast_to(node.x, np.int32), node.integer(1), int(node.attr("axis"))
     shape = indices.tensor.shape
@@ -156,7 +156,7 @@ def _split(op: Any) -> tuple[int | None, Any]:
     return None, None
 
 
-def _count(node: Node) -> Value:
+def _count(node: SourceNode) -> Value:
     """(numbers [N] or [rows, N], size, weights): the count, or the sum of weights, of each number below ``size``."""
     bounded = _bounded(node.op.inputs[1])
     size = node.integer(1) if bounded is None else bounded
@@ -170,14 +170,14 @@ def _count(node: Node) -> Value:
     return found.op("Where", weights, one.like(0)).op("ReduceSum", axes=[len(shape) - 1], keepdims=0)
 
 
-def _top_k(node: Node) -> list[Value]:
+def _top_k(node: SourceNode) -> list[Value]:
     x = node.x
     values, places = x.ops(2, "TopK", node.constant([node.integer(1)], np.int32), axis=x.tensor.rank - 1)
     kind = node.numpy_of("index_type") if any(e.name == "index_type" for e in node.op.op_def.attr) else np.int32
     return [values, cast_to(places, kind)]
 
 
-def _in_top_k(node: Node) -> Value:
+def _in_top_k(node: SourceNode) -> Value:
     """(predictions [N, C], targets, k): fewer than k classes are above the target."""
     predictions, targets = node.x, cast_to(node.y, np.int32)
     rows, classes = predictions.tensor.shape

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ipu_emu.ops import Value
-from ipu_emu.tensorflow.importer.node import Node, Rule
+from ipu_emu.tensorflow.importer.node import Rule, SourceNode
 from ipu_emu.tensorflow.importer.rules.arithmetic import cast_to
 
 __all__ = ["RULES"]
@@ -15,12 +15,12 @@ def _along_last(type: str) -> Rule:
     return lambda node: node.x.op(type, axis=node.x.tensor.rank - 1)
 
 
-def _sparse_cross_entropy(node: Node) -> list[Value]:
+def _sparse_cross_entropy(node: SourceNode) -> list[Value]:
     """(logits, labels) -> losses, gradients of the losses"""
     return node.x.ops(2, "SparseSoftmaxCrossEntropy", cast_to(node.y, np.int32))
 
 
-def _cross_entropy(node: Node) -> list[Value]:
+def _cross_entropy(node: SourceNode) -> list[Value]:
     """(logits, label distributions) -> losses, gradients of the losses"""
     x, labels = node.x, node.y
     shape = np.broadcast_shapes(x.tensor.shape, labels.tensor.shape)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from ipu_emu.ops import Value
-from ipu_emu.tensorflow.importer.node import Node, Rule
+from ipu_emu.tensorflow.importer.node import Rule, SourceNode
 
 __all__ = ["RULES"]
 
 
-def _band(node: Node) -> Value:
+def _band(node: SourceNode) -> Value:
     rows, columns = node.shape(0)[-2:]
     lower, upper = node.integer(1), node.integer(2)
     i, j = np.ogrid[:rows, :columns]
@@ -19,14 +19,14 @@ def _band(node: Node) -> Value:
     return node.constant(kept, np.bool_).op("Where", x, x.like(0))
 
 
-def _diagonal(node: Node) -> Value:
+def _diagonal(node: SourceNode) -> Value:
     x = node.x
     size = x.tensor.shape[-1]
     eye = node.constant(np.eye(size, dtype=bool), np.bool_)
     return eye.op("Where", x.shaped((*x.tensor.shape, 1)), x.like(0))
 
 
-def _diagonal_part(node: Node) -> Value:
+def _diagonal_part(node: SourceNode) -> Value:
     x = node.x
     rows, columns = x.tensor.shape[-2:]
     size = min(rows, columns)
@@ -34,19 +34,19 @@ def _diagonal_part(node: Node) -> Value:
     return flat.op("Gather", node.constant(np.arange(size) * (columns + 1), np.int32), axis=x.tensor.rank - 2)
 
 
-def _diagonal_of_matrix(node: Node) -> Value:
+def _diagonal_of_matrix(node: SourceNode) -> Value:
     if len(node.shape(0)) != 2:
         raise node.refuse("it takes a matrix; use tf.linalg.diag_part")
     return _diagonal_part(node)
 
 
-def _main_diagonal(node: Node, index: int) -> None:
+def _main_diagonal(node: SourceNode, index: int) -> None:
     """Raise UnsupportedError for any other diagonal than the main one."""
     if node.integers(index) not in ([0], [0, 0]):
         raise node.refuse("only the main diagonal is supported")
 
 
-def _diagonal_v3(node: Node) -> Value:
+def _diagonal_v3(node: SourceNode) -> Value:
     """(diagonal, k, rows, columns, padding)"""
     _main_diagonal(node, 1)
     size = node.shape(0)[-1]
@@ -55,12 +55,12 @@ def _diagonal_v3(node: Node) -> Value:
     return _diagonal(node)
 
 
-def _diagonal_part_v3(node: Node) -> Value:
+def _diagonal_part_v3(node: SourceNode) -> Value:
     _main_diagonal(node, 1)
     return _diagonal_part(node)
 
 
-def _set_diagonal(node: Node) -> Value:
+def _set_diagonal(node: SourceNode) -> Value:
     """(matrix, diagonal, k)"""
     if len(node.inputs) > 2:
         _main_diagonal(node, 2)

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from ipu_emu.ops import Value
-from ipu_emu.tensorflow.importer.node import Node, Rule
+from ipu_emu.tensorflow.importer.node import Rule, SourceNode
 from ipu_emu.tensorflow.importer.rules.slicing import sliced
 from ipu_emu.tensorflow.importer.values import Held
 
 __all__ = ["RULES"]
 
 
-def _tile(node: Node) -> Any:
+def _tile(node: SourceNode) -> Any:
     repeats, shape = node.integers(1), node.shape(0)
     if all(count == 1 for count in repeats):
         return node.inputs[0]
@@ -25,12 +25,12 @@ def _tile(node: Node) -> Any:
     return node.x.op("Tile", node.constant(repeats, np.int32))
 
 
-def _broadcast(node: Node) -> Held | Value:
+def _broadcast(node: SourceNode) -> Held | Value:
     shape = tuple(node.integers(1))
     return _spread_pixel(node, shape) or node.x.spread_to(shape)
 
 
-def _spread_pixel(node: Node, shape: tuple[int, ...]) -> Held | None:
+def _spread_pixel(node: SourceNode, shape: tuple[int, ...]) -> Held | None:
     """Images of one pixel [N, 1, 1, C] as ``shape``, which has as many images and channels: a mean's gradient."""
     given, held = node.shape(0), node.inputs[0]
     if not isinstance(held, Held) or len(given) != 4 or len(shape) != 4:
@@ -40,16 +40,16 @@ def _spread_pixel(node: Node, shape: tuple[int, ...]) -> Held | None:
     return Held(node.first(0).spread_to((shape[0], shape[3], *shape[1:3])), channels_first=True)
 
 
-def _fill(node: Node) -> Value:
+def _fill(node: SourceNode) -> Value:
     return node.y.spread_to(tuple(node.integers(0)))
 
 
-def _pads(node: Node) -> list[int]:
+def _pads(node: SourceNode) -> list[int]:
     pairs = node.known(1)
     return [int(one) for one in (*pairs[:, 0], *pairs[:, 1])]
 
 
-def _pad(node: Node) -> Any:
+def _pad(node: SourceNode) -> Any:
     value = float(node.known(2)) if len(node.inputs) > 2 else 0.0
     pads, held = _pads(node), node.held(0)
     if held.channels_first:
@@ -58,7 +58,7 @@ def _pad(node: Node) -> Any:
     return Held(held.value.op("Pad", pads=pads, mode="constant", value=value), held.channels_first)
 
 
-def _mirror_pad(node: Node) -> Value:
+def _mirror_pad(node: SourceNode) -> Value:
     pairs, value = node.known(1), node.x
     for axis, (before, after) in enumerate(pairs):
         if before or after:
@@ -68,7 +68,7 @@ def _mirror_pad(node: Node) -> Value:
     return value
 
 
-def _mirror_pad_grad(node: Node) -> Value:
+def _mirror_pad_grad(node: SourceNode) -> Value:
     pairs, value = node.known(1), node.x
     for axis, (before, after) in enumerate(pairs):
         if before or after:
@@ -80,13 +80,13 @@ def _mirror_pad_grad(node: Node) -> Value:
     return value
 
 
-def _reverse(node: Node) -> Value:
+def _reverse(node: SourceNode) -> Value:
     rank = len(node.shape(0))
     axes = sorted({axis % rank for axis in node.integers(1)})
     return node.x.op("Reverse", dimensions=axes) if axes else node.x
 
 
-def _roll(node: Node) -> Value:
+def _roll(node: SourceNode) -> Value:
     value = node.x
     for shift, axis in zip(node.integers(1), node.integers(2), strict=True):
         size = value.tensor.shape[axis]
@@ -98,14 +98,14 @@ def _roll(node: Node) -> Value:
 # Blocks of pixels
 
 
-def _space_to_depth(node: Node) -> Held:
+def _space_to_depth(node: SourceNode) -> Held:
     size = int(node.attr("block_size"))
     n, h, w, c = node.shape(0)
     x = node.x.shaped((n, h // size, size, w // size, size, c))
     return Held(x.op("Transpose", perm=[0, 1, 3, 2, 4, 5]).shaped((n, h // size, w // size, size * size * c)))
 
 
-def _depth_to_space(node: Node) -> Held:
+def _depth_to_space(node: SourceNode) -> Held:
     size = int(node.attr("block_size"))
     n, h, w, c = node.shape(0)
     each = c // (size * size)
@@ -113,7 +113,7 @@ def _depth_to_space(node: Node) -> Held:
     return Held(x.op("Transpose", perm=[0, 1, 3, 2, 4, 5]).shaped((n, h * size, w * size, each)))
 
 
-def _space_to_batch(node: Node) -> Value:
+def _space_to_batch(node: SourceNode) -> Value:
     blocks, pairs, value = node.integers(1), node.known(2), node.x
     rest = value.tensor.shape[len(blocks) + 1 :]
     begins = [0, *(int(one) for one in pairs[:, 0]), *[0] * len(rest)]
@@ -128,7 +128,7 @@ def _space_to_batch(node: Node) -> Value:
     return value.shaped((shape[0] * prod(blocks), *(shape[i + 1] // b for i, b in enumerate(blocks)), *rest))
 
 
-def _batch_to_space(node: Node) -> Value:
+def _batch_to_space(node: SourceNode) -> Value:
     blocks, crops, value = node.integers(1), node.known(2), node.x
     shape, count = value.tensor.shape, len(blocks)
     rest, batch = shape[count + 1 :], shape[0] // prod(blocks)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ipu_emu.ops import Value
-from ipu_emu.tensorflow.importer.node import Node, Rule
+from ipu_emu.tensorflow.importer.node import Rule, SourceNode
 from ipu_emu.tensorflow.importer.rules.arithmetic import cast_to
 from ipu_emu.tensorflow.importer.rules.products import (
     first_shape,
@@ -22,11 +22,11 @@ from ipu_emu.tensorflow.importer.values import Held
 __all__ = ["RULES"]
 
 
-def _is_last(node: Node) -> bool:
+def _is_last(node: SourceNode) -> bool:
     return bool(node.attr("data_format") == b"NHWC")
 
 
-def _image(node: Node, index: int) -> Value:
+def _image(node: SourceNode, index: int) -> Value:
     """A batch of images as [N, C, H, W], or of volumes as [N, C, D H, W]."""
     if len(node.shape(index)) == 5:
         volume = image_of(node, index)
@@ -35,7 +35,7 @@ def _image(node: Node, index: int) -> Value:
     return node.first(index) if _is_last(node) else node.value(index)
 
 
-def _made(node: Node, value: Value) -> Held | Value:
+def _made(node: SourceNode, value: Value) -> Held | Value:
     """The result of an op whose first input are images or volumes."""
     shape = node.shape(0)
     if len(shape) == 5:
@@ -46,7 +46,7 @@ def _made(node: Node, value: Value) -> Held | Value:
 # Pooling
 
 
-def _windows(node: Node, shape: tuple[int, ...]) -> dict[str, Any]:
+def _windows(node: SourceNode, shape: tuple[int, ...]) -> dict[str, Any]:
     """The attributes of a pooling over images of ``shape`` in TensorFlow's order of axes."""
     last = is_channels_last(node)
     kernel, strides, sizes = (spatial(one, last) for one in (node.attr("ksize"), node.attr("strides"), shape))
@@ -54,21 +54,21 @@ def _windows(node: Node, shape: tuple[int, ...]) -> dict[str, Any]:
     return {"kernel_shape": kernel, "strides": strides, "pads": pads}
 
 
-def _max_pool(node: Node) -> Held | Value:
+def _max_pool(node: SourceNode) -> Held | Value:
     return image_result(node, image_of(node, 0).op("MaxPool", **_windows(node, node.shape(0))))
 
 
-def _max_pool_grad(node: Node) -> Held | Value:
+def _max_pool_grad(node: SourceNode) -> Held | Value:
     """(input, output, gradient)"""
     x, y, g = (image_of(node, index) for index in range(3))
     return image_result(node, g.op("MaxPoolGrad", x, y, **_windows(node, node.shape(0))))
 
 
-def _average_pool(node: Node) -> Held | Value:
+def _average_pool(node: SourceNode) -> Held | Value:
     return image_result(node, image_of(node, 0).op("AveragePool", **_windows(node, node.shape(0))))
 
 
-def _average_pool_grad(node: Node) -> Held | Value:
+def _average_pool_grad(node: SourceNode) -> Held | Value:
     """(shape of the input, gradient)"""
     shape = tuple(node.integers(0))
     made = image_of(node, 1).op("AveragePoolGrad", shape=first_shape(node, shape), **_windows(node, shape))
@@ -78,7 +78,7 @@ def _average_pool_grad(node: Node) -> Held | Value:
 # Batch normalisation
 
 
-def _batch_norm(node: Node) -> list[Any]:
+def _batch_norm(node: SourceNode) -> list[Any]:
     """(x, scale, offset, mean, variance) -> y, the new running statistics, and what the gradient needs."""
     x = _image(node, 0)
     scale, offset, old_mean, old_variance = (node.value(index) for index in range(1, 5))
@@ -101,7 +101,7 @@ def _batch_norm(node: Node) -> list[Any]:
     return [_made(node, y), *running, mean, inverse, mean]
 
 
-def _has_factor(node: Node) -> bool:
+def _has_factor(node: SourceNode) -> bool:
     return any(entry.name == "exponential_avg_factor" for entry in node.op.op_def.attr)
 
 
@@ -113,14 +113,14 @@ def _of_channel(value: Value) -> Value:
     return value.shaped((*value.tensor.shape, 1, 1))
 
 
-def _mean_of_group(node: Node, value: Value, group: int) -> Value:
+def _mean_of_group(node: SourceNode, value: Value, group: int) -> Value:
     """The mean over the images and over the replicas of a group, per channel."""
     local = value.op("ReduceMean", axes=[0, 2, 3], keepdims=0)
     attributes = {"__collectiveCommGroup": [1, group], "__collectiveOperator": 1}
     return local.op("ReplicatedMean", **attributes)
 
 
-def _shared(node: Node, x: Value, scale: Value, offset: Value, epsilon: float, group: int) -> tuple[Value, ...]:
+def _shared(node: SourceNode, x: Value, scale: Value, offset: Value, epsilon: float, group: int) -> tuple[Value, ...]:
     """Normalise by the statistics of the batches of ``group`` replicas."""
     wide = cast_to(x, np.float32)
     mean = _mean_of_group(node, wide, group)
@@ -131,7 +131,7 @@ def _shared(node: Node, x: Value, scale: Value, offset: Value, epsilon: float, g
     return cast_to(y, x.tensor.dtype.numpy), mean, variance, inverse
 
 
-def _batch_norm_grad(node: Node) -> list[Any]:
+def _batch_norm_grad(node: SourceNode) -> list[Any]:
     """(g, x, scale, mean, inverse deviation or variance) -> dx, dscale, doffset"""
     g, x = _image(node, 0), _image(node, 1)
     scale, mean, spread = (node.value(index) for index in (2, 3, 4))
@@ -155,7 +155,7 @@ def _fixed_grad(g: Value, x: Value, scale: Value, mean: Value, inverse: Value) -
     return [cast_to(dx, x.tensor.dtype.numpy), *sums]
 
 
-def _shared_grad(node: Node, g: Value, x: Value, scale: Value, mean: Value, inverse: Value) -> list[Value]:
+def _shared_grad(node: SourceNode, g: Value, x: Value, scale: Value, mean: Value, inverse: Value) -> list[Value]:
     group = node.writer.norm_group
     wide, data = cast_to(g, np.float32), cast_to(x, np.float32)
     normal = (data - _of_channel(mean)) * _of_channel(inverse)
@@ -165,7 +165,7 @@ def _shared_grad(node: Node, g: Value, x: Value, scale: Value, mean: Value, inve
     return [cast_to(dx, x.tensor.dtype.numpy), *sums]
 
 
-def _local_response(node: Node) -> Held:
+def _local_response(node: SourceNode) -> Held:
     size = 2 * int(node.attr("depth_radius")) + 1
     alpha, beta, bias = (float(node.attr(name)) for name in ("alpha", "beta", "bias"))
     return Held(node.first(0).op("LRN", size=size, alpha=alpha * size, beta=beta, bias=bias), channels_first=True)

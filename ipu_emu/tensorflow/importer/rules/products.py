@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ipu_emu.ops import Value
-from ipu_emu.tensorflow.importer.node import Node, Rule
+from ipu_emu.tensorflow.importer.node import Rule, SourceNode
 from ipu_emu.tensorflow.importer.values import Held
 
 __all__ = [
@@ -20,16 +20,16 @@ __all__ = [
 ]
 
 
-def _matmul(node: Node) -> Value:
+def _matmul(node: SourceNode) -> Value:
     a, b = node.x, node.y
     return a.op("MatMulT", b, transA=int(node.attr("transpose_a")), transB=int(node.attr("transpose_b")))
 
 
-def _batch_matmul(node: Node) -> Value:
+def _batch_matmul(node: SourceNode) -> Value:
     return node.x.op("MatMulT", node.y, transA=int(node.attr("adj_x")), transB=int(node.attr("adj_y")))
 
 
-def _einsum(node: Node) -> Value:
+def _einsum(node: SourceNode) -> Value:
     operands = [node.value(index) for index in range(len(node.inputs))]
     return operands[0].op("Einsum", *operands[1:], equation=node.attr("equation").decode())
 
@@ -42,12 +42,12 @@ def spatial(values: Any, channels_last: bool) -> list[int]:
     return [int(one) for one in (values[1:-1] if channels_last else values[2:])]
 
 
-def is_channels_last(node: Node) -> bool:
+def is_channels_last(node: SourceNode) -> bool:
     return bool(node.attr("data_format").decode() in ("NHWC", "NDHWC"))
 
 
 def padding_of(
-    node: Node, sizes: list[int], kernel: list[int], strides: list[int], dilations: list[int]
+    node: SourceNode, sizes: list[int], kernel: list[int], strides: list[int], dilations: list[int]
 ) -> list[int]:
     """The padding before every spatial axis, then after it."""
     kind = node.attr("padding").decode()
@@ -66,7 +66,7 @@ def padding_of(
     return before + after
 
 
-def window_attributes(node: Node, image: tuple[int, ...], kernel: list[int]) -> dict[str, Any]:
+def window_attributes(node: SourceNode, image: tuple[int, ...], kernel: list[int]) -> dict[str, Any]:
     """Strides, dilations and padding of a convolution over ``image``, a shape in TensorFlow's order of axes."""
     last = is_channels_last(node)
     strides, sizes = spatial(node.attr("strides"), last), spatial(image, last)
@@ -76,14 +76,14 @@ def window_attributes(node: Node, image: tuple[int, ...], kernel: list[int]) -> 
     return {"strides": strides, "dilations": dilations, "pads": pads}
 
 
-def _has(node: Node, name: str) -> bool:
+def _has(node: SourceNode, name: str) -> bool:
     return any(entry.name == name for entry in node.op.op_def.attr)
 
 
 # Images
 
 
-def image_of(node: Node, index: int) -> Value:
+def image_of(node: SourceNode, index: int) -> Value:
     """Input ``index``, a batch of images, with the channels before the spatial axes."""
     if not is_channels_last(node):
         return node.value(index)
@@ -93,7 +93,7 @@ def image_of(node: Node, index: int) -> Value:
     return node.value(index).op("Transpose", perm=[0, rank - 1, *range(1, rank - 1)])
 
 
-def image_result(node: Node, value: Value) -> Held | Value:
+def image_result(node: SourceNode, value: Value) -> Held | Value:
     """A batch of images, stored with the channels before the spatial axes, as an output."""
     if not is_channels_last(node):
         return value
@@ -103,7 +103,7 @@ def image_result(node: Node, value: Value) -> Held | Value:
     return value.op("Transpose", perm=[0, *range(2, rank), 1])
 
 
-def first_shape(node: Node, shape: tuple[int, ...]) -> list[int]:
+def first_shape(node: SourceNode, shape: tuple[int, ...]) -> list[int]:
     return [shape[0], shape[-1], *shape[1:-1]] if is_channels_last(node) else list(shape)
 
 
@@ -120,7 +120,7 @@ def _turned_back(value: Value) -> Value:
     return value.op("Transpose", perm=[*range(2, rank), 1, 0])
 
 
-def _conv(node: Node) -> Held | Value:
+def _conv(node: SourceNode) -> Held | Value:
     image, filters = node.shape(0), node.shape(1)
     x = image_of(node, 0)
     attributes = window_attributes(node, image, list(filters[:-2]))
@@ -128,7 +128,7 @@ def _conv(node: Node) -> Held | Value:
     return image_result(node, x.op("Conv", _turned(node.y), group=group, **attributes))
 
 
-def _conv_data_grad(node: Node) -> Held | Value:
+def _conv_data_grad(node: SourceNode) -> Held | Value:
     """(input sizes, filter, gradient)"""
     shape, filters = tuple(node.integers(0)), node.shape(1)
     if len(shape) == 2:  # only the spatial sizes
@@ -140,7 +140,7 @@ def _conv_data_grad(node: Node) -> Held | Value:
     return image_result(node, made)
 
 
-def _conv_filter_grad(node: Node) -> Value:
+def _conv_filter_grad(node: SourceNode) -> Value:
     """(input, filter sizes, gradient)"""
     image, filters = node.shape(0), node.integers(1)
     x, g = image_of(node, 0), image_of(node, 2)
@@ -157,20 +157,20 @@ def _deep(value: Value) -> Value:
     return value.op("Transpose", perm=[2, 3, 0, 1]).shaped((channels * each, 1, height, width))
 
 
-def _depthwise(node: Node) -> Held | Value:
+def _depthwise(node: SourceNode) -> Held | Value:
     filters = node.shape(1)
     attributes = window_attributes(node, node.shape(0), list(filters[:2]))
     return image_result(node, image_of(node, 0).op("Conv", _deep(node.y), group=filters[2], **attributes))
 
 
-def _depthwise_data_grad(node: Node) -> Held | Value:
+def _depthwise_data_grad(node: SourceNode) -> Held | Value:
     shape, filters = tuple(node.integers(0)), node.shape(1)
     attributes = window_attributes(node, shape, list(filters[:2]))
     g, target = image_of(node, 2), first_shape(node, shape)
     return image_result(node, g.op("ConvDataGrad", _deep(node.y), shape=target, group=filters[2], **attributes))
 
 
-def _depthwise_filter_grad(node: Node) -> Value:
+def _depthwise_filter_grad(node: SourceNode) -> Value:
     filters = node.integers(1)
     height, width, channels, each = filters
     attributes = window_attributes(node, node.shape(0), filters[:2])

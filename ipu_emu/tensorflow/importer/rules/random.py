@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ipu_emu.ops import Value
-from ipu_emu.tensorflow.importer.node import Node, Rule
+from ipu_emu.tensorflow.importer.node import Rule, SourceNode
 from ipu_emu.tensorflow.importer.rules.arithmetic import cast_to
 
 __all__ = ["RULES"]
@@ -17,21 +17,21 @@ __all__ = ["RULES"]
 _LOW, _HIGH = 0.022750131948179195, 0.9772498680518208
 
 
-def _salt(node: Node) -> str:
+def _salt(node: SourceNode) -> str:
     """The salt that makes the numbers of this op differ from those of others: its name and its seeds."""
     seeds = [str(node.attr(entry.name)) for entry in node.op.op_def.attr if entry.name in ("seed", "seed2")]
     return ":".join([node.op.name, *seeds])
 
 
-def _drawn(node: Node, type: str, shape: list[int], numpy: Any, values: tuple[float, float]) -> Value:
+def _drawn(node: SourceNode, type: str, shape: list[int], numpy: Any, values: tuple[float, float]) -> Value:
     return node.writer.random(type, shape, numpy, values, _salt(node))
 
 
-def _uniform(node: Node) -> Value:
+def _uniform(node: SourceNode) -> Value:
     return _drawn(node, "RandomUniforms", node.integers(0), node.numpy_of("dtype"), (0.0, 1.0))
 
 
-def _normal(node: Node) -> Value:
+def _normal(node: SourceNode) -> Value:
     return _drawn(node, "RandomNormals", node.integers(0), node.numpy_of("dtype"), (0.0, 1.0))
 
 
@@ -46,12 +46,12 @@ def _inverse_normal(p: Value) -> Value:
     return made * x * sqrt(2)
 
 
-def _truncated(node: Node) -> Value:
+def _truncated(node: SourceNode) -> Value:
     p = _drawn(node, "RandomUniforms", node.integers(0), np.float32, (_LOW, _HIGH))
     return cast_to(_inverse_normal(p), node.numpy_of("dtype"))
 
 
-def _integers(node: Node) -> Value:
+def _integers(node: SourceNode) -> Value:
     """(shape, ..., lowest, highest + 1)"""
     low, high = (node.integer(len(node.inputs) - place) for place in (2, 1))
     unit = _drawn(node, "RandomUniforms", node.integers(0), np.float32, (0.0, 1.0))
@@ -59,26 +59,26 @@ def _integers(node: Node) -> Value:
     return cast_to(number + float(low), node.numpy_of("dtype" if node.op.type.startswith("Stateless") else "Tout"))
 
 
-def _bits(node: Node, shape: list[int], numpy: Any) -> Value:
+def _bits(node: SourceNode, shape: list[int], numpy: Any) -> Value:
     """Integers in place of random bits: the state of a generator, a seed, a key or a counter."""
     unit = node.writer.random("RandomUniforms", shape, np.float32, (0.0, 2.0**24), f"{_salt(node)}:{shape}")
     return cast_to(unit.op("Floor"), numpy)
 
 
-def _full_integers(node: Node) -> Value:
+def _full_integers(node: SourceNode) -> Value:
     return _bits(node, node.integers(0), node.numpy_of("dtype"))
 
 
-def _generator_state(node: Node) -> Value:
+def _generator_state(node: SourceNode) -> Value:
     """The state of a ``tf.random.Generator``, which does not change: the program's own counters advance instead."""
     return _bits(node, [node.variable(0).shape[0]], np.int64)
 
 
-def _key_and_counter(node: Node) -> list[Value]:
+def _key_and_counter(node: SourceNode) -> list[Value]:
     return [_bits(node, [size], np.uint64) for size in (1, 2)]
 
 
-def _bitcast(node: Node) -> Value:
+def _bitcast(node: SourceNode) -> Value:
     """Integers with and without a sign."""
     kinds = [np.dtype(node.numpy_of(name)) for name in ("T", "type")]
     if any(kind.kind not in "iu" for kind in kinds) or kinds[0].itemsize != kinds[1].itemsize:
@@ -86,7 +86,7 @@ def _bitcast(node: Node) -> Value:
     return cast_to(node.x, kinds[1])
 
 
-def _multinomial(node: Node) -> Value:
+def _multinomial(node: SourceNode) -> Value:
     """(logits, number of samples)"""
     logs, count = node.x.op("LogSoftmax", axis=1), node.integer(1)
     shape = [logs.tensor.shape[0], count]

@@ -6,7 +6,7 @@ import numpy as np
 
 from ipu_emu.graph.dtype import FLOAT
 from ipu_emu.ops import Value
-from ipu_emu.tensorflow.importer.node import Node, Rule
+from ipu_emu.tensorflow.importer.node import Rule, SourceNode
 from ipu_emu.tensorflow.importer.rules.arithmetic import cast_to
 from ipu_emu.tensorflow.importer.rules.shapes import PLACES
 from ipu_emu.tensorflow.importer.values import Held
@@ -17,11 +17,11 @@ __all__ = ["RULES"]
 _AXES = (0, 2, 3, 1)
 
 
-def _axes(node: Node, rank: int) -> list[int]:
+def _axes(node: SourceNode, rank: int) -> list[int]:
     return sorted({axis % rank for axis in node.integers(1)}) if rank else []
 
 
-def _reduced(node: Node, type: str, held: Held | None = None) -> Held:
+def _reduced(node: SourceNode, type: str, held: Held | None = None) -> Held:
     """A reduction of input 0, or of ``held``, along the known axes of input 1; images keep their order of axes."""
     held = held or node.held(0)
     axes, keep = _axes(node, len(held.shape)), int(node.attr("keep_dims"))
@@ -44,7 +44,7 @@ def _reduction(type: str) -> Rule:
 def _logical(type: str) -> Rule:
     """The rule of All, the minimum of zeros and ones, and of Any, the maximum."""
 
-    def rule(node: Node) -> Held:
+    def rule(node: SourceNode) -> Held:
         given = node.held(0)
         made = _reduced(node, type, Held(given.value.op("Cast", to=FLOAT.onnx), given.channels_first))
         return Held(made.value.op("Greater", made.value.like(0.5)), made.channels_first)
@@ -52,18 +52,18 @@ def _logical(type: str) -> Rule:
     return rule
 
 
-def _norm(node: Node) -> Held:
+def _norm(node: SourceNode) -> Held:
     given = node.held(0)
     return _reduced(node, "ReduceL2", Held(given.value.op("Abs"), given.channels_first))
 
 
-def _half_square(node: Node) -> Value:
+def _half_square(node: SourceNode) -> Value:
     value = node.held(0).value
     return value.op("ReduceSumSquare", axes=list(range(value.tensor.rank)), keepdims=0) * 0.5
 
 
 def _extreme_place(type: str) -> Rule:
-    def rule(node: Node) -> Value:
+    def rule(node: SourceNode) -> Value:
         x, axis = node.x, node.integer(1)
         return cast_to(x.op(type, axis=axis % x.tensor.rank, keepdims=0), node.numpy_of("output_type"))
 
@@ -71,7 +71,7 @@ def _extreme_place(type: str) -> Rule:
 
 
 def _cumulative(type: str) -> Rule:
-    def rule(node: Node) -> Value:
+    def rule(node: SourceNode) -> Value:
         x, axis = node.x, node.integer(1)
         options = {name: int(node.attr(name)) for name in ("exclusive", "reverse")}
         return x.op(type, node.constant(axis % x.tensor.rank, np.int32), **options)

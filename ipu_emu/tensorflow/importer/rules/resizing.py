@@ -6,19 +6,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipu_emu.ops import Value
-from ipu_emu.tensorflow.importer.node import Node, Rule
+from ipu_emu.tensorflow.importer.node import Rule, SourceNode
 
 __all__ = ["RULES"]
 
 
-def _scale(node: Node, size: int, wanted: int) -> np.float32:
+def _scale(node: SourceNode, size: int, wanted: int) -> np.float32:
     """The number of pixels of an axis of ``size`` per pixel of the ``wanted`` ones."""
     if node.attr("align_corners") and wanted > 1:
         return np.float32((size - 1) / np.float32(wanted - 1))
     return np.float32(size / np.float32(wanted))
 
 
-def _nearest(node: Node, size: int, wanted: int) -> NDArray[np.int32]:
+def _nearest(node: SourceNode, size: int, wanted: int) -> NDArray[np.int32]:
     """The source pixel of each wanted pixel."""
     scale, places = _scale(node, size, wanted), np.arange(wanted, dtype=np.float32)
     if node.attr("half_pixel_centers"):
@@ -29,7 +29,7 @@ def _nearest(node: Node, size: int, wanted: int) -> NDArray[np.int32]:
     return made
 
 
-def _weights(node: Node, size: int, wanted: int) -> NDArray[np.float32]:
+def _weights(node: SourceNode, size: int, wanted: int) -> NDArray[np.float32]:
     """The weight of each pixel in each wanted pixel, [wanted, size]."""
     scale, places = _scale(node, size, wanted), np.arange(wanted, dtype=np.float32)
     half = np.float32(0.5)
@@ -43,7 +43,7 @@ def _weights(node: Node, size: int, wanted: int) -> NDArray[np.float32]:
     return made
 
 
-def _along(node: Node, x: Value, weights: tuple[NDArray[np.float32], ...]) -> Value:
+def _along(node: SourceNode, x: Value, weights: tuple[NDArray[np.float32], ...]) -> Value:
     """The products of the weights with the rows, then with the columns, of images [N, H, W, C]."""
     n, h, w, c = x.tensor.shape
     rows, columns = (node.constant(one, np.float32) for one in weights)
@@ -52,18 +52,18 @@ def _along(node: Node, x: Value, weights: tuple[NDArray[np.float32], ...]) -> Va
     return columns.op("MatMul", y).shaped((n, high, wide, c))
 
 
-def _bilinear(node: Node) -> Value:
+def _bilinear(node: SourceNode) -> Value:
     (_, h, w, _), wanted = node.shape(0), node.integers(1)
     return _along(node, node.x, (_weights(node, h, wanted[0]), _weights(node, w, wanted[1])))
 
 
-def _bilinear_grad(node: Node) -> Value:
+def _bilinear_grad(node: SourceNode) -> Value:
     """(gradient, image)"""
     (_, high, wide, _), (_, h, w, _) = node.shape(0), node.shape(1)
     return _along(node, node.x, (_weights(node, h, high).T, _weights(node, w, wide).T))
 
 
-def _nearest_image(node: Node) -> Value:
+def _nearest_image(node: SourceNode) -> Value:
     value, wanted = node.x, node.integers(1)
     for axis, size in ((1, wanted[0]), (2, wanted[1])):
         places = _nearest(node, value.tensor.shape[axis], size)
@@ -71,7 +71,7 @@ def _nearest_image(node: Node) -> Value:
     return value
 
 
-def _nearest_grad(node: Node) -> Value:
+def _nearest_grad(node: SourceNode) -> Value:
     """(gradient, size of the image)"""
     value, sizes = node.x, node.integers(1)
     for axis, size in ((1, sizes[0]), (2, sizes[1])):

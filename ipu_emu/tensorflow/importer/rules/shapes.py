@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ipu_emu.ops import Value
-from ipu_emu.tensorflow.importer.node import Node, Rule
+from ipu_emu.tensorflow.importer.node import Rule, SourceNode
 from ipu_emu.tensorflow.importer.values import Held, Known
 
 __all__ = ["PLACES", "RULES"]
@@ -21,15 +21,15 @@ PLACES = {0: 0, 1: 2, 2: 3, 3: 1}
 # Sizes
 
 
-def _integers(node: Node, values: Any) -> Known:
+def _integers(node: SourceNode, values: Any) -> Known:
     return Known(np.asarray(values, node.numpy_of("out_type")))
 
 
-def _shape(node: Node) -> Known:
+def _shape(node: SourceNode) -> Known:
     return _integers(node, node.shape(0))
 
 
-def _shapes(node: Node) -> list[Known]:
+def _shapes(node: SourceNode) -> list[Known]:
     return [_integers(node, node.shape(index)) for index in range(len(node.inputs))]
 
 
@@ -41,23 +41,23 @@ def _target(shape: Sequence[int], size: int) -> tuple[int, ...]:
     return tuple(size // max(known, 1) if one == -1 else one for one in shape)
 
 
-def _reshape(node: Node) -> Value:
+def _reshape(node: SourceNode) -> Value:
     return node.x.shaped(_target(node.integers(1), prod(node.shape(0))))
 
 
-def _expand(node: Node) -> Value:
+def _expand(node: SourceNode) -> Value:
     shape, axis = list(node.shape(0)), node.integer(1)
     shape.insert(axis + len(shape) + 1 if axis < 0 else axis, 1)
     return node.x.shaped(tuple(shape))
 
 
-def _squeeze(node: Node) -> Value:
+def _squeeze(node: SourceNode) -> Value:
     shape, rank = node.shape(0), len(node.shape(0))
     chosen = {axis % rank for axis in node.attr("squeeze_dims")} or {a for a in range(rank) if shape[a] == 1}
     return node.x.shaped(tuple(size for axis, size in enumerate(shape) if axis not in chosen))
 
 
-def _transpose(node: Node) -> Held:
+def _transpose(node: SourceNode) -> Held:
     """A transpose from or to channels first needs no op if images are stored channels first."""
     held, perm = node.held(0), node.integers(1)
     places = [PLACES[axis] for axis in perm] if held.channels_first else perm
@@ -68,7 +68,7 @@ def _transpose(node: Node) -> Held:
     return Held(held.value.op("Transpose", perm=places))
 
 
-def _joined(node: Node, inputs: Sequence[int], axis: int) -> Held:
+def _joined(node: SourceNode, inputs: Sequence[int], axis: int) -> Held:
     given = [node.inputs[index] for index in inputs]
     images = all(isinstance(one, Held) and len(one.shape) == 4 for one in given)
     if images and any(isinstance(one, Held) and one.channels_first for one in given):
@@ -80,17 +80,17 @@ def _joined(node: Node, inputs: Sequence[int], axis: int) -> Held:
     return Held(values[0].op("Concat", *values[1:], axis=place) if len(values) > 1 else values[0], first)
 
 
-def _concat_v2(node: Node) -> Held:
+def _concat_v2(node: SourceNode) -> Held:
     count = int(node.attr("N"))
     return _joined(node, range(count), node.integer(count))
 
 
-def _concat(node: Node) -> Held:
+def _concat(node: SourceNode) -> Held:
     count = int(node.attr("N"))
     return _joined(node, range(1, count + 1), node.integer(0))
 
 
-def _pack(node: Node) -> Value:
+def _pack(node: SourceNode) -> Value:
     axis = int(node.attr("axis"))
     values = []
     for index in range(len(node.inputs)):

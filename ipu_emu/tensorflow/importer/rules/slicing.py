@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ipu_emu.ops import Value
-from ipu_emu.tensorflow.importer.node import Node, Rule
+from ipu_emu.tensorflow.importer.node import Rule, SourceNode
 from ipu_emu.tensorflow.importer.rules.shapes import PLACES
 from ipu_emu.tensorflow.importer.values import Held, Known
 
@@ -43,33 +43,33 @@ def _parts(value: Value, axis: int, sizes: Sequence[int]) -> list[Value]:
     return made
 
 
-def _unpack(node: Node) -> list[Value]:
+def _unpack(node: SourceNode) -> list[Value]:
     shape = node.shape(0)
     axis = int(node.attr("axis")) % len(shape)
     kept = (*shape[:axis], *shape[axis + 1 :])
     return [part.shaped(kept) for part in _parts(node.x, axis, [1] * shape[axis])]
 
 
-def _split_into(node: Node, index: int, axis: int, sizes: Sequence[int]) -> list[Any]:
+def _split_into(node: SourceNode, index: int, axis: int, sizes: Sequence[int]) -> list[Any]:
     held = node.held(index)
     if held.channels_first:
         return [Held(part, channels_first=True) for part in _parts(held.value, PLACES[axis % 4], sizes)]
     return list(_parts(held.value, axis % len(held.shape), sizes))
 
 
-def _split(node: Node) -> list[Any]:
+def _split(node: SourceNode) -> list[Any]:
     axis, count = node.integer(0), int(node.attr("num_split"))
     return _split_into(node, 1, axis, [node.shape(1)[axis] // count] * count)
 
 
-def _split_by_sizes(node: Node) -> list[Any]:
+def _split_by_sizes(node: SourceNode) -> list[Any]:
     sizes, axis = node.integers(1), node.integer(2)
     whole = node.shape(0)[axis]
     rest = whole - sum(size for size in sizes if size >= 0)
     return _split_into(node, 0, axis, [size if size >= 0 else rest for size in sizes])
 
 
-def _slice(node: Node) -> Any:
+def _slice(node: SourceNode) -> Any:
     sizes, shape = node.integers(2), node.shape(0)
     if not isinstance(node.inputs[1], Known):
         return _moving_slice(node, sizes)
@@ -81,7 +81,7 @@ def _slice(node: Node) -> Any:
     return Held(sliced(held.value, begins, ends), held.channels_first)
 
 
-def _moving_slice(node: Node, sizes: Sequence[int]) -> Value:
+def _moving_slice(node: SourceNode, sizes: Sequence[int]) -> Value:
     """A slice of known size with a computed start: one gather along each sliced axis."""
     value, shape = node.x, node.shape(0)
     begins = _parts(node.y, 0, [1] * len(shape))
@@ -96,7 +96,7 @@ def _moving_slice(node: Node, sizes: Sequence[int]) -> Value:
 class _Strided:
     """A strided slice as in numpy: the slice of each axis, then added and removed axes of size 1."""
 
-    def __init__(self, node: Node, shape: tuple[int, ...], first: int) -> None:
+    def __init__(self, node: SourceNode, shape: tuple[int, ...], first: int) -> None:
         begins, ends, steps = (node.integers(first + index) for index in range(3))
         masks = {name: int(node.attr(f"{name}_mask")) for name in ("begin", "end", "ellipsis", "new_axis")}
         masks["shrink"] = int(node.attr("shrink_axis_mask"))
@@ -139,7 +139,7 @@ class _Strided:
         self.final.append(len(range(start, stop, step)))
 
 
-def _strided_slice(node: Node) -> Any:
+def _strided_slice(node: SourceNode) -> Any:
     if not all(isinstance(node.inputs[index], Known) for index in (1, 2, 3)):
         return _element(node)
     cut = _Strided(node, node.shape(0), 1)
@@ -151,7 +151,7 @@ def _strided_slice(node: Node) -> Any:
     return sliced(node.x, cut.begins, cut.ends, cut.steps).shaped(tuple(cut.final))
 
 
-def _element(node: Node) -> Value:
+def _element(node: SourceNode) -> Value:
     """x[i] with a computed i."""
     masks = [node.attr(f"{name}_mask") for name in ("begin", "end", "ellipsis", "new_axis")]
     if any(masks) or node.attr("shrink_axis_mask") != 1 or node.shape(1) != (1,):
@@ -159,7 +159,7 @@ def _element(node: Node) -> Value:
     return node.x.op("Gather", node.y.shaped(()), axis=0)
 
 
-def _strided_slice_grad(node: Node) -> Value:
+def _strided_slice_grad(node: SourceNode) -> Value:
     """(shape, begin, end, strides, gradient)"""
     shape = tuple(node.integers(0))
     cut = _Strided(node, shape, 1)

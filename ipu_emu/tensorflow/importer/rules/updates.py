@@ -8,22 +8,22 @@ from typing import Any
 import numpy as np
 
 from ipu_emu.ops import Value
-from ipu_emu.tensorflow.importer.node import Node, Rule
+from ipu_emu.tensorflow.importer.node import Rule, SourceNode
 from ipu_emu.tensorflow.importer.rules.arithmetic import cast_to
 from ipu_emu.tensorflow.importer.values import Known
 
 __all__ = ["RULES"]
 
 
-def _read(node: Node) -> Value:
+def _read(node: SourceNode) -> Value:
     return node.writer.read(node.variable(0))
 
 
-def _read_several(node: Node) -> list[Value]:
+def _read_several(node: SourceNode) -> list[Value]:
     return [node.writer.read(node.variable(index)) for index in range(len(node.inputs))]
 
 
-def _assign(node: Node) -> list[Any]:
+def _assign(node: SourceNode) -> list[Any]:
     variable = node.variable(0)
     value = cast_to(node.y, variable.dtype.numpy)
     node.writer.assign(variable, value)
@@ -31,7 +31,7 @@ def _assign(node: Node) -> list[Any]:
 
 
 def _change(sign: int) -> Rule:
-    def rule(node: Node) -> list[Any]:
+    def rule(node: SourceNode) -> list[Any]:
         variable = node.variable(0)
         old, by = node.writer.read(variable), node.y
         node.writer.assign(variable, old + by if sign > 0 else old - by)
@@ -40,18 +40,18 @@ def _change(sign: int) -> Rule:
     return rule
 
 
-def _variable_shape(node: Node) -> Known:
+def _variable_shape(node: SourceNode) -> Known:
     return Known(np.asarray(node.variable(0).shape, node.numpy_of("out_type")))
 
 
-def _initialized(node: Node) -> Known:
+def _initialized(node: SourceNode) -> Known:
     return Known(np.asarray(True))
 
 
 class _Update:
     """An update op: its variables (the first inputs), and its other inputs by name in the variables' type."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: SourceNode) -> None:
         self.node = node
         self._places = {one.name: index for index, one in enumerate(node.op.op_def.input_arg)}
 
@@ -73,7 +73,7 @@ class _Update:
 
 
 def _updating(function: Callable[[_Update], None]) -> Rule:
-    def rule(node: Node) -> list[Any]:
+    def rule(node: SourceNode) -> list[Any]:
         function(_Update(node))
         return []
 

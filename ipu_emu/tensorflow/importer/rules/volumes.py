@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ipu_emu.ops import Value
-from ipu_emu.tensorflow.importer.node import Node, Rule
+from ipu_emu.tensorflow.importer.node import Rule, SourceNode
 from ipu_emu.tensorflow.importer.rules.arithmetic import cast_to
 from ipu_emu.tensorflow.importer.rules.products import (
     first_shape,
@@ -33,12 +33,12 @@ __all__ = ["RULES"]
 class _Slabs:
     """Slabs: ``places`` [kd, OD] along an axis of ``size``; places outside the axis read padding."""
 
-    node: Node
+    node: SourceNode
     places: Any
     size: int
 
     @classmethod
-    def of(cls, node: Node, size: int, width: int, window: dict[str, Any]) -> _Slabs:
+    def of(cls, node: SourceNode, size: int, width: int, window: dict[str, Any]) -> _Slabs:
         before, after = window["pads"][0], window["pads"][3]
         stride, dilation = window["strides"][0], (window.get("dilations") or [1])[0]
         outputs = (size + before + after - dilation * (width - 1) - 1) // stride + 1
@@ -88,7 +88,7 @@ def _outputs_of(g: Value) -> Value:
     return g.op("Transpose", perm=[0, 2, 1, 3, 4]).shaped((n * depth, m, *rest))
 
 
-def _data_grad(node: Node) -> Held | Value:
+def _data_grad(node: SourceNode) -> Held | Value:
     """(input sizes, filter, gradient)"""
     shape, (taps, *kernel, per_group, m) = tuple(node.integers(0)), node.shape(1)
     n, c, *sizes = first_shape(node, shape)
@@ -102,7 +102,7 @@ def _data_grad(node: Node) -> Held | Value:
     return image_result(node, slabs.joined(apart))
 
 
-def _filter_grad(node: Node) -> Value:
+def _filter_grad(node: SourceNode) -> Value:
     """(input, filter sizes, gradient)"""
     taps, *kernel, per_group, m = node.integers(1)
     x, g = image_of(node, 0), _outputs_of(image_of(node, 2))
@@ -118,7 +118,7 @@ def _filter_grad(node: Node) -> Value:
 # Poolings
 
 
-def _windows(node: Node, shape: tuple[int, ...]) -> dict[str, Any]:
+def _windows(node: SourceNode, shape: tuple[int, ...]) -> dict[str, Any]:
     last = is_channels_last(node)
     kernel, strides, sizes = (spatial(one, last) for one in (node.attr("ksize"), node.attr("strides"), shape))
     return {"kernel_shape": kernel, "strides": strides, "pads": padding_of(node, sizes, kernel, strides, [1] * 3)}
@@ -130,7 +130,7 @@ def _channels_with_depth(value: Value) -> Value:
     return value.shaped((n, c * depth, *rest))
 
 
-def _average_grad(node: Node) -> Held | Value:
+def _average_grad(node: SourceNode) -> Held | Value:
     """(shape of the input, gradient)"""
     shape, g = tuple(node.integers(0)), image_of(node, 1)
     n, c, *sizes = first_shape(node, shape)
@@ -143,7 +143,7 @@ def _average_grad(node: Node) -> Held | Value:
     return image_result(node, slabs.joined(each.spread_to((n, c, len(slabs.places), depth, *sizes[1:]))))
 
 
-def _max_grad(node: Node) -> Held | Value:
+def _max_grad(node: SourceNode) -> Held | Value:
     """(input, output, gradient); the first of equal elements gets the gradient."""
     x, y, g = (image_of(node, index) for index in range(3))
     n, c, *sizes = x.tensor.shape

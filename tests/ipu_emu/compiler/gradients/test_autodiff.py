@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from ipu_emu.cli.arguments.compile_model import CompileRequest
-from ipu_emu.graph import Phase
+from ipu_emu.graph import StepPhase
 from ipu_emu.program.instructions import IpuCopy, leaves
 
 
@@ -17,4 +17,4 @@ def test_one_gradient_of_a_value_that_several_ops_of_the_next_ipu_read_is_copied
     executable = CompileRequest(model, ipus=ipus).compiled_until("plan-memory").executable
     copies = [leaf.op for leaf in leaves(executable.program) if isinstance(leaf, IpuCopy)]
     made = Counter(op.phase for op in copies)
-    assert made[Phase.BACKWARD] == made[Phase.FORWARD] == ipus - 1
+    assert made[StepPhase.BACKWARD] == made[StepPhase.FORWARD] == ipus - 1

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ipu_emu import popart
-from ipu_emu.graph import Phase
+from ipu_emu.graph import StepPhase
 from tests.ipu_emu.helpers.sessions import options
 
 KINDS = popart.RecomputationType
@@ -76,8 +76,8 @@ def kept_by_the_first_stage(layers: int, **how: Any) -> set[str]:
     session = popart.TrainingSession(model, flow, loss, popart.ConstSGD(0.1), device, userOptions=opts)
     session.prepareDevice()
     ops = session.executable.graph.ops
-    made = {id for op in ops if op.phase is Phase.FORWARD for id in op.outputs}
-    return made & {id for op in ops if op.phase is Phase.BACKWARD for id in op.inputs}
+    made = {id for op in ops if op.phase is StepPhase.FORWARD for id in op.outputs}
+    return made & {id for op in ops if op.phase is StepPhase.BACKWARD for id in op.inputs}
 
 
 def test_a_stage_keeps_fewer_checkpoints_for_several_micro_batches_than_for_one() -> None:
