@@ -53,7 +53,7 @@ def tf(tensorflow: Any) -> Iterator[Any]:
 
     with tensorflow.tf.Graph().as_default():
         yield tensorflow.tf
-    system.configure(system.System())
+    system.configure(system.ConfiguredSystem())
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ def test_a_face_ends_with_its_finder_and_restores_tensorflow(tensorflow: Any) ->
     from ipu_emu.tensorflow.keras.keras_patches import KERAS_PATCHES
 
     before = frontend_state()
-    system.configure(system.System((4,)))
+    system.configure(system.ConfiguredSystem((4,)))
     finder.uninstall()
     try:
         with pytest.raises(EmulatorError, match=r"import ipu_emu\.tensorflow\.install first"):
@@ -40,5 +40,5 @@ def test_a_face_ends_with_its_finder_and_restores_tensorflow(tensorflow: Any) ->
     finally:
         finder.install()
         patches.apply(KERAS_PATCHES)
-    assert system.configured() == system.System()
+    assert system.configured() == system.ConfiguredSystem()
     assert frontend_state() is not before

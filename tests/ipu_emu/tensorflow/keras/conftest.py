@@ -14,7 +14,7 @@ def tf2(tensorflow: Any) -> Iterator[Any]:
     from ipu_emu.tensorflow import system
 
     yield tensorflow.v2
-    system.configure(system.System())
+    system.configure(system.ConfiguredSystem())
     tensorflow.v2.keras.backend.clear_session()
 
 
