@@ -58,7 +58,7 @@ from ipu_emu.program.weight_copies import CopiesRecord
 
 __all__ = ["PARTS", "Engine"]
 
-#: Bytes of a plan from which the compiler's code is not kept in memory as well.
+#: Bytes of a plan from which the engine discards the compiler's code to save memory.
 _LARGE_PLAN = 1 << 26
 
 
@@ -73,7 +73,7 @@ class Engine:
     ) -> None:
         self.executable = executable
         self.replicas = replicas
-        #: What records copies of weights to the host, if this process records a trace; set by who made the engine.
+        #: Records copies of weights to the host, if this process records a trace; set by the creator of the engine.
         self.record: CopiesRecord | None = None
         self.wall = Wall()
         self._blas = ThreadpoolController().select(user_api="blas").lib_controllers
@@ -117,7 +117,7 @@ class Engine:
             give_back_compiler()
 
     def _early_reductions(self) -> EarlyReductions | None:
-        """The reductions that begin during the backward pass, if this instance can send while it computes."""
+        """The reductions that begin during the backward pass, if communication can overlap with compute."""
         if not self.replicas.reduces_early:
             return None
         executable = self.executable
@@ -245,7 +245,7 @@ class Engine:
         self.replicas.close()
 
     def _pin_blas(self) -> None:
-        """Let BLAS use one thread, for good: results must not depend on a number of threads.
+        """Limit BLAS permanently to one thread: results must not depend on the number of threads.
 
         Restoring it after a step would change it under another engine that runs in another thread.
         """

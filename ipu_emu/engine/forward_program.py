@@ -16,7 +16,7 @@ __all__ = ["ForwardProgram"]
 
 
 class ForwardProgram:
-    """Holds the program, which ``make`` loads at its first use."""
+    """Holds the program, which ``make`` creates at its first use."""
 
     def __init__(self, make: Callable[[], Engine]) -> None:
         self._make = make

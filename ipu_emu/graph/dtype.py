@@ -34,7 +34,7 @@ class DType:
     onnx: int
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A pickled type is the row of the table again: types are compared by identity."""
+        """Unpickle to the row of the table, because types are compared by identity."""
         return dtype_named, (self.name,)
 
     @property

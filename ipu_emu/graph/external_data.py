@@ -1,4 +1,4 @@
-"""External data: initializers whose data are in a file of their own, at an offset that the model names."""
+"""External data: initializers whose data are in a separate file, at an offset in the model."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def _unwritable(file: str, error: OSError) -> EmulatorError:
 
 
 def places_beside(model: str | os.PathLike[str], places: Places) -> Places:
-    """Return ``places`` as the file ``model`` names them: relative to its folder, as ONNX needs, if in it."""
+    """Return ``places`` as stored in the file ``model``: relative to its folder if inside it, as ONNX requires."""
     folder = os.path.dirname(os.path.abspath(model))
     return {id: replace(place, file=_seen_from(folder, place.file)) for id, place in places.items()}
 
@@ -164,7 +164,7 @@ def _seen_from(folder: str, file: str) -> str:
 
 
 def resolve(protos: Iterable[onnx.TensorProto], folder: str) -> None:
-    """Let references of a model in ``folder`` name files that exist: relative to the working directory, or to it."""
+    """Resolve the references of a model in ``folder`` to files, relative to the working directory or to it."""
     for proto in protos:
         for entry in proto.external_data:
             beside = os.path.join(folder, entry.value)

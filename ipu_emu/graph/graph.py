@@ -27,12 +27,12 @@ class Graph:
     ops: list[Op] = field(default_factory=list)
     data: dict[str, NDArray[Any]] = field(default_factory=dict)  # weights, states, scalars, constants
     outputs: list[str] = field(default_factory=list)
-    metadata: dict[str, str] = field(default_factory=dict)  # what ONNX has no field for
+    metadata: dict[str, str] = field(default_factory=dict)  # properties without a field in ONNX
     name: str = "ipu_emu"
     parent: Graph | None = None
     inputs: list[str] = field(default_factory=list)  # of a body, in order
     captured: list[str] = field(default_factory=list)
-    #: The number of the last id that ``unused`` gave for each base; a copy starts anew.
+    #: The number of the last id that ``unused`` returned for each base; a copy starts again.
     _last_numbers: dict[str, int] = field(default_factory=dict, repr=False, compare=False)
 
     def add(self, tensor: Tensor, data: NDArray[Any] | None = None) -> Tensor:

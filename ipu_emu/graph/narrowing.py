@@ -28,5 +28,5 @@ def narrowed(array: NDArray[Any], kind: Any) -> NDArray[Any]:
 
 
 def _warn(given: np.dtype[Any], made: np.dtype[Any], fate: str, cure: str) -> None:
-    """The text has no values, so that Python shows it once for each line of the user's program."""
+    """Warn, without values in the text, so that Python shows it once for each line of the user's program."""
     warn_user(f"{given} values beyond the range of {made} {fate}, as IPUs hold {made} instead of {given}: {cure}")

@@ -47,7 +47,7 @@ def load_light(source: bytes | str | os.PathLike[str] | onnx.ModelProto) -> tupl
 
 
 def _loaded(source: Any, *, light: bool) -> tuple[onnx.ModelProto, Large]:
-    proto = getattr(source, "model_proto", source)  # the object that PyTorch's exporter returns has one
+    proto = getattr(source, "model_proto", source)  # PyTorch's exporter returns an object with this attribute
     if isinstance(proto, onnx.ModelProto):
         source = proto.SerializeToString()
     file = os.fspath(source) if isinstance(source, str | os.PathLike) and os.path.isfile(source) else None
@@ -63,7 +63,7 @@ def _loaded(source: Any, *, light: bool) -> tuple[onnx.ModelProto, Large]:
             data, large = without_large_data(data)
         if file is None or large:
             model = onnx.load_model_from_string(data)
-        else:  # in any form that ONNX knows by the name of the file
+        else:  # in the format that ONNX derives from the file name
             model = onnx.load(file, load_external_data=False)
         if file is not None:
             _load_external(model, os.path.dirname(os.path.abspath(file)))
@@ -76,7 +76,7 @@ def _loaded(source: Any, *, light: bool) -> tuple[onnx.ModelProto, Large]:
 
 
 def _starts_with_zero(file: str) -> bool:
-    """Whether a file is none of ONNX's forms, as its first byte shows: such a file may be of any size."""
+    """Whether the first byte shows that a file is not an ONNX model; such a file may be of any size."""
     with suppress(OSError), open(file, "rb") as stream:
         return stream.read(1) == b"\0"
     return False
@@ -106,7 +106,7 @@ def initializers_of(model: onnx.ModelProto, large: Large = _NONE) -> dict[str, n
     """Return the data of initializers by id, in order; ``large`` holds those that ``load_light`` took out."""
     data = {}
     for proto in model.graph.initializer:
-        # Of two initializers of one name the last one counts: it kept its data.
+        # If two initializers have one name, the last one counts, which kept its data.
         taken = proto.name in large and not (proto.raw_data or proto.float_data or proto.int32_data)
         data[proto.name] = _owned(large[proto.name]) if taken else array_of(proto)
     return data

@@ -37,7 +37,7 @@ Append = Callable[[Graph, Op], object]
 _PRODUCER = "ipu_emu"
 #: The first opset of ai.onnx in which a Constant may be of integers.
 _CONSTANT_OF_ANY_TYPE = 9
-#: The metadata property that names the program that a model came from, if that was another one.
+#: The metadata property with the name of the program that exported a model.
 IMPORTED_FROM = "imported_from"
 #: The property of a graph in which PyTorch's exporter lists the parameters and buffers of the module.
 SIGNATURE = "pkg.torch.export.ExportedProgram.graph_signature"
@@ -108,7 +108,7 @@ def _built(
     for id in graph.outputs:
         graph.tensor(id)
     for id in graph.tensors:
-        if not isinstance(id, str):  # what protobuf makes of bytes that are no text
+        if not isinstance(id, str):  # protobuf returns bytes that are not UTF-8 as bytes
             raise EmulatorError(f"The ModelProto is malformed: the name {id!r} is not in UTF-8")
     return graph
 
@@ -186,7 +186,7 @@ def _nodes(graph: Graph, opset: int) -> list[onnx.NodeProto]:
 
 
 def _typed_constant(op: Op, opset: int) -> list[onnx.NodeProto] | None:
-    """A constant of integers or truths for an opset whose Constant is of a floating-point type: that and a Cast."""
+    """A constant of integers or booleans, for an opset whose Constant is floating-point: a Constant and a Cast."""
     value = op.attributes.get("value")
     if op.type != "Constant" or opset >= _CONSTANT_OF_ANY_TYPE or not isinstance(value, np.ndarray):
         return None
@@ -200,7 +200,7 @@ def _typed_constant(op: Op, opset: int) -> list[onnx.NodeProto] | None:
 
 def _node(op: Op, opset: int) -> onnx.NodeProto:
     attributes = {name: _exported(name, value, opset) for name, value in op.attributes.items()}
-    # ONNX cannot infer the type of an empty list. It is the default of every attribute but the axes of reductions:
+    # ONNX cannot infer the type of an empty list. It is the default of every attribute except the axes of reductions:
     # without them all axes are reduced, with an empty list none is.
     kept = {name: value for name, value in attributes.items() if not (isinstance(value, list) and not value)}
     node = helper.make_node(op.type, op.inputs, op.outputs, name=op.name or None, domain=op.domain)

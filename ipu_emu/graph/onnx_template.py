@@ -1,4 +1,4 @@
-"""ONNX template: a model as the user wrote it, without data, to be saved with the weights of a session."""
+"""ONNX template: the user's model without data, to be saved with the weights of a session."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _DATA = (
 
 
 class OnnxTemplate:
-    """A model whose initializers have no data; ``external`` names the files that have some of them.
+    """A model whose initializers have no data; ``external`` has the files of those with external data.
 
     A protobuf message keeps the memory of cleared fields, so the template is a new message.
     """

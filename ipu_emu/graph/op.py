@@ -17,7 +17,7 @@ GRAPHCORE = "ai.graphcore"
 
 
 class StepPhase(Enum):
-    """The part of a step that an op belongs to."""
+    """The phase of a step that an op belongs to."""
 
     FORWARD = "forward"
     BACKWARD = "backward"
@@ -26,7 +26,7 @@ class StepPhase(Enum):
 
 @dataclass(frozen=True, order=True)
 class Place:
-    """Where an op runs: an IPU of its replica, and a pipeline stage (for a backward op, that of its forward op)."""
+    """The place of an op: an IPU of its replica, and a pipeline stage (for a backward op, that of its forward op)."""
 
     stage: int = 0
     ipu: int = 0
@@ -52,7 +52,7 @@ class Op:
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """Its inputs and its guard."""
+        """The ids that the op reads: its inputs and its guard."""
         return (*self.inputs, self.guard) if self.guard else self.inputs
 
     @property

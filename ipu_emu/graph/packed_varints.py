@@ -1,6 +1,6 @@
 """Packed varints: the numbers of a packed field of a protobuf message, decoded by numpy in pieces.
 
-A parsed message takes 4 bytes for each of them, and a Python object for each while they are read. FLOAT16 values of
+A parsed message takes 4 bytes per number, and a Python object per number while they are read. FLOAT16 values of
 ``int32_data`` are read without that: the bits of one value in each number, or of two in PopART's packed form.
 """
 

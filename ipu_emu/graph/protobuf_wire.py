@@ -39,7 +39,7 @@ _TYPES: dict[int, np.dtype[Any]] = {
 def without_large_data(model: bytes) -> tuple[bytes, dict[str, NDArray[Any]]]:
     """Return ``model`` without the data of large initializers, and these data by name.
 
-    They are read-only views of ``model``, or arrays of their own if they are stored in another form than in memory.
+    They are read-only views of ``model``, or new arrays if their stored form differs from that in memory.
     Anything unexpected stays in the model, for the parser to report.
     """
     data, found = memoryview(model), dict[str, NDArray[Any]]()

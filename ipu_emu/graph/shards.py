@@ -1,4 +1,4 @@
-"""Shards: how a variable is divided between replicas, each of which holds one shard of it.
+"""Shards: the division of a variable between replicas, each of which holds one shard.
 
 A variable is spread evenly over the tiles of an IPU, and each replica gets a part of every tile
 (BalancedReorder of gcl):
@@ -36,7 +36,7 @@ _Array = NDArray[Any]
 class StridedPieces:
     """``count`` pieces of ``length`` elements, which are contiguous in a shard, from ``place``.
 
-    In the whole value the first starts at ``start``, and each other one ``stride`` elements after the one before.
+    In the whole value the first piece starts at ``start``, and each further one ``stride`` elements later.
     """
 
     start: int
@@ -108,7 +108,7 @@ class Shards:
 
 @lru_cache(maxsize=256)  # pure, and slow for large variables; replicas and steps use the same arrangements
 def _arrangement(elements: int, replicas: int, line: int) -> HostRearrangement:
-    """Return the arrangement: all tiles but the last have equally many lines per replica; only it is padded."""
+    """Return the arrangement: all tiles except the last, which is padded, have equally many lines per replica."""
     unit = replicas * line
     tile = max(1, -(-elements // (_TILES * unit))) * unit
     sizes = [tile] * (elements // tile) + [elements % tile] * (elements % tile > 0)

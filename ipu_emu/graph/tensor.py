@@ -15,7 +15,7 @@ _IPU_SUFFIX = "/ipu"
 
 
 class Role(Enum):
-    """Where the value of a tensor comes from, which determines its lifetime."""
+    """The origin of a tensor's value, which determines its lifetime."""
 
     INPUT = "input"  # a stream from the host, new for every micro-batch
     WEIGHT = "weight"  # loaded once, changed by weight updates
@@ -26,7 +26,7 @@ class Role(Enum):
 
     @property
     def is_variable(self) -> bool:
-        """Whether weight updates change it."""
+        """Whether weight updates change tensors of this role."""
         return self in (Role.WEIGHT, Role.STATE)
 
 
@@ -37,7 +37,7 @@ class Tensor:
     ``group`` is (stride, size) of the replicas that share a variable, or between which its gradient is reduced; None
     is all replicas. The data of a variable of several groups has a leading axis, one entry for each group.
 
-    A variable that is sharded between replicas has ``shards``; the tensor is then one shard, but its data are whole.
+    A variable that is sharded over replicas has ``shards``; the tensor is then one shard, but its data are whole.
     A tensor that is ``off_chip`` is in Streaming Memory.
     """
 

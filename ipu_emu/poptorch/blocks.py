@@ -1,4 +1,4 @@
-"""Blocks: which ops belong together, and how blocks become stages on IPUs."""
+"""Blocks: groups of ops of a model, from which stages on IPUs are made."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _DESCRIPTION = "_poptorch_block"
 
 @dataclass(frozen=True)
 class BlockUse:
-    """One block as the program entered it: its id and the IPU that it asks for."""
+    """One entry into a block: its id and the IPU that it requests."""
 
     user_id: str
     ipu: int | None = None
@@ -38,7 +38,7 @@ class BlockUse:
 
 @dataclass
 class BlockLog:
-    """The blocks of a trace in the order in which they began; number 0 is what comes before any block."""
+    """The blocks of a trace in order; block 0 has the ops before any block."""
 
     uses: list[BlockUse] = field(default_factory=lambda: [BlockUse("")])
     current: int | None = 0
@@ -47,7 +47,7 @@ class BlockLog:
     depth: int = 0
 
     def begin(self, user_id: str | None, ipu: int | None) -> None:
-        """Begin a block; one without an id gets the next number."""
+        """Begin a block; without an id it gets the next number."""
         if user_id is None:
             user_id = str(self.automatic)
             self.automatic += 1
@@ -151,7 +151,7 @@ def BlockFunction(user_id: str | None = None, ipu_id: int | None = None) -> Call
 
 
 def removeBlocks(module: torch.nn.Module) -> None:
-    """Remove what BeginBlock added to a module and its children."""
+    """Undo ``BeginBlock`` on a module and its children."""
     for one in module.modules():
         handle = one.__dict__.pop(_HANDLE, None)
         one.__dict__.pop(_DESCRIPTION, None)
@@ -161,7 +161,7 @@ def removeBlocks(module: torch.nn.Module) -> None:
 
 
 def module_repr(module: torch.nn.Module) -> str:
-    """Describe a module as PyTorch does, and say at which of its parts a block begins."""
+    """Describe a module as PyTorch does, and mark the submodules at which a block begins."""
     use: BlockUse | None = module.__dict__.get(_DESCRIPTION)
     parts = [f"({name}): {module_repr(one)}" for name, one in module.named_children()]
     inner = module.extra_repr()

@@ -33,7 +33,7 @@ _TORCH = {np.dtype(v): k for k, v in reversed(_NUMPY.items())} | {
 
 
 def numpy_dtype(dtype: torch.dtype) -> np.dtype[Any]:
-    """Return the element type on the device as numpy's; raise TypeError for types that it has not."""
+    """Return the element type on the device as a numpy type; raise TypeError for unsupported types."""
     if dtype not in _NUMPY:
         raise TypeError(f"{dtype} tensors are not supported on IPUs; use one of {', '.join(map(str, _NUMPY))}")
     return np.dtype(_NUMPY[dtype])

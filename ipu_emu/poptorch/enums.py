@@ -25,7 +25,7 @@ __all__ = [
 
 
 class DataLoaderMode(IntEnum):
-    """How a DataLoader loads: in the program, in a process of its own, or there with other batches."""
+    """How a DataLoader loads: in the program, in a separate process, or there with rebatching."""
 
     Sync = 0
     Async = 1
@@ -33,7 +33,7 @@ class DataLoaderMode(IntEnum):
 
 
 class SharingStrategy(IntEnum):
-    """How a data set reaches the process that loads it."""
+    """How a data set is passed to the loading process."""
 
     SharedMemory = 0
     FileSystem = 1

@@ -26,7 +26,7 @@ class UnrecoverableError(Error):
 
 
 class ConfigFileError(Exception):
-    """A line of an options file that is no option."""
+    """A line of an options file is not an option."""
 
 
 def refusal(message: str) -> Error:

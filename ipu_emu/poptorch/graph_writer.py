@@ -17,14 +17,14 @@ from ipu_emu.ops.random.counter_rng import STREAM_ID, key_in
 
 __all__ = ["BLOCK", "GraphWriter"]
 
-#: The attribute with the number of the block that an op belongs to, which compiling turns into IPU and stage.
+#: The attribute with the block of an op, from which its IPU and stage are determined at compilation.
 BLOCK = "__poptorchBlock"
 
 
 class GraphWriter:
-    """``scope`` is the path of the module that runs, ``block`` the number of its block.
+    """Appends ops: ``scope`` is the path of the current module, ``block`` the number of its block.
 
-    Names of tensors begin with the path if they are to be ``scoped``.
+    If ``scoped``, names of tensors begin with the path.
     """
 
     def __init__(self, *, scoped: bool = True) -> None:
@@ -34,7 +34,7 @@ class GraphWriter:
         self._counts: Counter[str] = Counter()
         self._constants: dict[tuple[Any, ...], Value] = {}
         self._drawn = 0
-        #: The matrices that were transposed, by the ids of the results.
+        #: The sources of transposed matrices, by the ids of the results.
         self.transposed: dict[str, Value] = {}
 
     def name(self, base: str) -> str:
@@ -50,14 +50,14 @@ class GraphWriter:
     def emit(
         self, type: str, inputs: Sequence[Value | None], attributes: dict[str, Any], outputs: int = 1
     ) -> list[Value]:
-        """Append an op; ONNX's op is taken where PopART has one of the same name."""
+        """Append an op, of ONNX if PopART has one of the same name."""
         domain = "" if ("", type) in TABLE.table else GRAPHCORE
         return self.emit_in(domain, type, inputs, attributes, outputs)
 
     def emit_in(
         self, domain: str, type: str, inputs: Sequence[Value | None], attributes: dict[str, Any], outputs: int = 1
     ) -> list[Value]:
-        """Append an op of ``domain``; an input may be left out."""
+        """Append an op of ``domain``; inputs may be absent."""
         scope = f"{self.scope}/" if self.scope and self._scoped else ""
         names = tuple(self.name(f"{scope}{type}") for _ in range(outputs))
         ids = tuple("" if value is None else value.tensor.id for value in inputs)
@@ -66,7 +66,7 @@ class GraphWriter:
         return [self.value(tensor) for tensor in append(self.graph, op)]
 
     def constant(self, array: NDArray[Any]) -> Value:
-        """Return a constant, once for equal arrays that are small."""
+        """Return a constant, the same for small arrays of equal values."""
         array = np.ascontiguousarray(array).reshape(np.shape(array))
         small = array.size <= 64
         key = (str(array.dtype), array.shape, array.tobytes()) if small else ()

@@ -1,4 +1,4 @@
-"""Functions for use in forward: losses, printing, and hints that change no number."""
+"""Functions for use in forward: losses, printing, and hints that do not affect results."""
 
 from __future__ import annotations
 
@@ -89,12 +89,12 @@ def nop(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def set_available_memory(tensor: torch.Tensor, available_memory_proportion: float) -> torch.Tensor:
-    """Return the tensor; the memory of a product changes no number."""
+    """Return the tensor; the memory of a product does not affect results."""
     return tensor
 
 
 def recomputationCheckpoint(*tensors: Any) -> Any:
-    """Return the tensors: what the backward pass keeps changes no number."""
+    """Return the tensors: recomputation does not affect results."""
     given = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], list | tuple) else tensors
     if not all(isinstance(one, torch.Tensor) for one in given):
         raise ValueError("All inputs must be tensors")
@@ -110,7 +110,7 @@ def serializedMatMul(
     factor: int = 0,
     keep_precision: bool = False,
 ) -> torch.Tensor:
-    """Return the product; dividing it changes no number."""
+    """Return the product; serialisation does not affect results."""
     if not isinstance(mode, MatMulSerializationMode):
         raise AssertionError("Must be a MatMulSerializationMode instance")
     return torch.matmul(lhs, rhs)
@@ -167,7 +167,7 @@ def cond(
     else_body: Callable[..., Any],
     else_inps: Sequence[torch.Tensor],
 ) -> list[torch.Tensor]:
-    """Return what one of two functions makes; inference only."""
+    """Return the results of one of two functions; inference only."""
     trace = current_trace()
     if trace is None:
         made = then_body(*then_inps) if bool(condition) else else_body(*else_inps)
@@ -182,7 +182,7 @@ def cond(
 
 
 def dynamic_slice(tensor: torch.Tensor, dim: int, start: torch.Tensor, size: int, step: int = 1) -> torch.Tensor:
-    """Return ``size`` elements along ``dim`` from the computed place ``start`` on."""
+    """Return ``size`` elements along ``dim``, beginning at the computed index ``start``."""
     places = start.reshape(()) + torch.arange(0, size, step)
     return tensor.index_select(dim, places)
 
@@ -213,7 +213,7 @@ def ctc_beam_search_decoder(
 def custom_op(
     inputs: Any, name: str, domain: str, domain_version: int, example_outputs: Any, attributes: Any = None
 ) -> Any:
-    """Refuse: ops in C++ cannot be loaded."""
+    """Raise an error: ops in C++ cannot be loaded."""
     raise Error(
         f"The custom op '{domain}.{name}' is code in C++ for Poplar, which the emulator cannot load; write it with "
         "PyTorch's functions instead",
@@ -222,7 +222,7 @@ def custom_op(
 
 
 class CPU:
-    """A function that runs on the host within a graph: refused while a model is traced."""
+    """A function that runs on the host within a graph; not supported while a model is traced."""
 
     def __init__(self, layer_to_call: Callable[..., Any], ID: str) -> None:
         self._call, self._id = layer_to_call, ID
@@ -235,7 +235,7 @@ class CPU:
 
 
 class MultiConv:
-    """A context whose convolutions are planned together, which changes no number."""
+    """A context whose convolutions are planned together, which does not affect results."""
 
     def __init__(self) -> None:
         self._options: dict[str, Any] = {}
@@ -253,7 +253,7 @@ class MultiConv:
         return self._set("partialsTypes", value)
 
     def enableConvDithering(self, value: Any) -> MultiConv:
-        """Accept where the convolutions begin."""
+        """Accept dithering of the start tiles of convolutions, without effect."""
         return self._set("enableConvDithering", value)
 
     def planType(self, value: MultiConvPlanType) -> MultiConv:
@@ -267,7 +267,7 @@ class MultiConv:
         return self._set("perConvReservedTiles", value)
 
     def cycleBackOff(self, value: float) -> MultiConv:
-        """Accept how many cycles more a plan may take."""
+        """Accept the additional cycles that a plan may take."""
         return self._set("cycleBackOff", value)
 
     def __enter__(self) -> MultiConv:
@@ -307,7 +307,7 @@ class NameScope:
 
 
 class Attribute:
-    """A context that gives ops attributes, which change no number."""
+    """A context that sets attributes of ops, which do not affect results."""
 
     def __init__(self, **attributes: Any) -> None:
         self._attributes = attributes

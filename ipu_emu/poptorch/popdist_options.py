@@ -26,11 +26,11 @@ class Options(_Options):
             object.__setattr__(self._distributed, name, _Blocked(f"Distributed.{name}"))
 
     def replicationFactor(self, replication_factor: int) -> Any:
-        """Refuse: the launcher has set the replicas."""
+        """Raise an error: the launcher sets the replicas."""
         return _Blocked("replicationFactor")()
 
     def useIpuId(self, ipu_id: int) -> Any:
-        """Refuse: the launcher has chosen the device."""
+        """Raise an error: the launcher chooses the device."""
         return _Blocked("useIpuId")()
 
 

@@ -27,7 +27,7 @@ _NAME = "replicaGrouping"
 
 
 class ReplicaGrouping:
-    """What ``parameter.replicaGrouping`` is; it has an effect until the module is compiled."""
+    """The attribute ``parameter.replicaGrouping``; it has an effect until the module is compiled."""
 
     def __init__(self) -> None:
         self.groups: VariableGroups | None = None
@@ -53,7 +53,7 @@ class ReplicaGrouping:
 
 
 def offer_grouping(tensor: torch.Tensor) -> None:
-    """Give a parameter ``replicaGrouping``."""
+    """Add ``replicaGrouping`` to a parameter."""
     tensor.__dict__.setdefault(_NAME, ReplicaGrouping())
 
 
@@ -63,7 +63,7 @@ def withdraw_grouping(tensor: torch.Tensor) -> None:
 
 
 def offer_groupings(module: torch.nn.Module) -> None:
-    """Give the parameters of a module ``replicaGrouping``."""
+    """Add ``replicaGrouping`` to the parameters of a module."""
     for tensor in module.parameters():
         offer_grouping(tensor)
 
@@ -77,7 +77,7 @@ def withdraw_groupings(module: torch.nn.Module, *, all_of_them: bool) -> None:
 
 
 def groups_of(tensor: torch.Tensor, name: str, *, replicas: int, processes: int) -> tuple[int, int] | None:
-    """Return (stride, size) of the groups of replicas, None for one value; raise Error where they do not fit."""
+    """Return (stride, size) of the groups of replicas, None for one value; raise Error if they are invalid."""
     asked = tensor.__dict__.get(_NAME)
     if asked is None:
         return None
@@ -101,7 +101,7 @@ def groups_of(tensor: torch.Tensor, name: str, *, replicas: int, processes: int)
 
 @contextmanager
 def without_groups(module: torch.nn.Module, parts: dict[int, Any]) -> Iterator[None]:
-    """In ``module``, put what one replica sees in the place of parameters with groups, given by their ``id``."""
+    """In ``module``, replace parameters with groups, by ``id``, by the part of one replica."""
     tables = [(one._parameters, dict(one._parameters)) for one in module.modules()] if parts else []
     for table, old in tables:
         table.update({name: parts.get(id(tensor), tensor) for name, tensor in old.items()})

@@ -12,7 +12,7 @@ _MODEL = ("POPTORCH_IPU_MODEL", "POPTORCH_SMALL_IPU_MODEL")
 
 
 def setLogLevel(level: str | int) -> None:
-    """Set which messages are written, for this process and those that it starts."""
+    """Set the log level of this process and its children."""
     if isinstance(level, int):
         if level not in _LEVELS.values():
             raise ValueError(f"Invalid log level integer {level}")

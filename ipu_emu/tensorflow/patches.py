@@ -28,21 +28,21 @@ from popdist_py.errors import PopdistError
 
 __all__ = ["PATCHES", "Patch", "applied", "apply", "undo"]
 
-#: Makes the replacement of what was there.
+#: Makes the replacement of the original.
 Make = Callable[[Any], Any]
 
 
 @dataclass(frozen=True)
 class Patch:
-    """``target`` is module:object.attribute; ``make`` turns what is there into what takes its place.
+    """``target`` is module:object.attribute; ``make`` returns the replacement of the original.
 
-    What is there may be nothing (None), or a classmethod object.
+    The original may be absent (None), or a classmethod object.
     """
 
     target: str
     why: str
     make: Make
-    #: Called with what takes the place, where TensorFlow keeps it elsewhere too.
+    #: Called with the replacement, for attributes that TensorFlow also stores elsewhere.
     placed: Callable[[Any], None] | None = None
 
     def owner(self) -> tuple[Any, str]:
@@ -61,7 +61,7 @@ def applied() -> bool:
 
 
 def apply(more: Sequence[Patch] = ()) -> None:
-    """Put all patches, and ``more``, in place; a second call changes nothing."""
+    """Apply all patches, and ``more``; a second call has no effect."""
     replaced = frontend_state().replaced
     if replaced:
         return
@@ -119,7 +119,7 @@ def _apply_gradients(before: Any) -> Any:
 
 
 def dense(gradient: Any) -> Any:
-    """A gradient of some rows of a table as a gradient of the whole table."""
+    """Convert a sparse gradient of some rows of a table to a gradient of the whole table."""
     if isinstance(gradient, indexed_slices.IndexedSlices):
         from tensorflow.python.framework import ops
 
@@ -128,7 +128,7 @@ def dense(gradient: Any) -> Any:
 
 
 def _session_run(before: Any) -> Any:
-    """Run a session in a thread of its own while a program runs, so that Ctrl-C is seen at once."""
+    """Run a session in a separate thread while a program runs, so that Ctrl-C takes effect immediately."""
 
     @functools.wraps(before)
     def run(self: Any, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:
@@ -156,7 +156,7 @@ def _session_close(before: Any) -> Any:
 
 
 def _run(session: Any, call: Callable[[], Any]) -> Any:
-    """Return what ``call``, a run of ``session``, returns; raise the emulator's error behind its own."""
+    """Return the result of ``call``, a run of ``session``; raise the emulator's error that caused TensorFlow's."""
     collectives = frontend_state().collectives
     SessionRuns.opened(session)
     try:
@@ -175,7 +175,7 @@ def _unpatched_run(session: Any) -> Callable[[Any], Any]:
 
 
 def translated(error: BaseException) -> BaseException:
-    """An error of the emulator in the class that TensorFlow's users expect of a session."""
+    """Convert an error of the emulator to the class that a session of TensorFlow raises."""
     if not isinstance(error, EmulatorError | PopdistError):
         return error.with_traceback(None if isinstance(error, errors.OpError) else error.__traceback__)
     text = str(error.args[0] if error.args else error)
@@ -196,12 +196,12 @@ def translated(error: BaseException) -> BaseException:
 
 
 def _estimators(before: Any) -> Any:
-    """The emulator's estimators, whose modules import TensorFlow's API."""
+    """Patch in the emulator's estimators, whose modules import TensorFlow's API."""
     return before or import_module("ipu_emu.tensorflow.api.estimator")
 
 
 def _estimators_of_the_first_version(made: Any) -> None:
-    """Set, or delete, the same name in the API of the first version."""
+    """Set or delete the same name in the API of TensorFlow 1."""
     first_version = import_module("tensorflow.compat.v1")
     if made is not None:
         vars(first_version)["estimator"] = made

@@ -10,9 +10,9 @@ __all__ = ["set_ipu_config"]
 
 
 def set_ipu_config(config: Any, ipus_per_replica: int | None = None, configure_device: bool = True) -> Any:
-    """Set in an IPUConfig how many IPUs this instance has, and its place among all; return it.
+    """Set the number of IPUs and the index of this instance in an IPUConfig; return it.
 
-    The number of IPUs is that of the local replicas times ``ipus_per_replica``, or what the launcher was told.
+    The number of IPUs is that of local replicas times ``ipus_per_replica``, by default as set for the launcher.
     """
     popdist_py.init()
     each = ipus_per_replica or popdist_py.getNumIpusPerReplica()

@@ -33,7 +33,7 @@ class DeviceShare:
 
 
 def configure(system: ConfiguredSystem) -> None:
-    """Make ``system`` the one that programs run on."""
+    """Use ``system`` for all programs."""
     frontend_state().system = system
 
 
@@ -49,7 +49,7 @@ def is_configured() -> bool:
 
 
 def has_remote_memory(system: ConfiguredSystem) -> bool:
-    """Whether the devices have remote memory; of those that are not attached only the configuration knows."""
+    """Whether the devices have remote memory; for devices that are not attached, the configuration decides."""
     if system.config is None:
         return True
     connection = system.config.device_connection

@@ -11,7 +11,7 @@ __all__ = ["OLDEST", "TOO_NEW", "check_keras", "check_versions", "first_version"
 
 #: TensorFlow's versions from the first (included) to the last (excluded) that are known to work.
 OLDEST, TOO_NEW = (2, 18), (2, 22)
-#: What Keras 3 has and Keras 2 has not.
+#: Names that only Keras 3 has.
 _OF_KERAS_3 = frozenset(
     {"distribution", "dtype_policies", "device", "KerasTensor", "ops", "quantizers", "random", "remat", "tree"}
 )
@@ -33,7 +33,7 @@ def installed_version() -> str | None:
 
 
 def check_versions() -> None:
-    """Raise ModuleNotFoundError unless a suitable TensorFlow is installed; choose Keras 2 where both are there."""
+    """Raise ModuleNotFoundError unless a suitable TensorFlow is installed; choose Keras 2 if both are installed."""
     found = installed_version()
     if found is None:
         raise ModuleNotFoundError(
@@ -47,12 +47,12 @@ def check_versions() -> None:
             name="tensorflow",
         )
     if numbers < _QUIET:
-        os.environ.setdefault(_LOG_LEVEL, "1")  # no messages that inform
+        os.environ.setdefault(_LOG_LEVEL, "1")  # no informational messages
     _choose_keras()
 
 
 def _choose_keras() -> None:
-    """Let ``tf.keras`` be Keras 2; raise ModuleNotFoundError where it is absent or Keras 3 has been loaded."""
+    """Make ``tf.keras`` Keras 2; raise ModuleNotFoundError if it is absent or Keras 3 is loaded."""
     try:
         version("tf_keras")
     except PackageNotFoundError:
@@ -79,7 +79,7 @@ def check_keras(name: str) -> None:
 
 
 def first_version() -> None:
-    """Let ``import tensorflow`` give the API of TensorFlow 1, without the behaviour of TensorFlow 2."""
+    """Make ``import tensorflow`` the API of TensorFlow 1, without the behaviour of TensorFlow 2."""
     check_versions()
     tensorflow = import_module("tensorflow")
     old = import_module("tensorflow.compat.v1")

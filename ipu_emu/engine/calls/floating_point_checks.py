@@ -3,7 +3,7 @@
     NaN from operands without NaN                    invalid operation
     infinity from finite operands                    division by zero, or overflow
 
-The results of an op are checked, so that the errors depend neither on how a kernel computes nor on the machine.
+Only the results of an op are checked, so that errors do not depend on the implementation of a kernel or the machine.
 """
 
 from __future__ import annotations

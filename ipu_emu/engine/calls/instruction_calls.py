@@ -2,7 +2,7 @@
 
 Host I/O and collectives serve all local replicas at once: one call. Any other instruction is run by each replica
 alone: a list of calls per replica. ``CALLS`` has a row for every instruction: the category of its time, and the
-method that makes its calls.
+method that prepares its calls.
 """
 
 from __future__ import annotations
@@ -78,10 +78,10 @@ class HostPosition:
 
 
 class Binder:
-    """Makes the calls; ``buckets`` have a row per local replica, and ``buffers`` are the memory of these replicas.
+    """Prepares calls; ``buckets`` have a row per local replica, and ``buffers`` are the memory of these replicas.
 
     A tensor with several buffers is used in the buffer of ``micro_batch``. The all-reduces of ``early`` buckets begin
-    elsewhere. Ops read their own copies of what is ``held``. Products apply ``fused`` functions to their results.
+    elsewhere. Ops read copies of the tensors that are ``held``. Products apply ``fused`` functions to their results.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class Binder:
     ) -> Call:
         """One call of the calls of several instructions; ``replica``: the one that runs them, None for all at once.
 
-        If this process records a trace, every instruction becomes a span; ``about`` is shown beside it.
+        If this process records a trace, every instruction becomes a span with the label ``about``.
         """
         if self._recorder is None:
             return call_chain(*(call for _, calls in bound for call in calls))
@@ -255,7 +255,7 @@ class Binder:
 
 @dataclass(frozen=True)
 class _CallRow:
-    """``bind`` makes the one call of all replicas, or for the category COMPUTE the calls of one replica."""
+    """``bind`` prepares the one call of all replicas, or for the category COMPUTE the calls of one replica."""
 
     category: WallCategory
     bind: Callable[..., Any]

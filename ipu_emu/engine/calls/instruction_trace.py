@@ -33,7 +33,7 @@ __all__ = ["BoundLeaves", "InstructionTrace"]
 #: Instructions with their calls.
 BoundLeaves = Sequence[tuple[Leaf, Sequence[Call]]]
 
-#: What the time of an instruction is spent on.
+#: The category of an instruction's time.
 CATEGORIES: dict[type[Instruction], Category] = {
     Instruction: Category.COMPUTE,
     WeightUpdate: Category.UPDATE,
@@ -49,9 +49,9 @@ CATEGORIES: dict[type[Instruction], Category] = {
 
 
 class InstructionTrace:
-    """Makes one call of the calls of several instructions; their spans have the micro-batch as value.
+    """Combines the calls of several instructions to one call; their spans have the micro-batch as value.
 
-    ``about`` is shown beside each span, such as the stage of a pipeline; its ``ipu`` runs instructions without ops.
+    ``about`` labels each span, for example with the stage of a pipeline; its ``ipu`` runs instructions without ops.
     """
 
     def __init__(self, recorder: Recorder, offset: int, about: Mapping[str, Any] | None = None) -> None:

@@ -36,7 +36,7 @@ class MultiBufferedCalls:
 class MultiBufferedBinder:
     """Binds instructions; ``local`` has the position of each replica in the step, ``host`` that of the host.
 
-    ``about`` is what a trace says of the instructions.
+    ``about`` is the label of the instructions in a trace.
     """
 
     binder: Binder

@@ -100,7 +100,7 @@ def _with_function(
 
 
 def _held(op: Op, held: HeldCopies | None, images: Container[str]) -> tuple[HeldCopies, frozenset[int]]:
-    """``held`` and the inputs of which it may keep copies: not the float32 images, which every step writes."""
+    """The inputs in ``held`` of which copies may be kept: without float32 images, which every step writes."""
     held = held or HeldCopies()
     return held, frozenset(i for i, id in enumerate(op.inputs) if id in held.ids and id not in images)
 

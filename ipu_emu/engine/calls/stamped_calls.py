@@ -1,7 +1,7 @@
 """Stamped calls: groups of calls as one function without loops, which records the time after each group.
 
-Python finds out once for each place in a program what is called there. In a loop over calls that place is one and
-the same for all of them; in a function that names every call it is another for each, and calls get faster.
+Python specialises each call site for the function that it calls. A loop over calls has one call site for all of them;
+a function that names every call has one for each, which makes calls faster.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ipu_emu.ops import Call
 
 __all__ = ["StampedCalls", "stamped_calls"]
 
-#: Runs the calls and writes the times to these words, the first at this place.
+#: Runs the calls and writes the times to these words, beginning at this index.
 StampedCalls = Callable[[memoryview, int], None]
 
 _FUNCTION = """\

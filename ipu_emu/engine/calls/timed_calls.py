@@ -1,7 +1,7 @@
-"""Timed calls: calls of instructions that record when each ended, and short ones that are timed together.
+"""Timed calls: calls of instructions that record the end of each; short instructions share a time stamp.
 
-A time stamp takes 0.2 us of a step. So after some rounds short instructions that follow each other get one for all,
-and the proportions in which they share its time are those of these rounds.
+A time stamp takes 0.2 us of a step. So after some rounds consecutive short instructions share one time stamp, and
+their time is divided between them in the proportions of these rounds.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from popdist_py.trace.records import RECORD_WORDS, VALUE
 
 __all__ = ["MEASURED_ROUNDS", "Groups", "short_ones_together", "timed_calls"]
 
-#: Rounds in which every instruction has a time stamp of its own.
+#: Rounds in which every instruction has its own time stamp.
 MEASURED_ROUNDS = 32
-#: Nanoseconds up to which instructions are timed together, and up to which one is timed with the next in any case.
+#: Nanoseconds up to which a group of instructions shares a time stamp, and up to which one always joins the next.
 _TOGETHER, _SHORT = 20_000, 2_000
 
-#: Nanoseconds of instructions by groups that are timed together.
+#: Nanoseconds of instructions, by groups that share a time stamp.
 Groups = Sequence[Sequence[int]]
 
 
 def short_ones_together(durations: Sequence[int], kinds: Sequence[object]) -> Groups:
-    """The groups of instructions with these durations; those of a group are of one kind."""
+    """The groups of instructions with these durations; instructions of a group are of one kind."""
     groups: list[list[int]] = []
     kind: object = None
     for own, duration in zip(kinds, durations, strict=True):

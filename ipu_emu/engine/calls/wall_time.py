@@ -11,7 +11,7 @@ __all__ = ["Timer", "Wall", "WallCategory"]
 
 
 class WallCategory(Enum):
-    """What time was spent on; ``OTHER`` is the engine itself."""
+    """The kind of work that time was spent on; ``OTHER`` is the engine itself."""
 
     COMPUTE = "compute"
     COLLECTIVES = "collectives"

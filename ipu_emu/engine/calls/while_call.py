@@ -1,4 +1,4 @@
-"""Call of a While: runs its body until its count or its condition ends the loop.
+"""Call of a While: runs its body until the count or the condition ends the loop.
 
     body inputs: i, condition, states, captured        body outputs: condition, states, collected
 

@@ -47,7 +47,7 @@ class BoundOverlappedLoop:
         self._work, self._after = compute.by_category(loop.work), compute.by_category(loop.after)
         self._loads = {leaf: loading.bind(WallCategory.HOST_IO, [leaf]) for leaf in loop.loads}
         self._stores = {leaf: storing.bind(WallCategory.HOST_IO, [leaf]) for leaf in loop.stores}
-        #: Whether only the caller writes outputs, and may do so at any time.
+        #: Whether the caller writes all outputs, at any time.
         self._caller_writes = loop.staged and all(leaf.overlap is Overlap.NONE for leaf in loop.stores)
         self._thread = BackgroundThread("host-io-0")
         self._tasks: dict[int, list[BackgroundTask]] = {}  # by the micro-batch that must wait for them

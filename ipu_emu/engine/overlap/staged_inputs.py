@@ -20,7 +20,7 @@ __all__ = ["LookaheadFeed", "StagedInputs"]
 class LookaheadFeed(StepFeedProtocol, Protocol):
     """A feed that may know the data of its next step."""
 
-    #: The number of the step whose data it gives now.
+    #: The number of the current step.
     step: int
 
     def upcoming(self) -> StepFeedProtocol | None:
@@ -39,7 +39,7 @@ class StagedInputs:
         self._count = 0
 
     def begin(self) -> None:
-        """Use the micro-batches that are staged for this step, and skip them in the feed."""
+        """Start a step: use the micro-batches that are staged for it, and skip them in the feed."""
         feed = self.host.current
         fits = isinstance(feed, LookaheadFeed) and self._of is not None
         fits = fits and self._of == (feed, getattr(feed, "step", None))

@@ -48,7 +48,7 @@ def host_syncs(slots: Sequence[Tasks], ipus: Sequence[int], pattern: SyncConfigu
     waiting = sync_partners(1 + max(ipus), pattern)
 
     def served(tasks: Tasks, slot: Tasks, *, beside: bool) -> Tasks:
-        """Those of ``tasks`` whose data can be transferred during ``slot`` (``beside``), or the others."""
+        """The ``tasks`` whose data can be transferred during ``slot`` (``beside``), or the others."""
         busy = {ipus[stage] for stage, _ in slot}
         return tuple(task for task in tasks if (not waiting[ipus[task[0]]] & busy) is beside)
 

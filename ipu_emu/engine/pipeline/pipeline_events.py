@@ -1,4 +1,4 @@
-"""Event: one action of an IPU or the host in a pipeline, and the earlier events on which it depends.
+"""Event: one action of an IPU or of the host in a pipeline, and the earlier events on which it depends.
 
 Events are listed in an order in which a single thread can run them all, slot by slot. An event depends on these
 earlier events:
@@ -33,7 +33,7 @@ __all__ = ["FABRIC", "HOST", "Event", "EventKind", "MemoryAccess", "dependencies
 #: Actors other than IPUs: the host, and the collectives between replicas. Both act for all replicas at once.
 HOST, FABRIC = -1, -2
 
-#: Region and offset of a tensor, and the index of its buffer.
+#: A buffer of a tensor: its region, its offset, and the index of the buffer.
 _Spot = tuple[str, int, int]
 
 
@@ -93,10 +93,10 @@ def events(
     given: set[int],
     taken: set[int],
 ) -> Iterator[Event]:
-    """In the order of a single thread; ``ipus`` has the IPU of each stage.
+    """List the events in the order of a single thread; ``ipus`` has the IPU of each stage.
 
-    ``shared`` says for each piece of each stage whether it is a collective; ``given`` and ``taken`` are the stages to
-    which the host writes and from which it reads.
+    ``shared``: for each piece of each stage, whether it is a collective; ``given`` and ``taken``: the stages to which
+    the host writes and from which it reads.
     """
 
     def served(kind: EventKind, tasks: Tasks, stages: set[int]) -> Iterator[Event]:
@@ -136,7 +136,7 @@ def dependencies_of(
     sync_partners: Mapping[int, set[int]],
     stages: Sequence[PipelineStage],
 ) -> Iterator[set[int]]:
-    """For each event of ``order``, the numbers of the earlier events of other actors on which it depends.
+    """For each event of ``order``, the indices of the earlier events of other actors on which it depends.
 
     ``sync_partners`` are the IPUs that wait while the host serves one.
     """

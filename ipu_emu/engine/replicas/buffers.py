@@ -50,10 +50,10 @@ def _is_in_small_pages(region: str, nbytes: int) -> bool:
 
 
 def _in_small_pages(nbytes: int) -> NDArray[np.uint8]:
-    """Zeroed bytes for weights, which are filled at once when a session starts.
+    """Zeroed bytes for weights, which are filled as soon as a session starts.
 
-    NumPy asks for huge pages, which the system makes by moving others: the first write of BERT-base's 418 MiB took
-    1.1 to 1.7 s, in small pages 0.4 s; steps took as long.
+    NumPy requests huge pages, for which the kernel moves other pages: the first write of BERT-base's 418 MiB took 1.1
+    to 1.7 s, and 0.4 s in small pages; steps were equally fast.
     """
     return np.frombuffer(mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), np.uint8)
 
@@ -121,7 +121,7 @@ class Buffers:
         return in_order(raw.view(tensor.dtype.numpy), tensor.shape, order(tensor, placement.batch_innermost))
 
     def scratch(self, node: Node) -> tuple[list[NDArray[Any]], dict[str, NDArray[Any]]]:
-        """(workspace arrays, float32 copies of FLOAT16 operands by id) of an op, one-dimensional or as stored."""
+        """(workspace arrays, float32 copies of FLOAT16 operands by id) of an op, flat or in stored order."""
         wanted = scratch_of(node)
         offsets = self.plan.scratch.get(scratch_key(node.op), ())
         region = self.regions[region_of(TRANSIENT, node.op.place.ipu)]

@@ -25,16 +25,16 @@ from ipu_emu.program.buckets import Bucket
 
 __all__ = ["REDUCE_EARLY", "Replicas"]
 
-#: An environment variable: "1" and "0" say whether gradients are reduced during the backward pass.
+#: The environment variable that enables ("1") or disables ("0") reductions during the backward pass.
 REDUCE_EARLY = "IPU_EMU_REDUCE_EARLY"
-#: Transports whose messages wait for a network.
+#: Transports whose messages cross a network.
 _BETWEEN_HOSTS = ("hosts", "mpi")
 
 #: (stride, size) of a group of replicas; None: all replicas.
 Grouping = tuple[int, int] | None
-#: What bytes are sent as.
+#: The element type as which bytes are sent.
 _WORD = np.dtype(np.int32)
-#: Makes the communicator of groups; None: one group of all replicas.
+#: Creates the communicator of groups; None: one group of all replicas.
 Connect = Callable[[gcl.Group | None], gcl.Communicator]
 
 
@@ -96,7 +96,7 @@ class Replicas:
 
     @property
     def reduces_early(self) -> bool:
-        """Whether gradients are reduced during the backward pass: where messages wait for a network."""
+        """Whether gradients are reduced during the backward pass: by default if messages cross a network."""
         if self.total == self.local:
             return False
         asked = os.environ.get(REDUCE_EARLY, "")
@@ -116,7 +116,7 @@ class Replicas:
         return array if self.total == self.local else self.communicator.all_gather(array)[0]
 
     def of_first(self, values: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
-        """Return on every instance what the first replica of all has; ``values`` are of the first local replica."""
+        """Return the values of the first replica on every instance; ``values``: of the first local replica."""
         if not values:
             return []
         sent = np.concatenate([value.reshape(-1).view(np.uint8) for value in values])

@@ -1,4 +1,4 @@
-"""Prefaulting: a thread touches the memory of weights, so that its pages exist, while a program is bound to it.
+"""Prefaulting: a thread faults in the pages of weights while a program is bound to their memory.
 
 The kernel provides a page of new memory when it is first written to, which takes longer than filling it: 0.2 of the
 0.25 s in which the 418 MiB of BERT-base's weights were copied to a new engine. A thread does this while the main
@@ -21,7 +21,7 @@ _PAGE = 4096
 
 @contextmanager
 def prefaulted(ranges: Sequence[NDArray[np.uint8]]) -> Iterator[None]:
-    """Make the pages of ``ranges`` during the block, which must not write to them: they are zero before and after."""
+    """Fault in the pages of ``ranges`` during the block, which must not write to them; they remain zero."""
     if not ranges:
         yield
         return
@@ -34,7 +34,7 @@ def prefaulted(ranges: Sequence[NDArray[np.uint8]]) -> Iterator[None]:
 
 
 def _touch(ranges: Sequence[NDArray[np.uint8]]) -> None:
-    """Write a zero to each page, in one call of NumPy's without the interpreter's lock.
+    """Write a zero to each page, in one NumPy call that releases the GIL.
 
     madvise(MADV_POPULATE_WRITE) would take three quarters of the time, but binding waits for it whenever it needs
     memory of its own.

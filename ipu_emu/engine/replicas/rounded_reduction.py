@@ -1,7 +1,7 @@
 """Rounded reduction: sums of FLOAT16 over replicas, computed in FLOAT and rounded stochastically to FLOAT16.
 
     bucket of a replica   | a | b |     ->   workspace   | a | b |    FLOAT, reduced
-                                        <-   each rounded with random numbers of its own tensor
+                                        <-   each rounded with the random numbers of its tensor
 
 Replicas have equal sums and draw equal random numbers, so they stay equal, wherever in the bucket a sum is.
 """

@@ -1,7 +1,7 @@
 """TokenQueue: tokens passed between threads; a waiting thread spins for a while before it sleeps.
 
-To wake a sleeping thread takes 50 us or more on an idle machine, as long as a micro-batch of a small stage takes, and
-Linux likes to wake it on the core of the thread that wakes it, where it has to wait for that one's next sleep.
+Waking a sleeping thread takes 50 us or more on an idle machine, as long as a micro-batch of a small stage, and Linux
+tends to wake it on the core of the waking thread, where it has to wait until that thread sleeps.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from gcl.kernels.system_calls import sched_getcpu
 __all__ = ["TokenQueue"]
 
 _LOOKS = 2000  # about 40 us
-_SENT, _CORE = 0, 4  # where the number of tokens sent, and the core of the last sender, are in the line of a queue
+_SENT, _CORE = 0, 4  # offsets in the line of a queue: the number of tokens sent, and the core of the last sender
 _LINE = 128  # bytes: two cache lines, because processors prefetch lines in pairs
 
 
@@ -25,8 +25,8 @@ class TokenQueue:
     """A queue with any number of senders and one receiver.
 
     Args:
-        looks: whether the senders and the receiver have cores of their own, and so the receiver may look for a token
-            before it sleeps.
+        looks: whether the senders and the receiver have separate cores, so that the receiver may spin before it
+        sleeps.
     """
 
     def __init__(self, *, looks: bool) -> None:
@@ -59,7 +59,7 @@ def _sent(line: int) -> None:
 
 @bare
 def _look(line: int, wanted: int, looks: int) -> None:
-    """Return when ``wanted`` tokens have been sent, or after a while; at once where the sender shares the core."""
+    """Spin until ``wanted`` tokens have been sent, or for a while; not at all if the sender shares the core."""
     if load_acquire(line + _CORE) == sched_getcpu():
         return
     for _ in range(looks):

@@ -7,7 +7,7 @@ convolutional network on two CPUs (median and best of 40 rounds on a shared mach
     median                   0.66   0.83   0.97   1.5    1.6
     best                     0.78   0.91   1.1    1.7    1.9
 
-The two IPUs of a pipeline wait for each other more seldom than replicas do. For layers of equal work, with 64 rows:
+The two IPUs of a pipeline wait for each other less often than replicas. For layers of equal work, with 64 rows:
 
     MFLOP per IPU            3      13     50
     best                     0.72   0.86   1.3
@@ -29,7 +29,7 @@ __all__ = ["PART_IN_PIPELINES", "WORTH_A_THREAD", "Workers"]
 
 #: The number of floating-point operations of a micro-batch below which threads cost more than they save.
 WORTH_A_THREAD = 150_000_000
-#: The part of it that suffices for an IPU of a pipeline.
+#: The fraction of that number from which threads are used for the IPUs of a pipeline.
 PART_IN_PIPELINES = 0.2
 
 _Done = SimpleQueue[BaseException | None]
@@ -39,7 +39,7 @@ _Jobs = SimpleQueue[tuple[Call, _Done] | None]
 class Workers:
     """``count`` threads; with one, everything runs in the caller's thread. Part n always runs on the same thread.
 
-    With ``background`` even a single thread is not the caller's: ``start`` returns at once and ``wait`` waits.
+    With ``background`` even a single thread is not the caller's: ``start`` returns immediately.
     """
 
     def __init__(self, count: int, *, background: bool = False) -> None:

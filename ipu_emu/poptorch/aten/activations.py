@@ -106,7 +106,7 @@ def _softmax(type: str) -> Rule:
 
 
 def _safe_softmax(call: Call) -> Value:
-    """Rows of minus infinity alone give zeros."""
+    """Rows that are entirely minus infinity give zeros."""
     x, axis = cast(call.x, call.dtype), call.axis()
     known = call.get("masked_rows", True)
     made = x.op("Softmax", axis=axis)

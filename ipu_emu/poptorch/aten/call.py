@@ -27,7 +27,7 @@ def cast(value: Value, dtype: DType) -> Value:
 
 
 def root(total: Value, power: float = 0.5) -> Value:
-    """Return a root of sums of powers, whose gradient is 0 where the sum is, as that of PyTorch's norms."""
+    """Return a root of sums of powers; its gradient is 0 where the sum is 0, as in PyTorch's norms."""
     zero = total.op("Equal", total.like(0))
     safe = zero.op("Where", total.like(1), total)
     found = safe.op("Sqrt") if power == 0.5 else safe.op("Pow", total.like(power))
@@ -35,7 +35,7 @@ def root(total: Value, power: float = 0.5) -> Value:
 
 
 class Call:
-    """``outputs`` are the results on the host, ``values`` the graph's values of the tensors among the arguments."""
+    """An ATen op: ``outputs`` are its results on the host, ``values`` the graph's values of its tensor arguments."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Call:
         return self.arguments[name]
 
     def get(self, name: str, default: Any = None) -> Any:
-        """Return an argument, or ``default`` where the op has no such or it is None."""
+        """Return an argument, or ``default`` if it is absent or None."""
         found = self.arguments.get(name)
         return default if found is None else found
 
@@ -68,7 +68,7 @@ class Call:
     # Values
 
     def of(self, given: Any) -> Value:
-        """The value of a tensor argument; a number becomes a constant of the type that PyTorch gives it."""
+        """The value of a tensor argument; a number becomes a constant of the type that PyTorch infers."""
         if isinstance(given, torch.Tensor):
             return self._values[id(given)]
         kind = np.bool_ if isinstance(given, bool) else np.int32 if isinstance(given, int) else np.float32
@@ -142,7 +142,7 @@ class Call:
         return int(self.get(name, default)) % max(rank, 1)
 
     def axes(self, name: str = "dim", rank: int | None = None) -> list[int]:
-        """Axes counted from the front; none given: all."""
+        """Axes counted from the front; by default all."""
         rank = self.first.dim() if rank is None else rank
         given = self.get(name)
         if given is None or (isinstance(given, Sequence) and not len(given)):
@@ -162,7 +162,7 @@ class Call:
         return Error(f"{self.name} (in module '{self.writer.scope or 'the model'}'): {why}")
 
     def array(self, tensor: torch.Tensor) -> NDArray[Any]:
-        """The host's elements of a tensor, as the device has them."""
+        """The host's elements of a tensor, in the device's element type."""
         return as_numpy(tensor)
 
 

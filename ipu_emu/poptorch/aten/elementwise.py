@@ -179,7 +179,7 @@ def _log_of(base: float) -> Rule:
 
 
 def _atan2(call: Call) -> Value:
-    """Written with arctangents, which have a gradient: pi is added or subtracted left of the origin."""
+    """Computed by arctangents, which have a gradient: pi is added or subtracted left of the origin."""
     y, x = (call.as_type(call[name], call.dtype) for name in ("self", "other"))
     zero = x.like(0)
     angle = (y / x).op("Atan")
@@ -261,7 +261,7 @@ def _filled(call: Call) -> Value:
 
 
 def _constantly(number: float | None) -> Rule:
-    """A tensor of equal numbers; its shape comes from the result."""
+    """Return the rule of a tensor filled with ``number``, in the shape of the result."""
 
     def rule(call: Call) -> Value:
         value = call["fill_value"] if number is None else number

@@ -97,7 +97,7 @@ class _Indexed:
 
     @property
     def together(self) -> bool:
-        """Whether the indexed axes are adjacent, so that the result has the index's axes in their place."""
+        """Whether the indexed axes are adjacent: the axes of the index then replace them in the result."""
         return self.axes == list(range(self.axes[0], self.axes[0] + len(self.axes)))
 
     def read(self) -> Value:
@@ -105,7 +105,7 @@ class _Indexed:
         return self._placed(made, back=False)
 
     def _placed(self, value: Value, *, back: bool) -> Value:
-        """Move the index's axes from the front to where they belong, or ``back``."""
+        """Move the index's axes from the front to their place, or ``back``."""
         first, count = self.axes[0], len(self.index_shape)
         if not self.together or not first:
             return value

@@ -1,4 +1,4 @@
-"""Losses that PyTorch computes by ops of their own."""
+"""Losses that are single ATen ops."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def _upsample(mode: str, spatial: int) -> Rule:
 
 
 def _resized(call: Call, x: Value, axis: int, size: int, out: int, mode: str, aligned: bool) -> Value:
-    """Resize one axis: gather what is nearest, or multiply with the weights of the neighbours."""
+    """Resize one axis: gather the nearest elements, or multiply by the weights of neighbours."""
     places = np.arange(out)
     if mode == "nearest":
         chosen = np.minimum((places * (size / out)).astype(np.int32), size - 1)

@@ -13,7 +13,7 @@ __all__ = ["RULES"]
 
 
 def _product(call: Call, a: Value, b: Value) -> Value:
-    """The product of matrices; a weight that was transposed is read as it is stored."""
+    """The product of matrices; a transposed weight is read in its stored order."""
     source = call.writer.transposed.get(b.tensor.id)
     if source is not None and a.tensor.rank == 2 and source.tensor.dtype is a.tensor.dtype:
         return a.op("Gemm", source, transB=1)
@@ -86,7 +86,7 @@ def _einsum(call: Call) -> Value:
 
 
 def _bilinear(call: Call) -> Value:
-    """The product that ``torch.bilinear`` makes of expanded tensors."""
+    """The product of expanded tensors in ``torch.bilinear``."""
     i1, i2, i3 = (call.value(name) for name in ("i1", "i2", "i3"))
     for axes, which in ((call["expand1"], 0), (call["expand2"], 1), (call["expand3"], 2)):
         value = (i1, i2, i3)[which]

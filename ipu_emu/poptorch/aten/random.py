@@ -1,4 +1,4 @@
-"""Random numbers, drawn on the device: PyTorch's distributions, not its numbers."""
+"""Random numbers, drawn on the device: the distributions are PyTorch's, the numbers are not."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _native_dropout(call: Call) -> list[Any]:
 
 
 def dropped(call: Call, x: Value, p: float) -> Value:
-    """Return ``x`` with a part ``p`` of its elements set to 0 and the others enlarged."""
+    """Return ``x`` with a fraction ``p`` of its elements set to 0 and the others scaled up."""
     if p >= 1:
         return x * x.like(0)
     return call.writer.emit_in("", "Dropout", [x], {"ratio": p, "training_mode": 1})[0]
@@ -132,5 +132,5 @@ RULES: dict[str, Rule] = {
     "uniform": _uniform_in,
 }
 
-#: Ops that are recorded although nothing of the device goes into them.
+#: Ops that are recorded although they have no inputs from the device.
 RANDOM = frozenset(RULES) - {"fused_dropout"}

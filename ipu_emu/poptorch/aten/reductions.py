@@ -135,7 +135,7 @@ def _cumsum(call: Call) -> Value:
 
 
 def _cumprod(call: Call) -> Value:
-    """A product for each element, as these have gradients."""
+    """One product per element, because products have gradients."""
     x, axis = cast(call.x, call.dtype), call.axis()
     if not x.tensor.rank:
         return x

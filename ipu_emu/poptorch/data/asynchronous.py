@@ -26,7 +26,7 @@ _METHODS = {
     SharingStrategy.ForkServer: "forkserver",
 }
 _END, _FAILED = "end", "failed"
-#: Seconds between two looks whether the process that takes the data is alive.
+#: Seconds between checks whether the consumer process is alive.
 _PATIENCE = 5.0
 
 
@@ -39,7 +39,7 @@ def _leaves(item: Any) -> list[torch.Tensor]:
 
 
 def _shape_of(item: Any) -> Any:
-    """How tensors are put together again: tuples and lists both become lists."""
+    """The structure of an item, for rebuilding it: tuples and lists both become lists."""
     if isinstance(item, torch.Tensor):
         return None
     return list(item) if isinstance(item, Mapping) else len(item)
@@ -52,7 +52,7 @@ def _rebuilt(shape: Any, tensors: list[torch.Tensor]) -> Any:
 
 
 def _batches(dataset: Any, rebatched: int | None) -> Iterator[Any]:
-    """The items of one pass, joined to ``rebatched`` rows each if that is given."""
+    """The items of one pass; with ``rebatched``, joined to that many rows each."""
     if rebatched is None:
         yield from dataset
         return
@@ -69,7 +69,7 @@ def _batches(dataset: Any, rebatched: int | None) -> Iterator[Any]:
 
 
 def _next(channel: Any) -> Any:
-    """The next message; None when the process that sends them has gone."""
+    """The next message; None if the sending process has ended."""
     sender = multiprocessing.parent_process()
     while True:
         try:
@@ -126,9 +126,9 @@ def _generator(device: str, state: bytes) -> torch.Generator:
 
 
 def _reduced(generator: torch.Generator) -> Any:
-    """How a generator goes to another process: its state as bytes.
+    """Pickle a generator by its state as bytes.
 
-    As a tensor, which PyTorch sends, it would lie in a file that is closed before the other process can open it.
+    PyTorch would send the state as a tensor in a file, which is closed before the other process can open it.
     """
     return _generator, (str(generator.device), generator.get_state().numpy().tobytes())
 
@@ -139,7 +139,7 @@ ForkingPickler.register(torch.Generator, _reduced)
 class AsynchronousDataAccessor:
     """Iterates over a data set that one worker process loads ahead.
 
-    A tensor that it gives is overwritten after the next item has been asked for: clone what is to be kept.
+    The tensors of an item are overwritten after the next item is requested: clone those that are kept.
     """
 
     def __init__(
@@ -170,7 +170,7 @@ class AsynchronousDataAccessor:
         self._in_pass = self._begun
         channels = (self._free, self._ready, self._commands)
         arguments = (dataset, rebatched_size, load_indefinitely, count, channels, self._begun)
-        self._process = context.Process(target=_fill, args=arguments)  # no daemon, which could have no workers
+        self._process = context.Process(target=_fill, args=arguments)  # not a daemon: daemons cannot have workers
         self._process.start()
         self._stop: Callable[[], Any] = weakref.finalize(self, _stop, self._process, channels)
         atexit.register(self._stop)
@@ -184,7 +184,7 @@ class AsynchronousDataAccessor:
 
     def __iter__(self) -> Iterator[Any]:
         if self._in_pass and not self._begun:
-            while self._take()[0] is not _END:  # a loop that was broken off starts again
+            while self._take()[0] is not _END:  # a pass that was abandoned starts again
                 pass
         if not self._begun:
             self._commands.put(True)
@@ -214,7 +214,7 @@ class AsynchronousDataAccessor:
         return None, _rebuilt(shape, self._slots[slot])
 
     def _message(self) -> Any:
-        """The worker's next message; raise poptorch.Error if it has died, perhaps while it sent one."""
+        """The worker's next message; raise poptorch.Error if it has died, also while sending."""
         while True:
             try:
                 return self._ready.get(timeout=1.0)
@@ -228,7 +228,7 @@ class AsynchronousDataAccessor:
                     raise
 
     def _failed(self, reason: str) -> Error:
-        """The error of a worker that loads no more, which later epochs repeat."""
+        """Return the error of a worker that has failed, and keep it for later epochs."""
         self._failure = f"AsynchronousDataAccessor worker thread failed{reason}"
         return refusal(self._failure)
 

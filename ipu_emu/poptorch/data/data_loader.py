@@ -87,7 +87,7 @@ class DataLoader(torch.utils.data.DataLoader):
                     kwargs["sampler"] = self._part(dataset, number, processes, shuffle=shuffle, drop_last=drop_last)
                     shuffle = None
             elif shuffle and not iterable and batch_size is not None and options.random_seed is not None:
-                # The order that several processes share, so that it does not depend on their number.
+                # The order is common to all processes, so that it does not depend on their number.
                 kwargs["sampler"] = self._part(dataset, 0, 1, shuffle=True, drop_last=drop_last)
                 shuffle = None
             self._warn_of_remainder(dataset, iterable=iterable, drop_last=drop_last, mode=mode)
@@ -144,11 +144,11 @@ class DataLoader(torch.utils.data.DataLoader):
 
     @property
     def options(self) -> Options:
-        """The options that the batches are for."""
+        """The options that determine the batches."""
         return self._options
 
     def terminate(self) -> None:
-        """End the process that loads ahead, if there is one."""
+        """End the loading process, if there is one."""
         if self._accessor is not None:
             self._accessor.terminate()
 
@@ -165,7 +165,7 @@ class DataLoader(torch.utils.data.DataLoader):
 
 
 class _Plain:
-    """A DataLoader without its accessor, as the process that loads sees it."""
+    """A DataLoader without its accessor, for the loading process."""
 
     def __init__(self, loader: DataLoader) -> None:
         self._loader = loader

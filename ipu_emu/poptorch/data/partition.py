@@ -15,7 +15,7 @@ class PartSampler(Sampler):
     """The indices of process ``number`` of ``count``.
 
     With ``drop_last`` every process owns the same whole number of batches. A shuffled order is the same in all
-    processes; every second pass is shifted, so that what one pass leaves out the next one uses.
+    processes; every second pass is shifted, so that samples left out of one pass are used in the next.
     """
 
     def __init__(

@@ -14,14 +14,14 @@ from ipu_emu.poptorch.errors import refusal
 
 __all__ = ["watched_epoch", "way_of_ending"]
 
-#: Seconds for a worker whose connection broke to be seen as dead.
+#: Seconds to wait for the end of a worker whose connection broke.
 _PATIENCE = 2.0
 
 
 def watched_epoch(loader: DataLoader[Any]) -> Iterator[Any]:
-    """Begin an epoch; where a worker dies, raise poptorch.Error, and let the next epoch begin with new workers.
+    """Begin an epoch; if a worker dies, raise poptorch.Error; the next epoch starts new workers.
 
-    PyTorch raises what it meets first: a broken connection, or an error from its handler of signals.
+    PyTorch raises whichever comes first: a broken connection, or an error in its signal handler.
     """
     return _watched(loader, DataLoader.__iter__(loader))
 
@@ -33,20 +33,20 @@ def _watched(loader: DataLoader[Any], batches: Any) -> Iterator[Any]:
         except StopIteration:
             return
         except (OSError, EOFError, RuntimeError) as error:
-            own = str(error).startswith("Caught ")  # by a worker, in code of the data set
+            own = str(error).startswith("Caught ")  # raised by code of the data set in a worker
             found = "" if own else _dead(list(getattr(batches, "_workers", ())))
             if not found:
                 raise
-            loader._iterator = None  # of persistent workers, which would be asked again
+            loader._iterator = None  # discard persistent workers
             raise refusal(f"The data were not loaded: DataLoader {found}") from error
         yield batch
 
 
 def _dead(workers: list[Any]) -> str:
-    """Which workers ended, and how."""
+    """Describe the workers that ended, and how they ended."""
     end = time.monotonic() + _PATIENCE
     while True:
-        with contextlib.suppress(RuntimeError):  # of PyTorch's handler, when the signal comes now
+        with contextlib.suppress(RuntimeError):  # from PyTorch's handler, if the signal arrives now
             codes = [(number, one.pid, one.exitcode) for number, one in enumerate(workers)]
             ended = [f"worker {number} (process {pid}) {way_of_ending(code)}" for number, pid, code in codes if code]
             if ended or not workers or time.monotonic() > end:

@@ -1,1 +1,1 @@
-"""executor: a wrapped module: its arguments, its compiled program, its weights and its outputs."""
+"""executor: runs a wrapped module: its arguments, compiled program, weights and outputs."""

@@ -1,4 +1,4 @@
-"""Arguments of a call: the tensors among them, at any depth, and what is constant."""
+"""Arguments of a call: the tensors in them, at any depth, and the constants."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = [
 
 
 class ICustomArgParser:
-    """Takes the tensors out of an object of a type of the program's, and puts others in."""
+    """Extracts the tensors from an object of a user-defined type, and replaces them."""
 
     def yieldTensors(self, struct: Any) -> Any:
         """Yield the tensors of ``struct`` in a fixed order."""
@@ -39,7 +39,7 @@ _PARSERS: dict[type, ICustomArgParser] = {}
 
 
 def registerCustomArgParser(arg_type: type, parser: ICustomArgParser) -> None:
-    """Let objects of ``arg_type`` be arguments."""
+    """Allow objects of ``arg_type`` as arguments."""
     if not isinstance(parser, ICustomArgParser):
         raise Error("The parser must be an instance of poptorch.ICustomArgParser", "poptorch_py_error")
     _PARSERS[arg_type] = parser
@@ -64,7 +64,7 @@ class Arguments:
         }
 
     def matching(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
-        """Return the tensors of a later call; raise Error where it differs from the first one."""
+        """Return the tensors of a later call; raise Error if it differs from the first call."""
         positional, named = bound(self.signature, args, kwargs)
         if len(positional) != len(self.positional):
             raise Error(
@@ -84,7 +84,7 @@ class Arguments:
 def bound(
     signature: inspect.Signature, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> tuple[list[Any], dict[str, Any]]:
-    """Bind a call to a signature, with its defaults; raise what PopTorch raises where it does not fit."""
+    """Bind a call to a signature, with its defaults; raise PopTorch's error if that is impossible."""
     parameters = signature.parameters
     plain = [p for p in parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     variadic = any(p.kind is p.VAR_POSITIONAL for p in parameters.values())
@@ -105,7 +105,7 @@ def bound(
 
 
 def leaves(value: Any) -> Any:
-    """Yield what is in nested tuples, lists and dicts."""
+    """Yield the leaves of nested tuples, lists and dicts."""
     if type(value) in _PARSERS:
         yield from _PARSERS[type(value)].yieldTensors(value)
     elif isinstance(value, Mapping):
@@ -178,7 +178,7 @@ def _match_keys(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> No
 
 
 def cleaned(tensor: torch.Tensor, name: str) -> torch.Tensor:
-    """Return an input as the device takes it: contiguous, detached."""
+    """Return an input as a contiguous, detached tensor."""
     if not tensor.is_contiguous():
         warnings.warn(f"Input {name} is not contiguous and is copied", stacklevel=4)
         tensor = tensor.contiguous()

@@ -1,8 +1,8 @@
-"""Balanced stages: the pipeline stage and the IPU of each op of a trace, with loads that are nearly equal.
+"""Balanced stages: assigns each op of a trace to a pipeline stage and an IPU such that loads are nearly equal.
 
-A stage's load is its share of all operations plus its share of all bytes of weights and activations. Cuts are made
-where no weight is read on both sides. A weight that is read far apart, such as a tied embedding, is kept on its first
-IPU: what follows its last readers becomes one more stage there.
+A stage's load is its fraction of all operations plus its fraction of all bytes of weights and activations. No weight
+is read on both sides of a cut, except one with distant readers, such as a tied embedding: it stays on its first IPU,
+where the ops from its last readers on become one more stage.
 
     embedding  layer 0  layer 1 | layer 2  layer 3 | head (tied), loss
     stage 0, IPU 0                stage 1, IPU 1     stage 2, IPU 0
@@ -20,11 +20,11 @@ from ipu_emu.poptorch.errors import refusal
 
 __all__ = ["balanced_stages"]
 
-#: A weight whose readers are further apart, as a share of all ops, does not keep them together.
+#: The largest distance of a weight's readers, as a fraction of all ops, at which they stay in one stage.
 _FAR = 0.25
 #: The op that changes a buffer.
 _UPDATE = "CopyVarUpdate"
-#: Halvings of the interval in which the least possible load is searched.
+#: Steps of the bisection for the least possible load.
 _HALVINGS = 40
 
 
@@ -44,13 +44,13 @@ def balanced_stages(graph: Graph, ipus: int) -> list[tuple[int, int]]:
 
 
 def _readers(graph: Graph) -> dict[str, list[int]]:
-    """The positions of the ops that read each weight, or what is made of weights alone, such as its transpose."""
+    """The positions of the ops that read each weight, also through ops on weights only, such as a transpose."""
     of: dict[str, frozenset[str]] = {t.id: frozenset([t.id]) for t in graph.with_role(Role.WEIGHT)}
     found: dict[str, list[int]] = {}
     constant = {t.id for t in graph.with_role(Role.CONSTANT)}
     for index, op in enumerate(graph.ops):
         if op.type == _UPDATE:
-            continue  # it stands at the end, and belongs where the buffer is read
+            continue  # it is at the end of the graph, but is placed with the readers of the buffer
         inputs = [one for one in op.inputs if one]
         weights = frozenset[str]().union(*(of.get(one, frozenset()) for one in inputs))
         for id_ in weights:
@@ -61,7 +61,7 @@ def _readers(graph: Graph) -> dict[str, list[int]]:
 
 
 def _clean_cuts(count: int, spans: Sequence[Sequence[int]]) -> list[int]:
-    """The positions between ops that are within no span of readers."""
+    """The positions between ops that are outside all spans of readers."""
     depth = [0] * (count + 1)
     for span in spans:
         depth[span[0] + 1] += 1
@@ -90,7 +90,7 @@ def _kept(graph: Graph, op: Op) -> list[str]:
 
 
 def _chosen(done: Sequence[float], cuts: Sequence[int], parts: int) -> list[int]:
-    """The cuts with which the largest part is as small as it can be."""
+    """The cuts that minimise the largest part."""
     low, high = done[-1] / parts, done[-1]
     best = _packed(done, cuts, high, parts)
     for _ in range(_HALVINGS):
@@ -110,7 +110,7 @@ def _packed(done: Sequence[float], cuts: Sequence[int], limit: float, parts: int
     index = 0
     while len(made) < parts - 1:
         start = done[made[-1]] if made else 0.0
-        last = len(cuts) - (parts - 1 - len(made))  # the latest cut that leaves one for each part that follows
+        last = len(cuts) - (parts - 1 - len(made))  # the latest cut that leaves enough cuts for the remaining parts
         following = index
         while following < last and done[cuts[following + 1]] - start <= limit:
             following += 1

@@ -15,7 +15,7 @@ __all__ = ["check_buffers", "check_inference", "check_overlap", "checked_options
 
 
 def checked_options(model: Any, options: Any, *, training: bool) -> Options:
-    """Return the options, new ones for None; raise TypeError if they are none, or ``model`` is no module."""
+    """Return the options, new ones for None; raise TypeError if they are not Options, or ``model`` no module."""
     name = "trainingModel" if training else "inferenceModel"
     if not isinstance(model, torch.nn.Module):
         found = f"the class {model.__name__}" if isinstance(model, type) else f"a {type(model).__name__}"
@@ -27,7 +27,7 @@ def checked_options(model: Any, options: Any, *, training: bool) -> Options:
 
 
 def check_inference(options: Options) -> None:
-    """Raise poptorch.Error for options with which a module cannot run without being trained."""
+    """Raise poptorch.Error for options that inference does not support."""
     if options.Training.gradient_accumulation == 1:
         return
     more = ""
@@ -40,7 +40,7 @@ def check_inference(options: Options) -> None:
 
 
 def check_buffers(module: torch.nn.Module, changed: Sequence[str], options: Options) -> None:
-    """Raise poptorch.Error if forward changes buffers, other than those of norms, that replicas have to share."""
+    """Raise poptorch.Error if forward changes buffers that replicas share, other than running statistics."""
     norms = {
         f"{path}.{name}".lstrip(".")
         for path, one in module.named_modules()

@@ -1,4 +1,4 @@
-"""Compiling: a trace and the options of its executor as an executable."""
+"""Compiling: compiles a trace with the options of its executor."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _RETURNS = {
     OutputMode.Sum: Return.SUM,
 }
 _MOST_IPUS = 64
-#: Session options that a program may set by name, with those that have an effect of their own here.
+#: Session options that a program may set by name and that have an effect here.
 _EFFECTLESS = frozenset(
     [
         "accumulateOuterFragmentSettings",
@@ -153,7 +153,7 @@ def output_mode(options: Options, *, training: bool) -> OutputMode:
 
 @span("compile", Category.COMPILATION)
 def compile_trace(trace: ModuleTrace, options: Options, rule: UpdateRule | None) -> CompiledStep:
-    """Compile, or load the executable from the cache; raise poptorch.Error for what cannot be compiled."""
+    """Compile, or load the executable from the cache; raise poptorch.Error if that fails."""
     try:
         return _compiled(trace, options, rule)
     except EmulatorError as error:
@@ -330,7 +330,7 @@ def _anchors(trace: ModuleTrace, options: Options, *, training: bool) -> tuple[A
 
 
 def check_session_options(options: Mapping[str, Any]) -> None:
-    """Raise poptorch.Error for a name that is no session option of PopART's."""
+    """Raise poptorch.Error for a name that is not a session option of PopART."""
     for key, value in options.items():
         name = str(key).split(".")[0]
         if name in _EFFECTLESS:

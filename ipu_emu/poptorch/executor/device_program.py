@@ -44,7 +44,7 @@ class DeviceProgram:
     # The device
 
     def load(self) -> None:
-        """Make the engine, with the host's values of weights and states."""
+        """Create the engine, with the host's values of weights and states."""
         o = self.options
         local, processes = int(o.replication_factor), o.Distributed.numProcesses
         replicas = Replicas(local=local, offset=o.Distributed.processId * local, total=local * processes)
@@ -59,7 +59,7 @@ class DeviceProgram:
             self.set_scalars(self.rule)
 
     def saved(self, filename: str) -> None:
-        """The program is in this file now, and its profile beside it."""
+        """Record that the program was saved in this file, and write its profile next to it."""
         self.file = Path(filename)
         if self.record is not None:
             self.record.write()
@@ -86,7 +86,7 @@ class DeviceProgram:
     # Weights
 
     def take(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Take the values of parameters and buffers from the host's tensors, until they are loaded or fetched."""
+        """Set the values of parameters and buffers from the host's tensors, for the next ``load`` or ``upload``."""
         for name, tensor in tensors.items():
             if name in self.weights.values:
                 self.weights.values[name] = as_numpy(tensor)
@@ -149,7 +149,7 @@ class DeviceProgram:
         return {id_: value for id_, value in values.items() if id_ in step.graph.tensors}
 
     def set_scalars(self, rule: UpdateRule) -> None:
-        """Use the values of ``rule`` from now on; raise Error where one that is constant differs."""
+        """Use the values of ``rule`` from the next step on; raise Error if a constant one differs."""
         self.rule = rule
         tensors, data = self.compiled.step.graph.tensors, self.compiled.step.graph.data
         for id_, value in self.scalars(rule).items():
@@ -166,7 +166,7 @@ class DeviceProgram:
                 )
 
     def _set_scalar(self, id_: str, value: np.float32) -> None:
-        """Set a scalar on the device, unless it has the value already: writing looks for its copies on all IPUs."""
+        """Set a scalar on the device if it has changed, because writing searches for its copies on all IPUs."""
         if self.engine is None or id_ not in self.engine.executable.graph.tensors:
             return
         if self.engine.view(id_) != value:
@@ -197,7 +197,7 @@ class DeviceProgram:
         return outputs
 
     def _grouped(self, array: NDArray[Any]) -> NDArray[Any]:
-        """Repeat what the replicas of a group share."""
+        """Repeat the values that the replicas of a group share."""
         size = int(self.options.input_group_size)
         if size == 1:
             return array
@@ -213,7 +213,7 @@ class DeviceProgram:
 class TrainedState:
     """Weights, optimiser states and scalars on the device, as checkpoints save and restore them.
 
-    ``changed`` is called when values were restored, which the module does not have yet.
+    ``changed`` is called after values were restored, which the module must then fetch.
     """
 
     def __init__(self, program: DeviceProgram, changed: Callable[[], None]) -> None:

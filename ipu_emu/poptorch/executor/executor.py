@@ -203,7 +203,7 @@ class PoplarExecutor(Inspection):
         if self.isAttachedToDevice():
             self._match_batch(args, kwargs)
             return
-        with paused_collection():  # once for both
+        with paused_collection():  # one pause for both
             if self._program is None:
                 self._compile(args, kwargs)
             self._match_batch(args, kwargs)
@@ -236,7 +236,7 @@ class PoplarExecutor(Inspection):
         return rebuilt(trace.structure, leaves)
 
     def _refresh(self) -> None:
-        """Give the device what has changed on the host since the last step."""
+        """Copy values that have changed on the host since the last step to the device."""
         assert self._program is not None
         if self._training:
             if isinstance(self._optimizer, Optimizer) and self._optimizer._uploads:
@@ -253,7 +253,7 @@ class PoplarExecutor(Inspection):
     # The device
 
     def isAttachedToDevice(self) -> bool:
-        """Whether the executable is on a device."""
+        """Whether the executable is loaded on a device."""
         return self._program is not None and self._program.engine is not None
 
     @paused_collection()
@@ -313,7 +313,7 @@ class PoplarExecutor(Inspection):
 
     def _fetch(self) -> None:
         assert self._program is not None
-        self._dirty = False  # before tensors are read, which would fetch again
+        self._dirty = False  # first, because reading tensors would fetch again
         self._host_buffers_stale = False
         self._program.give(self._tensors())
 
@@ -323,14 +323,14 @@ class PoplarExecutor(Inspection):
             self._fetch()
 
     def copyWeightsToHostIfNeeded(self) -> bool:
-        """Copy the device's weights to the module if they were trained since; say whether they were."""
+        """Copy the device's weights to the module if they were trained since; return whether they were."""
         if not self._dirty or self._program is None or self._program.engine is None:
             return False
         self._fetch()
         return True
 
     def copyWeightsToDevice(self) -> None:
-        """Copy the module's weights to the device, over those that are there."""
+        """Overwrite the device's weights with those of the module."""
         program = self._compiled_program()
         if program.engine is not None:
             program.weights.fetch(program.engine)
@@ -360,7 +360,7 @@ class PoplarExecutor(Inspection):
         return made
 
     def trained_state(self) -> TrainedState:
-        """Return what a checkpoint saves and restores, while the device is attached."""
+        """Return the state that a checkpoint saves and restores, while the device is attached."""
 
         def changed() -> None:
             self._dirty = True
@@ -431,12 +431,12 @@ class PoplarExecutor(Inspection):
         self.save(filename, export_model)
 
     def loadExecutable(self, filename: str) -> None:
-        """Take the compiled program from a file instead of compiling."""
+        """Load the compiled program from a file instead of compiling."""
         self.restore(read_program(filename))
         self._compiled_program().saved(filename)
 
     def restore(self, content: Mapping[str, Any]) -> None:
-        """Take the compiled program from the content of a file."""
+        """Load the compiled program from the content of a file."""
         arguments = content["arguments"]
         self._arguments = Arguments(type(self._model).forward.__get__(self._model), *arguments)
         trace = content["trace"]

@@ -1,4 +1,4 @@
-"""Inspection of a compiled module: tensor names, anchored tensors, random state, times and cycles."""
+"""Inspection: tensor names, anchored tensors, random state, times and cycles of a compiled module."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Inspection:
         return self._program is not None
 
     def compilationTime(self) -> datetime.timedelta:
-        """Return how long tracing and compiling took."""
+        """Return the duration of tracing and compiling."""
         if self._compile_seconds is None:
             raise Error("Please compile the model before obtaining compilation time.")
         return datetime.timedelta(seconds=self._compile_seconds)

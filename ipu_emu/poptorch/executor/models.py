@@ -1,4 +1,4 @@
-"""Models: how a program makes executors: from a module, or from a file."""
+"""Models: the functions that create executors, from a module or from a file."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ __all__ = ["inferenceModel", "load", "trainingModel"]
 
 
 def trainingModel(model: Any, options: Options | None = None, optimizer: Any = None) -> PoplarExecutor:
-    """Return ``model``, whose forward computes a loss, as one that trains on emulated IPUs."""
+    """Wrap ``model``, whose forward computes a loss, to train on emulated IPUs."""
     return PoplarExecutor(model, options, training=True, optimizer=optimizer)
 
 
 def inferenceModel(model: Any, options: Options | None = None) -> PoplarExecutor:
-    """Return ``model`` as one that runs on emulated IPUs."""
+    """Wrap ``model`` to run on emulated IPUs."""
     return PoplarExecutor(model, options, training=False)
 
 

@@ -19,7 +19,7 @@ class OutputTensor(torch.Tensor):
     """A result of a step, which has no gradient graph on the host."""
 
     def backward(self, *args: Any, **kwargs: Any) -> None:
-        """Refuse: the gradients have been used on the device."""
+        """Raise an error: gradients were computed and used on the device."""
         raise Error(
             "backward() cannot be called explicitly on outputs of a PopTorch model. If you're using a trainingModel, "
             "the backwards pass is performed automatically when invoking the model. If you're using an "
@@ -34,7 +34,7 @@ class OutputTensor(torch.Tensor):
 
 
 def anchor_array(step: StepShape, anchor: Anchor, tensor: Any) -> NDArray[Any]:
-    """Return an array for an anchor: dimension 0 is multiplied by the number of values that are returned."""
+    """Return an array for an anchor: axis 0 is multiplied by the number of returned values."""
     everything = step.batches * step.accumulation * step.replicas
     factor = everything // step.divisor(anchor)
     if not tensor.shape:

@@ -1,8 +1,8 @@
 """Saved program: the file that ``save`` writes, with the trace, the options and perhaps the module and optimiser.
 
-8 bytes: a name and a version    8 bytes: the length of the file    SHA-256 of what follows    a pickle
+8 bytes: name and version    8 bytes: length of the file    SHA-256 of the pickle    a pickle
 
-A file of another length is not read, so that reading one never takes more memory than writing it did.
+A file of another length is rejected, so that reading never takes more memory than writing did.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _START = _CHECKSUM + sha256().digest_size
 
 
 def write_program(filename: str, content: Mapping[str, Any]) -> None:
-    """Write ``content``, whole or not at all; a folder means a file in it."""
+    """Write ``content`` atomically; for a folder, to a file in it."""
     path = os.path.join(filename, _FILE) if os.path.isdir(filename) else filename
     os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
     body = pickle.dumps({"version": _VERSION} | dict(content))
@@ -35,7 +35,7 @@ def write_program(filename: str, content: Mapping[str, Any]) -> None:
 
 
 def read_program(filename: str) -> dict[str, Any]:
-    """The content of a file, which may hold any Python object: one that other users may have written is refused."""
+    """Return the content of a file, which may be any Python object: one that others can write is refused."""
     path = os.path.join(filename, _FILE) if os.path.isdir(filename) else filename
     try:
         file = os.path.realpath(path, strict=True)
@@ -59,5 +59,5 @@ def read_program(filename: str) -> dict[str, Any]:
 
 
 def _magic(length: int) -> bytes:
-    """The beginning of a file of so many bytes."""
+    """The first bytes of a file of ``length`` bytes."""
     return _MAGIC + length.to_bytes(8, "little")

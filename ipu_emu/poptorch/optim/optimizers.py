@@ -18,8 +18,8 @@ _ACCUM = ("accum_type", "first_order_momentum_accum_type", "second_order_momentu
 class Optimizer:
     """Mix-in of PopTorch's optimisers.
 
-    ``variable_attrs`` says which values are variable: those that were passed to the constructor. ``ipu_state`` and
-    ``ipu_param`` are what the device holds, once the optimiser has been used.
+    ``variable_attrs`` lists the variable values: those that were passed to the constructor. ``ipu_state`` and
+    ``ipu_param`` are the values on the device, once the optimiser has been used.
     """
 
     _allowed: tuple[str, ...] = ()
@@ -56,7 +56,7 @@ class Optimizer:
         return {"ipu_state": self._ipu_state, "ipu_param": self._ipu_param, "state": {}, "param_groups": groups}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take values that ``state_dict`` returned; they are on the device before the next step."""
+        """Load values that ``state_dict`` returned; they are copied to the device before the next step."""
         if not state_dict:
             raise RuntimeError("Cannot load optimizer state dictionary because it is empty.")
         if "ipu_state" not in state_dict or "ipu_param" not in state_dict:
@@ -163,7 +163,7 @@ class Adam(_AdamBase, torch.optim.Adam):
 
 
 class AdamW(_AdamBase, torch.optim.AdamW):
-    """Adam with weight decay apart from the gradient; ``bias_correction`` is always on."""
+    """Adam with decoupled weight decay; ``bias_correction`` is always on."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Update rules: an optimiser of PyTorch or PopTorch as the compiler's rule for the weights of a graph."""
+"""Update rules: converts an optimiser of PyTorch or PopTorch to the compiler's update rule."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ipu_emu.poptorch.optim.optimizers import LAMB, SGD, Optimizer
 
 __all__ = ["check_optimizer", "form_of", "rule_of", "unexpected_attributes"]
 
-#: The values of PyTorch's optimisers that are constants if they have not been changed.
+#: The values of PyTorch's optimisers that are constants if they have their defaults.
 _UNCHANGED = {"weight_decay": 0.0, "momentum": 0.0, "dampening": 0.0, "eps": 1e-8}
 _ALWAYS_CONSTANT = ("betas", "alpha", "nesterov", "velocity_scaling", "max_weight_norm", "loss_scaling")
 _TYPES = (torch.optim.SGD, torch.optim.AdamW, torch.optim.Adam, torch.optim.RMSprop, LAMB)
@@ -67,7 +67,7 @@ def check_optimizer(optimizer: Any) -> None:
 
 
 def form_of(optimizer: Any) -> str:
-    """Return what two optimisers must share so that one can replace the other."""
+    """Return the properties that two optimisers must share so that one can replace the other."""
     kinds = [one for one in _TYPES if isinstance(optimizer, one)]
     name = kinds[0].__name__.upper()
     types = [str(getattr(optimizer, one, torch.float32)) for one in ("accum_type", "velocity_accum_type")]
@@ -96,7 +96,7 @@ def _dtype(optimizer: Any, name: str) -> DType:
 
 
 def rule_of(optimizer: Any, names: Mapping[int, str], *, loss_scaling_variable: bool = False) -> UpdateRule:
-    """Return the rule for the parameters whose ids ``names`` has; raise Error where a parameter has no group."""
+    """Return the rule for parameters with ids in ``names``; raise Error for a parameter without a group."""
     check_optimizer(optimizer)
     scaling = float(getattr(optimizer, "loss_scaling", 1.0))
     constant = _constant(optimizer, "loss_scaling", scaling) and not loss_scaling_variable

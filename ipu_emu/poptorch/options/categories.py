@@ -45,11 +45,11 @@ class _TrainingOptions(OptionGroup):
         return self.set(meanAccumulationAndReplicationReductionStrategy=strategy)
 
     def setAutomaticLossScaling(self, enabled: bool) -> _TrainingOptions:
-        """Change the loss scaling by the sizes of the gradients."""
+        """Adapt the loss scaling to the size of gradients."""
         return self.set(auto_loss_scaling=checked("auto_loss_scaling", enabled, bool))
 
     def setConvolutionDithering(self, enabled: bool) -> _TrainingOptions:
-        """Accepted; it concerns the tiles of an IPU alone."""
+        """Accept dithering, which only concerns the tiles of an IPU."""
         return self.set(convolution_dithering=checked("convolution_dithering", enabled, bool))
 
 
@@ -62,11 +62,11 @@ class _PrecisionOptions(OptionGroup):
         )
 
     def enableFloatingPointExceptions(self, enabled: bool) -> _PrecisionOptions:
-        """Raise an error where an op makes an infinity or NaN."""
+        """Raise an error if an op computes an infinity or NaN."""
         return self.set(floating_point_exceptions=checked("floating_point_exceptions", enabled, bool))
 
     def enableStochasticRounding(self, enabled: bool) -> _PrecisionOptions:
-        """Round half results by random numbers."""
+        """Round FLOAT16 results stochastically."""
         return self.set(stochastic_rounding=checked("stochastic_rounding", enabled, bool))
 
     def setPartialsType(self, dtype: torch.dtype) -> _PrecisionOptions:
@@ -95,7 +95,7 @@ class _JitOptions(OptionGroup):
         super().__init__(trace_model=False)
 
     def traceModel(self, enabled: bool) -> _JitOptions:
-        """Refuse the old tracing."""
+        """Raise an error for the old way of tracing."""
         if enabled:
             raise ValueError("Jit.traceModel(True) is no longer supported: models are traced by the dispatcher")
         warnings.warn("Jit.traceModel(False) is deprecated and has no effect", stacklevel=2)
@@ -110,11 +110,11 @@ class _DistributedOptions(OptionGroup):
         self.setEnvVarNames("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK")
 
     def disable(self) -> _DistributedOptions:
-        """Run as the only process, whatever the environment says."""
+        """Run as the only process, regardless of the environment."""
         return self.set(num_distributed_processes=1, distributed_process_id=0)
 
     def configureProcessId(self, process_id: int, num_processes: int) -> _DistributedOptions:
-        """Say which of how many processes this is."""
+        """Set the index of this process and the number of processes."""
         checked("process_id", process_id, int)
         if not 0 <= process_id < checked("num_processes", num_processes, int):
             raise AssertionError(
@@ -123,7 +123,7 @@ class _DistributedOptions(OptionGroup):
         return self.set(num_distributed_processes=num_processes, distributed_process_id=process_id)
 
     def setEnvVarNames(self, var_num_processes: str, var_process_id: str) -> _DistributedOptions:
-        """Read both numbers from these environment variables, where they are set."""
+        """Read both numbers from these environment variables, if they are set."""
         count, number = (os.environ.get(name) for name in (var_num_processes, var_process_id))
         if count is None or number is None:
             return self

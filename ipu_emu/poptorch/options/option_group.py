@@ -33,7 +33,7 @@ class OptionGroup:
         self.set(**{name: value})
 
     def set(self: _Self, **values: Any) -> _Self:
-        """Assign existing keys, of the types that they have."""
+        """Assign values of the same type to existing keys."""
         self.checkIsFrozen()
         for name, value in values.items():
             if name not in self._values:

@@ -148,7 +148,7 @@ class Options(OptionGroup):
         output_mode: OutputMode | None = None,
         output_return_period: int = 1,
     ) -> None:
-        """Return one more tensor, which ``getAnchoredTensor(short_name)`` gives."""
+        """Anchor one more tensor, for ``getAnchoredTensor(short_name)``."""
         self.checkIsFrozen()
         if output_mode is OutputMode.EveryN and output_return_period <= 0:
             raise AssertionError("EveryN output mode requires the output return period to be greater than 0")
@@ -169,11 +169,11 @@ class Options(OptionGroup):
         return self
 
     def autoRoundNumIPUs(self, auto_round_num_ipus: bool = True) -> Options:
-        """Reserve a power of 2 of IPUs where the model uses fewer."""
+        """Round the number of reserved IPUs up to a power of two."""
         return self.set(auto_round_num_ipus=checked("auto_round_num_ipus", auto_round_num_ipus, bool))
 
     def setAvailableMemoryProportion(self, available_memory_proportion: dict[str, float]) -> Options:
-        """Accept the memory for convolutions and products, which changes no number."""
+        """Accept the memory for convolutions and products, which does not affect results."""
         checked("available_memory_proportion", available_memory_proportion, dict)
         for key in available_memory_proportion:
             if not str(key).startswith("IPU"):
@@ -201,7 +201,7 @@ class Options(OptionGroup):
         return self.set(ipu_id=checked("ipu_id", ipu_id, int))
 
     def useOfflineIpuTarget(self, ipu_version: int = 2) -> Options:
-        """Only compile."""
+        """Compile only, for an offline device."""
         version = checked("ipu_version", ipu_version, int)
         return self.set(connection_type=ConnectionType.Never, ipu_version=version)
 
@@ -212,7 +212,7 @@ class Options(OptionGroup):
         return self.set(connection_type=connection_type)
 
     def syncPattern(self, sync_pattern: SyncPattern) -> Options:
-        """Accept which IPUs synchronise, which changes no number."""
+        """Accept a sync pattern, which does not affect results."""
         if not isinstance(sync_pattern, SyncPattern):
             raise AssertionError(f"Unexpected type {type(sync_pattern)}. Expected {SyncPattern}")
         return self.set(sync_pattern=sync_pattern)
@@ -230,7 +230,7 @@ class Options(OptionGroup):
         return self.set(log_cycle_count=checked("log_cycle_count", log_cycle_count, bool))
 
     def enableProfiling(self, profile_dir: str | None = None) -> Options:
-        """Accept where a report would go."""
+        """Accept a folder for reports, without effect."""
         folder = "." if profile_dir is None else checked("profile_dir", profile_dir, str, os.PathLike)
         warnings.warn(
             "enableProfiling has no effect: the emulator writes no profile.pop. Options.logCycleCount(True) and "
@@ -248,24 +248,24 @@ class Options(OptionGroup):
         return self.set(model_name=checked("model_name", name, str))
 
     def logDir(self, log_dir: str) -> Options:
-        """Accept where logs go."""
+        """Accept a folder for logs, without effect."""
         return self.set(log_dir=checked("log_dir", log_dir, str))
 
     def maxRepeatLogs(self, max_lines: int | None) -> Options:
-        """Accept how often a line is logged."""
+        """Accept the number of repetitions of a logged line, without effect."""
         return self.set(max_repeat_logs=None if max_lines is None else checked("max_repeat_logs", max_lines, int))
 
     def disableModuleNamescope(self) -> Options:
-        """Leave the paths of modules out of tensor names."""
+        """Omit the paths of modules from tensor names."""
         return self.set(module_namescope_enabled=False)
 
     def updatableNamedBuffers(self, buffers: list[str]) -> Options:
-        """Name the buffers that ``copyNamedBuffersToDevice`` copies."""
+        """Set the names of the buffers that ``copyNamedBuffersToDevice`` copies."""
         names = list(checked("updatable_named_buffers", buffers, list, tuple))
         return self.set(updatable_named_buffers=[checked("updatable_named_buffers", one, str) for one in names])
 
     def showCompilationProgressBar(self, show: bool = True) -> Options:
-        """Show how far the compilation is."""
+        """Show the progress of the compilation."""
         return self.set(show_compilation_progress_bar=checked("show_compilation_progress_bar", show, bool))
 
     def relaxOptimizerAttributesChecks(self, relax: bool = True) -> Options:
@@ -326,7 +326,7 @@ class Options(OptionGroup):
     def __repr__(self) -> str:
         return f"{super().__repr__()[:-1]}, execution_strategy: {type(self._execution_strategy).__name__})"
 
-    # What follows from the options
+    # Derived values
 
     @property
     def batches(self) -> int:

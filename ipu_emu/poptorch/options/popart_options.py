@@ -10,7 +10,7 @@ __all__ = ["_PopartOptions"]
 
 
 class _PopartOptions(OptionGroup):
-    """``options._Popart``; unknown keys are noticed when a model is compiled."""
+    """``options._Popart``; unknown keys raise an error when a model is compiled."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class _PopartOptions(OptionGroup):
         return self.set("engineOptions", dict(options))
 
     def setPatterns(self, patterns: dict[str, bool], level: int = 2) -> _PopartOptions:
-        """Choose the patterns of the compiler; none changes a number."""
+        """Choose the patterns of the compiler, which do not affect results."""
         self.checkIsFrozen()
         self._patterns, self._level = dict(patterns), level
         return self

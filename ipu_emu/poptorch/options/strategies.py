@@ -1,4 +1,4 @@
-"""Execution strategies: how blocks become stages, and in which way stages run."""
+"""Execution strategies: how blocks are assigned to stages, and how stages run."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Stage:
         self._ipu: int | None = None
 
     def ipu(self, ipu: int) -> Stage:
-        """Run on this IPU, whatever the blocks say."""
+        """Run on this IPU, overriding the blocks."""
         self._ipu = int(ipu)
         return self
 
@@ -118,9 +118,9 @@ class PipelinedExecution(_StagedExecution):
 
 
 class BalancedPipeline(Strategy):
-    """A pipeline of ``ipus`` stages that the compiler chooses by work and bytes; blocks of the program do not count.
+    """A pipeline of ``ipus`` stages that the compiler balances by work and bytes, ignoring blocks of the program.
 
-    Not one of PopTorch's.
+    An extension of PopTorch.
     """
 
     pipelined = True
@@ -133,7 +133,7 @@ class BalancedPipeline(Strategy):
 
 
 class ShardedExecution(_StagedExecution):
-    """The IPUs of a replica work one after the other."""
+    """The IPUs of a replica run one after the other."""
 
 
 class Phase:

@@ -1,4 +1,4 @@
-"""Tensor locations: which tensors are in Streaming Memory or divided between replicas."""
+"""Tensor locations: which tensors are in Streaming Memory or sharded over replicas."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["TensorLocationSettings", "_TensorLocationOptions"]
 
 
 class TensorLocationSettings(OptionGroup):
-    """Where one kind of tensors is kept."""
+    """The location of one kind of tensors."""
 
     def __init__(self, **values: Any) -> None:
         super().__init__(
@@ -41,7 +41,7 @@ class TensorLocationSettings(OptionGroup):
         return self.set(onChip=None if use is None else checked("useOnChipStorage", use, bool))
 
     def useReplicatedTensorSharding(self, use: bool = True) -> TensorLocationSettings:
-        """Divide the tensors between replicas."""
+        """Shard the tensors over replicas."""
         return self.set(useReplicatedTensorSharding=checked("useReplicatedTensorSharding", use, bool))
 
     def useIOTilesToLoad(self, use: bool = True) -> TensorLocationSettings:

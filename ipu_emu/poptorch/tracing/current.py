@@ -14,7 +14,7 @@ __all__ = ["CURRENT", "RunningTrace", "current_trace", "intercepted"]
 
 
 class RunningTrace(Protocol):
-    """What functions in forward need of a trace."""
+    """The part of a trace that functions in forward use."""
 
     writer: GraphWriter
     training: bool
@@ -22,13 +22,13 @@ class RunningTrace(Protocol):
     overlaps: list[str]
 
     def mark(self, tensor: torch.Tensor) -> None:
-        """Remember a loss."""
+        """Record a loss."""
 
     def convolutions(self) -> int:
         """The number of convolutions so far."""
 
     def composite(self, name: str, arguments: dict[str, Any], aside: Callable[[], Any]) -> Any:
-        """Record an op as a whole, whose results on the host ``aside`` gives."""
+        """Record one op; ``aside`` computes its results on the host."""
 
 
 class _Current(threading.local):
@@ -44,6 +44,6 @@ def current_trace() -> RunningTrace | None:
 
 
 def intercepted(name: str, arguments: dict[str, Any], aside: Callable[[], Any]) -> Any:
-    """Record an op of PopTorch's own while a trace runs; else return what ``aside`` does on the host."""
+    """Record an op of PopTorch while a trace runs; else return the result of ``aside`` on the host."""
     trace = CURRENT.trace
     return aside() if trace is None else trace.composite(name, arguments, aside)

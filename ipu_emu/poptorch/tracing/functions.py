@@ -45,7 +45,7 @@ _UNBATCHED = {F.dropout1d: 2, F.dropout2d: 3, F.dropout3d: 4}
 
 
 _FLOATS = (torch.float16, torch.float32)
-#: Batch norm is not among them: its statistics keep their type.
+#: Excludes batch normalisation: its statistics keep their type.
 _WITH_WEIGHTS = (
     *(torch.conv1d, torch.conv2d, torch.conv3d, F.linear, F.bilinear),
     *(torch.conv_transpose1d, torch.conv_transpose2d, torch.conv_transpose3d),
@@ -119,7 +119,7 @@ class Functions(TorchFunctionMode):
         return self._recorder.composite("fused_dropout", arguments, out)
 
     def _alike(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """Half data with float weights, and the reverse, are legal on the device: weights take its type."""
+        """Cast weights to the type of the data: mixing FLOAT16 and FLOAT is legal on the device."""
         data = args[0] if args else kwargs.get("input")
         if not isinstance(data, torch.Tensor) or data.dtype not in _FLOATS:
             return func(*args, **kwargs)
@@ -131,7 +131,7 @@ class Functions(TorchFunctionMode):
         return func(*(cast(one) for one in args), **{name: cast(one) for name, one in kwargs.items()})
 
     def _cosine(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """PyTorch computes it with a change in place that its gradient does not see."""
+        """Compute cosine similarity without PyTorch's change in place, which its gradient ignores."""
         bound = inspect.signature(lambda x1, x2, dim=1, eps=1e-8: None).bind(*args, **kwargs)
         bound.apply_defaults()
         arguments = dict(bound.arguments)
@@ -152,7 +152,7 @@ class Functions(TorchFunctionMode):
 
     def _to(self, func: Any, args: Any, kwargs: Any) -> Any:
         tensor, *rest = args
-        # The device of a tensor is the host's while forward is traced, so that moves to it are none.
+        # While forward is traced, tensors are on the host, so moves to the device have no effect.
         named = [one for one in [*rest, kwargs.get("device")] if isinstance(one, str)]
         if "cpu" in named and self._knows(tensor):
             raise Error('Illegal move to CPU (via `.to("cpu")`) when using the dispatcher. Remove it from forward')

@@ -1,4 +1,4 @@
-"""Products: matrix products and convolutions, of which a trace needs only the shapes of the results on the host."""
+"""Products: matrix products and convolutions; a trace needs only the shapes of their results on the host."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import torch
 
 __all__ = ["PRODUCTS", "zeros_of_product"]
 
-#: The ATen ops that take most of the time of a forward pass, each with the place of its first factor; the second
+#: The ATen ops that take most of the time of a forward pass, with the position of the first factor; the second
 #: one follows it.
 PRODUCTS = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1, "convolution": 0}
 
 
 def zeros_of_product(name: str, func: Any, args: Any, kwargs: Any) -> torch.Tensor:
-    """Return zeros with the shape and type of the result of one of ``PRODUCTS``; raise what PyTorch raises."""
+    """Return zeros with the shape and type of the result of one of ``PRODUCTS``; raise the same errors as PyTorch."""
     first, second = args[PRODUCTS[name] : PRODUCTS[name] + 2]
     if name == "convolution":
         made = func(*map(_abstract, args), **kwargs)

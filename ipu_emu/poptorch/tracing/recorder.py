@@ -25,9 +25,9 @@ from ipu_emu.poptorch.tracing.storages import Storages
 
 __all__ = ["OpRecorder"]
 
-#: In-place ops that draw numbers have rules of their own, as they ignore what was there.
+#: In-place random ops; they have separate rules because they ignore the old values.
 _IN_PLACE = {"normal": "normal_in"}
-#: Ops that give a value to the host.
+#: Ops that return a value to the host.
 _TO_HOST = {"_local_scalar_dense": "item", "is_nonzero": "is_nonzero", "equal": "equal"}
 #: Ops whose later operands are cast to the type of the first.
 _CAST_TO_FIRST = frozenset(
@@ -106,7 +106,7 @@ class OpRecorder(TorchDispatchMode):
             if isinstance(arguments.get(name), torch.Tensor):
                 self.storages.prepare(arguments[name])
         values = {id(one): self._operand(one) for one in tensors}
-        # What nothing on the host can read needs no values there.
+        # Results that cannot be read on the host need no values there.
         unread = base in PRODUCTS and not mutated and not all(one.tensor.id in self.known for one in values.values())
         out = zeros_of_product(base, func, args, kwargs) if unread else func(*args, **kwargs)
         results = _flat(out)
@@ -119,7 +119,7 @@ class OpRecorder(TorchDispatchMode):
                 if value is not None and isinstance(arguments[name], torch.Tensor):
                     self.storages.write(arguments[name], value)
             return out
-        # Parts of an unsafe split, as cells of recurrences use it, share the memory of the whole.
+        # Parts of an unsafe split, which recurrent cells use, share the memory of the whole.
         is_view = base.startswith("unsafe_") or any(r.alias_info is not None for r in func._schema.returns)
         for number, (result, value) in enumerate(zip(results, made, strict=True)):
             if value is None or not result.numel():
@@ -163,7 +163,7 @@ class OpRecorder(TorchDispatchMode):
     # Ops that are recorded as one
 
     def composite(self, name: str, arguments: dict[str, Any], out: Any) -> Any:
-        """Append an op whose results on the host are known already."""
+        """Append an op whose results on the host are given."""
         if self.log.current is None:
             raise Error("No active Block, all the ops must belong to a Block")
         self.writer.block = self.log.current
@@ -176,11 +176,11 @@ class OpRecorder(TorchDispatchMode):
         return out
 
     def _is_known(self, tensor: torch.Tensor) -> bool:
-        """Whether a value depends on buffers and constants alone, as a check of a mask does."""
+        """Whether a value, such as a check of a mask, depends only on buffers and constants."""
         return not self.storages.knows(tensor) or self.storages.read(tensor).tensor.id in self.known
 
     def _where(self) -> str:
-        """The module and the line of the program that run now."""
+        """The current module and line of the program."""
         frame: Any = sys._getframe()
         while frame is not None:
             file = frame.f_code.co_filename
@@ -225,7 +225,7 @@ def _flat(out: Any) -> list[torch.Tensor]:
 
 
 def _alike(args: Sequence[Any]) -> tuple[Any, ...]:
-    """The floating-point operands in the type of the data: half data with float weights are legal."""
+    """The floating-point operands cast to the type of the data: FLOAT16 data with float weights are legal."""
     floats = [one for one in args if isinstance(one, torch.Tensor) and one.is_floating_point()]
     if len({one.dtype for one in floats}) < 2:
         return tuple(args)
@@ -237,9 +237,9 @@ def _alike(args: Sequence[Any]) -> tuple[Any, ...]:
 
 
 class _KnownValues:
-    """Which tensors depend on buffers and constants alone, so that the host has their values.
+    """The tensors that depend only on buffers and constants, so that the host has their values.
 
-    ``buffers`` are the weights of the graph that are buffers; the graph only grows while it is asked about.
+    ``buffers`` are the weights of the graph that are buffers; during a trace ops are only appended to the graph.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -249,7 +249,7 @@ class _KnownValues:
         self._seen = 0
 
     def __contains__(self, id_: str) -> bool:
-        """Whether a tensor is known; parameters, inputs, random numbers and what is made of them are not."""
+        """Whether a tensor is known: it does not depend on parameters, inputs or random numbers."""
         for op in self._graph.ops[self._seen :]:
             if op.type.startswith("Random") or any(one and not self._is_source(one) for one in op.inputs):
                 self._unknown.update(op.outputs)

@@ -1,7 +1,7 @@
 """Storages: the graph's value of each tensor of a trace, through views and changes in place.
 
-A tensor is known by the memory that it uses: its storage, and offset, sizes and strides in it. A change in place
-gives the storage a new value; views of it are made again when they are read next.
+A tensor is identified by its memory: its storage, and offset, sizes and strides in it. A change in place gives the
+storage a new value; views of it are recomputed when they are read next.
 
     y = x[0]       y is made from x by a slice
     y += 1         the value of x becomes x with y + 1 at [0]
@@ -24,7 +24,7 @@ from ipu_emu.poptorch.graph_writer import GraphWriter
 __all__ = ["Storages"]
 
 _Key = tuple[int, tuple[int, ...], tuple[int, ...], torch.dtype]
-#: Makes a view of another value of its base.
+#: Computes a view from another value of its base.
 Replay = Callable[[Value], Value]
 
 
@@ -39,7 +39,7 @@ class _View:
 @dataclass
 class _Storage:
     root: _Key
-    held: torch.UntypedStorage  # so that no other storage gets its address
+    held: torch.UntypedStorage  # keeps its address from being reused
     views: dict[_Key, _View] = field(default_factory=dict)
     generation: int = 0
 
@@ -53,14 +53,14 @@ def _address(tensor: torch.Tensor) -> int:
 
 
 class Storages:
-    """The values of tensors; those of tensors that nothing of the device went into are constants."""
+    """The values of tensors; those that do not depend on the device are constants."""
 
     def __init__(self, writer: GraphWriter) -> None:
         self._writer = writer
         self._storages: dict[int, _Storage] = {}
 
     def knows(self, tensor: torch.Tensor) -> bool:
-        """Whether the tensor depends on anything that is only known on the device."""
+        """Whether the tensor depends on values of the device."""
         return _address(tensor) in self._storages
 
     def set(self, tensor: torch.Tensor, value: Value) -> None:
@@ -76,7 +76,7 @@ class Storages:
         return 0 if storage is None else storage.generation
 
     def read(self, tensor: torch.Tensor) -> Value:
-        """Return the present value of a tensor."""
+        """Return the current value of a tensor."""
         storage = self._storages.get(_address(tensor))
         if storage is None:
             return self._writer.constant(as_numpy(tensor, copy=True))
@@ -95,7 +95,7 @@ class Storages:
         return view.value
 
     def view(self, base: torch.Tensor, tensor: torch.Tensor, value: Value, replay: Replay) -> None:
-        """Remember how a view was made of ``base``."""
+        """Record how a view is computed from ``base``."""
         if _address(tensor) != _address(base):
             self.set(tensor, value)
             return
@@ -105,7 +105,7 @@ class Storages:
             storage.views[key] = _View(value, storage.generation, _key(base), replay)
 
     def prepare(self, tensor: torch.Tensor) -> None:
-        """Make the memory of a constant that is about to change a tensor of the graph."""
+        """Make the storage of a constant part of the graph, before a change in place."""
         if self.knows(tensor):
             return
         whole = self._whole(tensor)

@@ -98,7 +98,7 @@ class _Tracer:
             changed_buffers=changed_buffers, overlaps=self.overlaps,
         )  # fmt: skip
 
-    # Before
+    # Preparation
 
     def _shadow(self, number: int, tensor: torch.Tensor) -> torch.Tensor:
         if not tensor.numel():
@@ -127,7 +127,7 @@ class _Tracer:
             groups = groups_of(tensor, name, replicas=local * processes, processes=processes)
             shape = tuple(tensor.shape) if groups is None else tuple(tensor.shape[1:])
             made = Tensor(name, device_dtype(tensor.dtype), shape, Role.WEIGHT, groups)
-            # Not a copy: the values are read anew when the device is attached.
+            # Not a copy: the values are read again when the device is attached.
             self.writer.graph.add(made, as_numpy(tensor))
             seen_by_one = tensor if groups is None else self._part(tensor)
             self.storages.set(seen_by_one, self.writer.value(made))
@@ -136,14 +136,14 @@ class _Tracer:
                 self.recorder.known.buffers.add(name)
 
     def _part(self, tensor: torch.Tensor) -> torch.nn.Parameter:
-        """A parameter with the first entry of ``tensor``: what one replica sees of a parameter with groups."""
+        """The part of one replica of a parameter with groups: the first entry of ``tensor``."""
         made = torch.nn.Parameter(tensor.detach()[0].clone(), requires_grad=tensor.requires_grad)
         self.parts[id(tensor)] = made
         return made
 
     @contextmanager
     def _host_state(self) -> Iterator[None]:
-        """Leave buffers, parameters and the random state of the host as they are."""
+        """Context manager that restores buffers, parameters and the random state of the host."""
         state = torch.get_rng_state()
         buffers = [(one, one.detach().clone()) for one in self.module.buffers()]
         tables = [(one, dict(one._buffers), dict(one._parameters)) for one in self.module.modules()]
@@ -194,7 +194,7 @@ class _Tracer:
             self.writer.scope = outer.pop() if outer else ""
 
         hooks = torch.nn.modules.module
-        # Libraries ask for it before they choose a path by the values of a mask.
+        # Libraries query it before they branch on the values of a mask.
         is_compiling = torch.compiler.is_compiling
         torch.compiler.is_compiling = lambda: True
         before, ACTIVE.log = ACTIVE.log, self.log
@@ -221,14 +221,14 @@ class _Tracer:
             torch.backends.mha.set_fastpath_enabled(mha)
             torch.distributions.Distribution.set_default_validate_args(checks)
 
-    # What functions in forward need
+    # For functions in forward
 
     def convolutions(self) -> int:
         """The number of convolutions so far."""
         return sum(op.type in ("Conv", "ConvTranspose") for op in self.writer.graph.ops)
 
     def composite(self, name: str, arguments: dict[str, Any], aside: Callable[[], Any]) -> Any:
-        """Record an op as a whole; ``aside`` gives its results on the host."""
+        """Record one op; ``aside`` computes its results on the host."""
         self.recorder.paused = True
         try:
             out = aside()
@@ -239,7 +239,7 @@ class _Tracer:
     # Losses
 
     def mark(self, tensor: torch.Tensor) -> None:
-        """Remember a result that is a loss."""
+        """Record a result that is a loss."""
         if isinstance(tensor, torch.Tensor) and self.storages.knows(tensor):
             self.losses.append(self.storages.read(tensor).tensor.id)
 
@@ -269,7 +269,7 @@ class _Tracer:
             value = value.op("ReduceSum", axes=list(range(value.tensor.rank)), keepdims=0)
         return value.tensor.id
 
-    # After
+    # Completion
 
     def _last_block(self) -> int:
         return self.log.current if self.log.current is not None else len(self.log.uses) - 1
@@ -282,7 +282,7 @@ class _Tracer:
         return self._own(self.storages.read(leaf)).tensor.id
 
     def _own(self, value: Value) -> Value:
-        """``value`` if an op made it, else a copy that an anchor can return."""
+        """``value`` if it is the result of an op, else a copy that can be an anchor."""
         if value.tensor.role is Role.COMPUTED:
             return value
         graph, name = self.writer.graph, self.writer.name(f"{value.tensor.id}/output")
@@ -308,7 +308,7 @@ class _Tracer:
             values[name] = self._own(self.storages.read(one))
         for name, _ in changed:
             users = [op for op in graph.ops if name in op.inputs]
-            if users:  # they, and their gradients, read what the buffer was
+            if users:  # they, and their gradients, read the old value of the buffer
                 copy = f"{name}/before"
                 tensor = graph.tensors[name]
                 graph.tensors[copy] = Tensor(copy, tensor.dtype, tensor.shape)
@@ -349,7 +349,7 @@ def _with_input(op: Op, old: str, new: str) -> Op:
 
 
 def _described(out: Any, leaves: list[Any]) -> Any:
-    """The structure of a result, in which numbers stand for ``leaves``."""
+    """The structure of a result, with indices in place of ``leaves``."""
     if isinstance(out, torch.Tensor) or out is None:
         leaves.append(out)
         return len(leaves) - 1
@@ -371,10 +371,10 @@ def trace_module(
     scoped: bool = True,
     replicas: tuple[int, int] = (1, 1),
 ) -> ModuleTrace:
-    """Run ``call`` on copies of ``inputs`` once; return what it did as a graph.
+    """Run ``call`` once on copies of ``inputs``; return its ops as a graph.
 
-    Names of tensors begin with the path of the module that made them if they are to be ``scoped``. ``replicas`` are
-    those of a process, and the number of processes.
+    If ``scoped``, names of tensors begin with the path of the module that computes them. ``replicas``: the number of
+    replicas of a process, and of processes.
 
     Raise poptorch.Error for a model that cannot be a graph, and name all ops that have no rule at once.
     """

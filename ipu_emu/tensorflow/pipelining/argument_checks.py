@@ -81,7 +81,7 @@ def _is_list(value: Any) -> bool:
     return isinstance(value, _LIST)
 
 
-#: Argument, check, and what it needs to be; a text that ends in a full stop is the whole message.
+#: Argument, check, and what the argument must be; a text that ends in a full stop is the whole message.
 _TYPES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
     ("computational_stages", _is_list, "computational_stages argument needs to be a list or a tuple."),
     (
@@ -116,7 +116,7 @@ _TYPES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
 
 
 def _of_enumeration(name: str, argument: str, *, optional: bool) -> _Rule:
-    """The check that an argument is a member of an enumeration; an ``optional`` one may be None."""
+    """Return the check that an argument is a member of an enumeration; if ``optional``, it may be None."""
 
     def wrong(call: PipelineCall) -> bool:
         value = getattr(call, argument)
@@ -175,7 +175,7 @@ def _captured(call: PipelineCall) -> list[str]:
 
 
 def _used_twice(call: PipelineCall) -> Iterator[tuple[str, str, str]]:
-    """A variable of stages on two IPUs: the later function, the variable, and the earlier function."""
+    """Find a variable of stages on two IPUs: the later function, the variable, and the earlier function."""
     seen: dict[str, tuple[str, int]] = {}
     for functions, ipus in zip(call.functions, call.mapping, strict=True):
         for number, function in enumerate(functions):
@@ -201,7 +201,7 @@ def _sharded(call: PipelineCall) -> list[str]:
 
 
 def _mask_differs(call: PipelineCall) -> bool:
-    """Whether the mask has another number of elements than there are outputs, where these are known."""
+    """Whether the number of elements of the mask differs from that of the outputs, if known."""
     known = bool(_outputs(call)) or not call.late
     return known and call.outfeed_mask is not None and len(call.outfeed_mask) != len(_outputs(call))
 

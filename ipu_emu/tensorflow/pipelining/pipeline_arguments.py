@@ -1,4 +1,4 @@
-"""Pipeline arguments: the stages of a pipeline call as it sees them, and their options."""
+"""Pipeline arguments: the stages of a pipeline call, and their options."""
 
 from __future__ import annotations
 

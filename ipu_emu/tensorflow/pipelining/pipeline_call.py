@@ -42,11 +42,11 @@ class ReductionMethod(Enum):
 
 @dataclass(frozen=True)
 class PipelineCall:
-    """A call; raise TensorFlow's errors for invalid arguments. With an ``optimizer_function`` it is training.
+    """A pipeline call; raise TensorFlow's errors for invalid arguments. With an ``optimizer_function`` it trains.
 
     A ``gradient_accumulation_count`` that is a function is called when slots are requested, as in a run.
-    ``allow_recompute``, ``io_tiles`` and ``remote_memory`` belong to the configuration of the IPUs. What is known
-    only when the program is compiled is checked at once, or if the call is ``late`` by ``check_compiled``.
+    ``allow_recompute``, ``io_tiles`` and ``remote_memory`` belong to the configuration of the IPUs. Errors that
+    depend on the compiled program are raised immediately, or if the call is ``late`` by ``check_compiled``.
     """
 
     computational_stages: Sequence[StageFunction | Sequence[StageFunction]]
@@ -89,7 +89,7 @@ class PipelineCall:
             self.check_compiled()
 
     def check_compiled(self) -> None:
-        """Raise the first error that a compiler finds."""
+        """Raise the first error that depends on the compiled program."""
         check_when_compiled(self)
         if isinstance(self.gradient_accumulation_count, int):
             self._slots(self.gradient_accumulation_count)

@@ -1,4 +1,4 @@
-"""Data set elements: the arrays of the elements of a data set of ``tf.data``, for a queue that takes them ahead."""
+"""Data set elements: the arrays of the elements of a data set of ``tf.data``, for a prefetch queue."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ __all__ = ["arrays_of", "stream_of"]
 
 
 def stream_of(dataset: Any) -> ElementStream:
-    """The elements of a data set, or those that are left of an iterator of one."""
+    """The elements of a data set, or the remaining ones of an iterator."""
     return ElementStream(lambda: _elements(dataset))
 
 
 def _elements(dataset: Any) -> Iterator[list[NDArray[Any]]]:
-    """Run in a thread of its own, whose mode it changes."""
+    """Yield elements; runs in a separate thread, which it sets to eager mode."""
     with ops.init_scope(), context.eager_mode(), ops.device("CPU:0"):
         iterator = iter(dataset)
         while True:
@@ -36,7 +36,7 @@ def _elements(dataset: Any) -> Iterator[list[NDArray[Any]]]:
 def arrays_of(iterator: Any) -> list[NDArray[Any]]:
     """The arrays of the next element of an iterator in eager mode, which share the memory of TensorFlow's tensors.
 
-    The iterator's op is called as such: a call of the iterator costs five times as much. OutOfRangeError is its end.
+    It calls the iterator's op, as the iterator itself takes five times as long. OutOfRangeError marks the end.
     """
     with uninterrupted():
         found = gen_dataset_ops.iterator_get_next(

@@ -1,7 +1,7 @@
 """Device variables: the values of TensorFlow's variables on the replicas of a program.
 
-A variable that is held in another order of ``axes`` is turned, and one that is divided between replicas is cut,
-before a run; afterwards it is joined and turned back.
+Before a run, a variable that is stored in another order of ``axes`` is transposed, and one that is sharded over
+replicas is divided; afterwards it is joined and transposed back.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def id_of(name: str) -> str:
 
 
 def write_variable(engine: Engine, name: str, value: NDArray[Any], axes: Axes | None = None) -> None:
-    """Set a variable on all local replicas; one that the program does not use is passed over."""
+    """Set a variable on all local replicas; one that the program does not use is ignored."""
     tensor = engine.executable.graph.tensors.get(id_of(name))
     if tensor is None:
         return
@@ -41,7 +41,7 @@ def write_variable(engine: Engine, name: str, value: NDArray[Any], axes: Axes | 
 
 
 def read_variable(engine: Engine, name: str, out: WeightsOut, axes: Axes | None = None) -> NDArray[Any]:
-    """The value on the first local replica; all instances must read a variable that is divided."""
+    """The value on the first local replica; all instances must read a sharded variable."""
     tensor = engine.executable.graph.tensors[id_of(name)]
     if tensor.shards is None:
         with out.copying(tensor.id):
@@ -51,5 +51,5 @@ def read_variable(engine: Engine, name: str, out: WeightsOut, axes: Axes | None 
 
 
 def _ordered(value: NDArray[Any], axes: Axes | None) -> NDArray[Any]:
-    """A copy in the order of axes that the program knows."""
+    """A copy in the order of axes of the program."""
     return np.array(value if axes is None else value.transpose(np.argsort(axes)), order="C")

@@ -22,7 +22,7 @@ __all__ = ["ElementSource", "GivenIterator", "next_on_device"]
 
 
 class ElementSource:
-    """The infeed of a program: gives it the elements that were set, or those of an iterator."""
+    """The infeed of a program: provides the elements that were set, or those of an iterator."""
 
     def __init__(self, spec: Any) -> None:
         self.spec = spec
@@ -32,14 +32,14 @@ class ElementSource:
     def set(self, elements: Iterator[Any], ahead: int | None = None, most: int = 0) -> None:
         """Take the next elements from ``elements``.
 
-        With ``ahead`` a thread takes so many elements of a data set's iterator ahead, and ``most`` until ``close``.
+        A thread prefetches ``ahead`` elements of a data set's iterator, and at most ``most`` until ``close``.
         """
         self._waiting = elements
         if ahead is not None and isinstance(elements, iterator_ops.OwnedIterator):
             self._ahead = PrefetchQueue(stream_of(elements), ahead, most)
 
     def close(self) -> None:
-        """End the thread that takes elements ahead."""
+        """Stop prefetching."""
         if self._ahead is not None:
             self._ahead.close()
             self._ahead = None
@@ -71,7 +71,7 @@ class ElementSource:
 
 
 class GivenIterator:
-    """Stands, while a function is traced, for an iterator that it is given anew for every run."""
+    """A placeholder, while a function is traced, for an iterator that is an argument of every run."""
 
     def __init__(self, spec: Any) -> None:
         self.element_spec = spec
@@ -91,7 +91,7 @@ class GivenIterator:
 
 
 def next_on_device(before: Any) -> Any:
-    """The next element of an iterator, which is an infeed of the program that is traced."""
+    """Patch the ``next`` of an iterator, which becomes an infeed of the program that is traced."""
 
     @functools.wraps(before)
     def next_internal(self: Any) -> Any:

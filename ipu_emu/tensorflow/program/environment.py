@@ -10,7 +10,7 @@ from popdist_py.messages.suggestion import did_you_mean
 
 __all__ = ["cache_folder", "engine_options", "flags", "warn_of_unknown_flags"]
 
-#: The flags of TF_POPLAR_FLAGS. Those that say how a compiler works, or what it writes, have no effect here.
+#: The flags of TF_POPLAR_FLAGS. Those that configure the compiler or its output have no effect here.
 _FLAGS = (
     "add_all_reduce_copies",
     "disable_graph_outlining",
@@ -59,7 +59,7 @@ def cache_folder() -> str | None:
 
 
 def engine_options() -> dict[str, str]:
-    """The options in POPLAR_ENGINE_OPTIONS; one warning where they are no JSON."""
+    """The options in POPLAR_ENGINE_OPTIONS; warn once if they are not valid JSON."""
     text = os.environ.get("POPLAR_ENGINE_OPTIONS", "")
     if not text:
         return {}

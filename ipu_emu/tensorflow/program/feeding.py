@@ -1,7 +1,7 @@
 """Feeding: the step data of a run: elements of infeeds in, rows of outfeeds and results out.
 
 Element j of an infeed belongs to local replica j mod r. Stages of a pipeline read the arrays of one element at
-different times; what is not read yet is kept.
+different times; unread arrays are kept.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Next = Callable[[], Sequence[NDArray[Any]]]
 
 
 class StopRequested(Exception):
-    """A run ends because the user pressed Ctrl-C."""
+    """Raised to end a run after Ctrl-C."""
 
 
 class RunData:
@@ -56,7 +56,7 @@ class RunData:
             return waiting.popleft()
 
     def write(self, id: str, value: NDArray[Any]) -> None:
-        """Take the next chunk of an anchor."""
+        """Store the next chunk of an anchor."""
         if self._stopped():
             raise StopRequested
         rows = self._anchors[id]

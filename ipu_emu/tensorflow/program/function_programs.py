@@ -31,7 +31,7 @@ _MOST_KEPT = 8
 
 
 class FunctionPrograms:
-    """The programs of the device with the number ``device``."""
+    """The programs of device ``device``."""
 
     def __init__(self, device: int) -> None:
         self._device = device
@@ -53,14 +53,14 @@ class FunctionPrograms:
 
 @dataclass
 class _Arguments:
-    """What a program depends on: the structure and the kinds of its arguments, and the values of some of them."""
+    """The key of a program: the structure and kinds of its arguments, and the values of some."""
 
     given: Any
     kinds: list[Any]
     settled: dict[int, NDArray[Any]] = field(default_factory=dict)
 
     def fit(self, given: Any, leaves: list[Any]) -> bool:
-        """Whether other arguments can have the same program."""
+        """Whether other arguments can use the same program."""
         try:
             nest.assert_same_structure(self.given, given)
         except (TypeError, ValueError):
@@ -87,7 +87,7 @@ class _FunctionProgram:
         self._arguments.settled = {numbers[name]: trace.given[name] for name in trace.settled}
 
     def _called(self, function: Callable[..., Any], given: Any, leaves: list[Any]) -> Any:
-        """What the function returns while it is traced."""
+        """Trace the function; return its result."""
         positional, named = nest.pack_sequence_as(given, self._stand_ins(leaves))
         result = function(*positional, **named)
         self._results = [self._result(one) for one in nest.flatten(result)]
@@ -110,7 +110,7 @@ class _FunctionProgram:
         return made
 
     def _result(self, value: Any) -> Any:
-        """A tensor of the trace; None for what is none."""
+        """Return a tensor of the trace, None for any other value."""
         if value is None or isinstance(value, ops.Operation):
             return None
         return array_ops.identity(value)
@@ -148,7 +148,7 @@ def _array(leaf: Any) -> NDArray[Any]:
 
 
 def _kind(leaf: Any) -> Any:
-    """What of an argument a program is compiled for."""
+    """The property of an argument that a program depends on."""
     if _is_array(leaf):
         return ("tensor", str(leaf.dtype), tuple(leaf.shape))
     if isinstance(leaf, iterator_ops.OwnedIterator):

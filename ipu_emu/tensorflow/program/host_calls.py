@@ -1,7 +1,7 @@
 """Host calls: functions of the emulator as ops of a session's graph, and the errors that they end with.
 
-TensorFlow replaces an error of such a function by one of its own and logs the function's traceback, unless the error
-is the end of data. So a call ends like data that ends, and its error is kept under a number in the text.
+TensorFlow replaces an error of such a function by its own and logs the function's traceback, unless the error is the
+end of data. So a failed call raises the end of data, with a number in its text under which its error is stored.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ __all__ = ["host_call", "own_error"]
 
 _KEPT = re.compile(r"host call ([0-9a-f]{32})")
 
-#: The most errors that wait for whoever runs the session; several calls of a run may fail.
+#: The most errors that are stored until the session's caller raises them; several calls of a run may fail.
 _MOST_WAITING = 16
 
 
 def host_call(function: Callable[..., Any], inputs: Sequence[Any], types: Any, name: str) -> Any:
     """The results of ``function``, called with the arrays of ``inputs`` whenever the op runs.
 
-    In a graph that no session runs the error of the function is TensorFlow's to report.
+    Outside sessions TensorFlow itself reports the error of the function.
     """
     in_session = not getattr(ops.get_default_graph(), "building_function", False)
     return script_ops.numpy_function(_silent(function) if in_session else function, list(inputs), types, name=name)
 
 
 def _silent(function: Callable[..., Any]) -> Callable[..., Any]:
-    """``function``, whose errors are kept."""
+    """Wrap ``function`` such that its errors are stored."""
 
     def call(*arrays: Any) -> Any:
         try:
@@ -50,6 +50,6 @@ def _silent(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def own_error(error: BaseException) -> BaseException | None:
-    """The error of the function that made a run end with ``error``, if that was such a function; it is forgotten."""
+    """Remove and return the stored error that made a run end with ``error``, None if there is none."""
     found = _KEPT.search(str(error))
     return None if found is None else frontend_state().errors.pop(found[1], None)

@@ -1,7 +1,7 @@
-"""Host variables: the variables of a program on the device and in TensorFlow, kept equal where the host can see.
+"""Host variables: keeps the variables of a program on the device and in TensorFlow equal.
 
-TensorFlow has the master copy. A variable goes to the device only where TensorFlow's value is another than the one
-that the program gave back last; so what differs between replicas (statistics, states of metrics) stays on them.
+TensorFlow has the master copy. A variable is sent to the device only if TensorFlow's value is not the one that the
+program returned last, so values that differ between replicas (statistics, states of metrics) are preserved.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class HostVariables:
         self._handles = {name_of(outer): outer for outer, _ in captures if is_resource(outer)}
         self._kinds = {name: held_by(handle)[0] for name, handle in self._handles.items()}
         self.inputs = {inner.name: outer.numpy() for outer, inner in captures if not is_resource(outer)}
-        #: TensorFlow's tensors that hold what is on the device. While we hold them their memory is not changed.
+        #: TensorFlow's tensors with the values on the device; references to them prevent changes of their memory.
         self._synced: dict[str, Any] = {}
 
     def to_device(self) -> dict[str, NDArray[Any]]:
@@ -44,7 +44,7 @@ class HostVariables:
         return changed
 
     def to_host(self, values: Mapping[str, NDArray[Any]]) -> None:
-        """Give TensorFlow the values that a program has changed."""
+        """Assign the values that a program has changed to TensorFlow's variables."""
         with uninterrupted():
             for name, array in values.items():
                 kind = self._kinds[name]

@@ -19,7 +19,7 @@ __all__ = ["check_fits", "cycles_of", "profile", "write_report"]
 
 @dataclass(frozen=True)
 class _Advice(Remedies):
-    """What users of TensorFlow can do."""
+    """The advice for users of TensorFlow."""
 
     def __str__(self) -> str:
         return (
@@ -51,7 +51,7 @@ def cycles_of(executable: Executable, share: DeviceShare) -> int:
 
 
 def profile(executable: Executable, share: DeviceShare, name: str, file: Path | None) -> ProgramRecord | None:
-    """Write the profile of a program, if this process records a trace: beside its file, or else beside the trace."""
+    """Write the profile of a program, if this process records a trace: next to its file, or else to the trace."""
     step = _modelled(executable, share)
     return ProgramRecord.of(step, name, executable=lambda: file, offset=share.offset)
 

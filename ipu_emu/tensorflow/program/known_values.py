@@ -16,7 +16,7 @@ __all__ = ["known_value"]
 def known_value(trace: FunctionTrace, tensor: Any) -> NDArray[Any] | None:
     """The value of ``tensor`` while the program is traced, None where the device computes it.
 
-    The trace depends on the arguments that the value follows from: their names are added to ``trace.settled``.
+    The names of the arguments that the value depends on are added to ``trace.settled``.
     """
     captured = {inner.name: outer for outer, inner in trace.captures()}
     found: dict[str, list[Any] | None] = {}
@@ -47,7 +47,7 @@ def known_value(trace: FunctionTrace, tensor: Any) -> NDArray[Any] | None:
 
 
 def _given(trace: FunctionTrace, captured: dict[str, Any], tensor: Any) -> list[Any] | None:
-    """The value of an argument of the present call, or of a tensor of the host."""
+    """The value of an argument of the current call, or of a tensor of the host."""
     if tensor.name in trace.given:
         trace.settled.add(tensor.name)
         return [trace.given[tensor.name]]

@@ -40,7 +40,7 @@ class MeasuredRuns:
         self._probe = probe
 
     def pulls(self, infeeds: Sequence[tuple[Any, Sequence[str | None]]]) -> list[Pull]:
-        """What a run takes its elements by; generated ones look like the first real one."""
+        """The functions from which a run takes its elements; generated elements are like the first real one."""
         if self._mode is not DataMode.GENERATED:
             return [(queue.next_element, ids) for queue, ids in infeeds]
         return [(self._generator(number, queue), ids) for number, (queue, ids) in enumerate(infeeds)]

@@ -31,19 +31,19 @@ from ipu_emu.tensorflow.program.host_calls import host_call
 
 __all__ = ["NamedCollectives"]
 
-#: Rounds after which an instance begins to sleep longer.
+#: Rounds after which an instance sleeps longer between rounds.
 _QUICK_ROUNDS = 200
 _QUICK_TICK, _TICK = 0.001, 0.02
 
-#: A collective to call, and the op that tells whoever waits for it.
+#: A collective to call, and the op that passes its result to the waiting op.
 _Posted = tuple[Callable[[], Any], Any]
 
 
 class NamedCollectives:
-    """The collectives that are posted in this instance, and the results that are not taken yet.
+    """The collectives posted in this instance, and the results not yet taken.
 
-    After ``most_rounds`` rounds without a collective that all instances have posted (a minute), those that wait are a
-    mistake. Instances count the same rounds, so that all of them give up in the same one.
+    After ``most_rounds`` rounds (a minute) without a collective that all instances have posted, the posted ones raise
+    an error. Instances count the same rounds, so that all of them give up in the same round.
     """
 
     def __init__(self, most_rounds: int = 3200) -> None:
@@ -57,7 +57,7 @@ class NamedCollectives:
         """The result of ``function``, a collective, for the tensor ``given`` whenever a session runs it."""
         graph = ops.get_default_graph()
         self._graphs.add(graph)
-        scope = re.sub(r"[^A-Za-z0-9.]", "_", f"collective_{name}")  # any text is a name, but not of ops
+        scope = re.sub(r"[^A-Za-z0-9.]", "_", f"collective_{name}")  # names of ops allow fewer characters
         queue = data_flow_ops.FIFOQueue(-1, [dtypes.bool], [()], shared_name=graph.unique_name(f"{scope}_done"))
         tell = queue.enqueue(True)
 
@@ -122,7 +122,7 @@ class NamedCollectives:
         run(tell)
 
     def _give_up(self, names: list[str], error: BaseException, run: Callable[[Any], Any]) -> None:
-        """End all that wait with ``error``."""
+        """Raise ``error`` in all waiting collectives."""
         for name in names:
             _, tell = self._posted[name].popleft()
             self._results[name].append(_raising(error))

@@ -1,4 +1,4 @@
-"""Program: what a compiled function does in a run: its sections one after the other, on the values of TensorFlow.
+"""Program: a compiled function: runs its sections one after the other on the values of TensorFlow's variables.
 
 TensorFlow's variables are the master copy: a run copies the values of those that it uses to the device, and those
 that it changes back.
@@ -51,7 +51,7 @@ _MOST_LOADED = 8
 
 
 class Loaded:
-    """A section that is compiled and loaded."""
+    """A compiled section that is loaded on a device."""
 
     def __init__(self, imported: ImportedSection, compiled: CompiledSection, engine: Engine) -> None:
         self.imported, self.compiled, self.engine = imported, compiled, engine
@@ -61,7 +61,7 @@ class Loaded:
 
 
 class Program:
-    """``results`` are the tensors of the trace that a run returns; compiled when it runs first."""
+    """A program, compiled at its first run; ``results``: the tensors of the trace that a run returns."""
 
     def __init__(self, trace: FunctionTrace, results: Sequence[Any], operations: Sequence[Any] = ()) -> None:
         self.trace, self.results = trace, list(results)
@@ -80,7 +80,7 @@ class Program:
 
     @property
     def shards(self) -> int:
-        """The IPUs of a replica that the program asks for."""
+        """The number of IPUs of a replica that the program requests."""
         found = [max(ipus) + 1 for _, _, ipus in self.trace.shards if ipus]
         for part in self.work:
             if part.section.pipeline is not None:
@@ -96,7 +96,7 @@ class Program:
         return self._share
 
     def imported(self) -> list[ImportedSection]:
-        """Import all sections; raise the errors that depend on the configuration or on what stages do."""
+        """Import all sections; raise the errors that depend on the configuration or on the content of stages."""
         self._check_pipelines()
         made = []
         for part in self.work:
@@ -127,7 +127,7 @@ class Program:
                 configured.slots()
 
     def _load(self, counts: tuple[int, ...] = ()) -> list[Loaded]:
-        """The sections for ``counts`` of mini-batches, which a run may give; they are compiled once."""
+        """The loaded sections for these ``counts`` of mini-batches, which a run may set; each is compiled once."""
         if counts not in self._loaded:
             if len(self._loaded) >= _MOST_LOADED:
                 self._unload(next(iter(self._loaded)))
@@ -137,7 +137,7 @@ class Program:
         return self._loaded[counts]
 
     def _write_traces(self, folder: Path) -> NoReturn:
-        """Write what the compiler would get to files, and end the program: a command reads them."""
+        """Write the input of the compiler to files for ``ipu-emu compile``, and end the program."""
         for number, imported in enumerate(self.imported()):
             state = compile_state(imported, self.share)
             (folder / f"{number:03}").write_bytes(to_bytes(state))
@@ -193,7 +193,7 @@ class Program:
     # Running
 
     def seed(self, value: int, times: int) -> None:
-        """Set the seed of random numbers where it was set for the ``times``-th time since."""
+        """Set the seed of random numbers, if it has not been set ``times`` times already."""
         with self._lock:
             if times == self._seeded:
                 return
@@ -211,7 +211,7 @@ class Program:
         A variable that is not in ``variables`` keeps the values that it has on the device, one for each replica.
         """
         with self._lock:
-            self.stop.clear()  # Ctrl-C while the program is compiled ends its first step
+            self.stop.clear()  # Ctrl-C during compilation ends the first step
             loaded = self._load(self._counts(inputs))
             if self._seed is not None:
                 for one in loaded:
@@ -265,7 +265,7 @@ class Program:
             }
 
     def _steps(self, one: Loaded, values: dict[str, NDArray[Any]]) -> None:
-        """Run the executable as often as its section says."""
+        """Run the executable for all iterations of its section."""
         imported, engine = one.imported, one.engine
         runs = runs_of(imported)
         pulls = one.measured.pulls(imported.infeeds)
@@ -283,7 +283,7 @@ class Program:
         self._deliver(one, rows, values, imported.section.batches * imported.section.accumulation)
 
     def _teller(self, one: Loaded, rows: Mapping[str, NDArray[Any]]) -> Callable[[str], None] | None:
-        """What tells ``enqueued`` of the elements of the first outfeed."""
+        """Return a function that passes the elements of the first outfeed to ``enqueued``."""
         tell, replicas = self.enqueued, self.share.local
         if tell is None or not one.imported.outfeeds:
             return None
@@ -318,7 +318,7 @@ class Program:
         return made
 
     def _while(self, one: Loaded, pulls: Any, values: dict[str, NDArray[Any]]) -> None:
-        """Run one iteration after the other for as long as the condition holds."""
+        """Run iterations while the condition holds."""
         section, engine = one.imported.section, one.engine
         first, most = section.count
         going, count = bool(values[first.name]), 0
@@ -332,7 +332,7 @@ class Program:
     def _deliver(
         self, one: Loaded, rows: Mapping[str, NDArray[Any]], values: dict[str, NDArray[Any]], enqueues: int
     ) -> None:
-        """Give rows to outfeeds, and exported tensors to whoever reads them."""
+        """Pass rows to outfeeds, and exported tensors to the sections that read them."""
         replicas = self.share.local
         for outfeed in one.imported.outfeeds:
             arrays = []
@@ -373,7 +373,7 @@ def _warn_of_drift(imported: ImportedSection, share: DeviceShare) -> None:
 
 
 def norm_group(share: DeviceShare) -> int:
-    """How many replicas share the statistics of a batch normalisation; raise EmulatorError if it does not fit."""
+    """The number of replicas that share statistics of batch normalisation; raise EmulatorError if it is invalid."""
     experimental = getattr(getattr(share.system.config, "norms", None), "experimental", None)
     size = int(getattr(experimental, "distributed_batch_norm_replica_group_size", 1) or 1)
     if share.total % size:

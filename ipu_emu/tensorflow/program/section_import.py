@@ -22,15 +22,15 @@ from ipu_emu.tensorflow.tracing.trace import FunctionTrace, Marker, Section, hel
 __all__ = ["ImportedSection", "Outfeed", "import_section"]
 
 _ORDER = (StepPhase.FORWARD, StepPhase.BACKWARD, StepPhase.UPDATE)
-#: Ops that TensorFlow makes for the backward pass, and the forward pass fills.
+#: Ops that TensorFlow creates for the backward pass, and that the forward pass writes to.
 _EMPTY = ("EmptyTensorList", "TensorListReserve", "Const")
-#: Ops whose values are wherever they are read.
+#: Ops whose values are on the IPU of their readers.
 _UNPLACED = ("Placeholder", "Const")
 
 
 @dataclass(frozen=True)
 class Outfeed:
-    """An enqueue: for every array of an element, the id of a tensor or a known value, and its type for the host."""
+    """An enqueue op: for every array of an element, the id of a tensor or a known value, and its type on the host."""
 
     queue: Any
     arrays: tuple[Any, ...]
@@ -39,10 +39,10 @@ class Outfeed:
 
 @dataclass
 class ImportedSection:
-    """``inputs`` maps tensors that the host sets before a run to where they come from; ``infeeds`` maps queues to
+    """``inputs`` maps tensors that the host sets before a run to their sources; ``infeeds`` maps queues to
     the ids of their arrays, None for those that are not used; ``carried`` has name, initial and last tensor of each
     value that a loop carries; ``exports`` has an id or a known value for each tensor that is read later; ``axes`` are
-    those of variables that are held in another order, by the ids of their tensors.
+    those of variables that are stored in another order, by the ids of their tensors.
     """
 
     section: Section
@@ -138,7 +138,7 @@ class _SectionImport:
             self.inputs[id_] = tensor
         return Held(self.importer.value(self.importer.graph.tensor(id_)))
 
-    # Where an op belongs
+    # Placement of ops
 
     def position(self, op: Any) -> StepPosition:
         made = self.find_position(op)
@@ -178,7 +178,7 @@ class _SectionImport:
         return marker is not None and marker.kind == "total"
 
     def shard(self, op: Any) -> int:
-        """The IPU of an op: that of the op which it differentiates, or of its scope, or of its inputs."""
+        """The IPU of an op: that of the op whose gradient it computes, or of its scope, or of its inputs."""
         source = op
         while source._original_op is not None and source._original_op.name in self.index:
             source = source._original_op
@@ -205,7 +205,7 @@ class _SectionImport:
         return self.backward_place(op)
 
     def free_place(self, op: Any, index: int) -> Place:
-        """The place of an op of no stage: that of its variable, or the last that it reads."""
+        """The place of an op outside stages: that of its variable, or the last of those of its inputs."""
         assert self.section.pipeline is not None
         ranges = self.section.pipeline.ranges
         for tensor in op.inputs:
@@ -219,7 +219,7 @@ class _SectionImport:
         return _place(ranges[0] if index < min(first for first, *_ in ranges) else ranges[-1])
 
     def backward_place(self, op: Any) -> Place:
-        """The place of a gradient that no op was recorded for: the earliest stage of the gradients that it reads."""
+        """The place of a gradient without a recorded forward op: the earliest stage of the gradients it reads."""
         read = [self.where[t.op.name] for t in op.inputs if t.op.name in self.where]
         back = [one.place for one in read if one.phase is not StepPhase.FORWARD]
         fore = [one.place for one in read if one.phase is StepPhase.FORWARD]
@@ -232,7 +232,7 @@ class _SectionImport:
         return Place(last[2], last[3])
 
     def update_place(self, op: Any) -> Place:
-        """The place of the variable that an update changes, else that of what it reads."""
+        """The place of the variable that an update changes, else that of its inputs."""
         for tensor in op.inputs:
             given = self.importer.values.get(tensor.name)
             home = self.importer.home_of(given.name) if isinstance(given, Variable) else None
@@ -323,7 +323,7 @@ class _SectionImport:
     # Gradients
 
     def mark_total(self, op: Any, inputs: list[Imported], marker: Marker) -> list[Any]:
-        """The gradient of a micro-batch becomes its sum, or mean, over the micro-batches of a batch."""
+        """Import the sum or mean of a gradient over the micro-batches of a batch."""
         importer, section = self.importer, self.section
         node = SourceNode(op, inputs, importer)
         part = node.of(inputs[0])
@@ -345,7 +345,7 @@ class _SectionImport:
         return [importer.value(total)]
 
     def own_part(self, part: Value) -> Value:
-        """``part`` as a tensor of its own that an op makes."""
+        """``part`` if it is the result of an op, else a copy."""
         used = {gradient.part for gradient in self.importer.gradients}
         if part.tensor.role is Role.CONSTANT:
             return self.importer._own(part)
@@ -356,7 +356,7 @@ class _SectionImport:
     # Replicas
 
     def mark_cross_replica(self, op: Any, inputs: list[Imported], marker: Marker) -> list[Any]:
-        """The sum or the mean over replicas; that of a gradient is merged with others."""
+        """Import the sum or mean over replicas; those of gradients are merged."""
         mean, size = marker.data
         if self.replicas == 1:
             return [inputs[0]]
@@ -381,7 +381,7 @@ class _SectionImport:
         return [total]
 
     def mark_replication_index(self, op: Any, inputs: list[Imported], marker: Marker) -> list[Any]:
-        """A constant that differs between replicas."""
+        """Import the index of the replica: a constant that differs between replicas."""
         id_ = "replication_index"
         graph = self.importer.graph
         if id_ not in graph.tensors:
@@ -410,7 +410,7 @@ class _SectionImport:
         return []
 
     def mark_recurrence(self, op: Any, inputs: list[Imported], marker: Marker) -> list[Any]:
-        """A recurrent layer over the products of all its inputs: the op of the emulator."""
+        """Import a recurrent layer, given the products of all its inputs, as the emulator's op."""
         node = SourceNode(op, inputs, self.importer)
         values = [node.of(given) for given in inputs]
         return list(self.importer.apply("Recurrence", values, dict(marker.data), len(op.outputs)))

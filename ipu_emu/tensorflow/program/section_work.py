@@ -16,7 +16,7 @@ _ASSIGNS = ("Assign", "ResourceScatter", "ResourceApply")
 
 @dataclass
 class SectionWork:
-    """A section with the ops that it needs, in order, the tensors that it gives away, and those that it is given."""
+    """A section with its ops in order, the tensors that it exports, and those that it imports."""
 
     section: Section
     exports: dict[str, Any] = field(default_factory=dict)
@@ -24,7 +24,7 @@ class SectionWork:
 
 
 def divided_work(trace: FunctionTrace, results: Sequence[Any]) -> list[SectionWork]:
-    """Return the sections that have something to do; ``results`` are the tensors and ops that a function returns."""
+    """Return the sections that have ops; ``results`` are the tensors and ops that a function returns."""
     everything = trace.graph.get_operations()
     index = {op.name: number for number, op in enumerate(everything)}
     parts = [SectionWork(section) for section in trace.all_sections()]
@@ -72,7 +72,7 @@ def _own_roots(trace: FunctionTrace, section: Section, everything: Sequence[Any]
 def _closure(
     starts: Iterable[Any], trace: FunctionTrace, section: Section, index: dict[str, int]
 ) -> tuple[list[Any], list[Any], list[Any]]:
-    """What ``starts`` need: ops of the section, tensors of ops before it, and ops before it."""
+    """The dependencies of ``starts``: ops of the section, tensors of ops before it, and ops before it."""
     found: dict[str, Any] = {}
     outside: dict[str, Any] = {}
     before: dict[str, Any] = {}

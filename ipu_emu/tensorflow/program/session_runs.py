@@ -15,7 +15,7 @@ from ipu_emu.tensorflow.program.program import Program
 
 __all__ = ["SessionRuns"]
 
-#: Seconds between two looks for signals.
+#: Seconds between checks for signals.
 _TICK = 0.05
 
 

@@ -1,7 +1,8 @@
-"""Traced loops: loops of Python code over tensors, as AutoGraph finds them in a function that is traced.
+"""Traced loops: loops of Python code over tensors, which AutoGraph converts while a function is traced.
 
 The outermost loop of a tf.function is that of the program; a loop in it is unrolled, as is one that a tape
-differentiates. A loop whose number of iterations is not known, or that may break, asks after each iteration.
+differentiates. A loop with an unknown number of iterations, or with ``break``, evaluates its condition after each
+iteration.
 """
 
 from __future__ import annotations
@@ -86,12 +87,12 @@ def _trace() -> FunctionTrace | None:
 
 
 def _is_outermost(trace: FunctionTrace) -> bool:
-    """Whether a loop may be that of the program."""
+    """Whether a loop may be the outermost loop of the program."""
     return trace.loops and trace.section is None and not record.could_possibly_record()
 
 
 def _numbers(trace: FunctionTrace, iterated: Any) -> NDArray[Any] | None:
-    """The numbers of a range; None where the device computes them."""
+    """The numbers of a range; None if the device computes them."""
     found = [known_value(trace, one) for one in iterated.op.inputs]
     if any(one is None for one in found):
         return None
@@ -100,7 +101,7 @@ def _numbers(trace: FunctionTrace, iterated: Any) -> NDArray[Any] | None:
 
 
 def _section(trace: FunctionTrace, numbers: NDArray[Any], body: Callable[[Any], None], state: _State) -> None:
-    """The loop as that of the program, whose body is traced once."""
+    """Trace the outermost loop of the program, whose body is traced once."""
     initial = state.initial()
     first = ops.convert_to_tensor(numbers[0])
     section = Section("loop", trace.position(), batches=len(numbers))
@@ -138,7 +139,7 @@ class _State:
         ) and not any(type(one).__name__ == "TensorArray" for one in nest.flatten(self.values()))
 
     def initial(self) -> list[Any]:
-        """Make tensors of all numbers; return the tensors."""
+        """Convert all numbers to tensors; return the tensors."""
         values = [
             nest.map_structure(lambda leaf: array_ops.identity(leaf) if _is_carried(leaf) else leaf, value)
             for value in self.values()
@@ -147,7 +148,7 @@ class _State:
         return self._carried()
 
     def start(self, trace: FunctionTrace, initial: Sequence[Any]) -> list[Any]:
-        """Let the variables have the values at the start of an iteration, and return these."""
+        """Set the variables to the values at the start of an iteration, and return these."""
         starts = [trace.placeholder(one.dtype, one.shape, "carried", None, "carried") for one in initial]
         given = iter(starts)
         self.put([
@@ -185,7 +186,7 @@ class _State:
 
 
 def _is_carried(leaf: Any) -> bool:
-    """Whether the value of a variable of Python code is handed on: a number or a tensor."""
+    """Whether the value of a Python variable can be carried by a loop: a number or a tensor."""
     if isinstance(leaf, Undefined):
         return False
     if isinstance(leaf, tensor_lib.Tensor):

@@ -1,1 +1,1 @@
-"""Tracing: the calls of a program while its graph is built, and the part of a step that each op belongs to."""
+"""Tracing: records the calls of a program while its graph is built, and the part of a step of each op."""

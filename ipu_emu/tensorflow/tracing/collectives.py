@@ -1,4 +1,4 @@
-"""Collectives: what programs call to combine tensors of replicas, as marked ops."""
+"""Collectives: functions that combine tensors of replicas, as marked ops."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def _reduced(x: Any, mean: bool, size: int | None, name: str) -> Any:
 
 
 def assume_equal_across_replicas(tensors: Any, inplace: bool = False) -> Any:
-    """Return ``tensors``, which the program promises to be equal on all replicas."""
+    """Return ``tensors``, which the program guarantees to be equal on all replicas."""
     return nest.map_structure(array_ops.identity, tensors)
 
 
 def trace_of(name: str) -> FunctionTrace:
-    """The trace of the program that is compiled; raise ValueError outside of one."""
+    """The trace of the program that is being compiled; raise ValueError outside one."""
     trace = current_trace()
     if trace is None:
         raise ValueError(f"{name} must be called in a program that is compiled for the IPU")

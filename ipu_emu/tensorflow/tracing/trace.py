@@ -1,8 +1,8 @@
 """Function trace: the TensorFlow graph of a compiled function, and annotations for which TensorFlow has no op.
 
 The ops of a trace are divided into sections, each of which is a program of its own for the device: a loop, a
-pipeline, or the ops before, between and after them. An op with a **marker** means something that TensorFlow does not
-know: an element of an infeed, the sum of a gradient over micro-batches, a collective between replicas.
+pipeline, or the ops before, between and after them. An op with a **marker** stands for an op that TensorFlow does not
+have: an element of an infeed, the sum of a gradient over micro-batches, a collective between replicas.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _MARKER = "_ipu_marker"
 
 @dataclass(frozen=True)
 class Marker:
-    """What an op means: its ``kind``, and what belongs to it."""
+    """The meaning of a marked op: its ``kind`` and the data for it."""
 
     kind: str
     data: Any = None
@@ -49,7 +49,7 @@ class Marker:
 
 @dataclass(frozen=True)
 class Carried:
-    """A value that a loop hands on, by its tensors before the loop and at the start and the end of an iteration."""
+    """A value carried by a loop: its tensors before the loop, and at the start and the end of an iteration."""
 
     initial: Any
     start: Any
@@ -58,10 +58,10 @@ class Carried:
 
 @dataclass(frozen=True)
 class PipelineSection:
-    """The pipeline that a section is: ``call`` has its arguments, ``ranges`` the ops of each function of each stage.
+    """A pipeline as a section: ``call`` has its arguments, ``ranges`` the ops of each function of each stage.
 
-    ``ranges`` holds (first op, op after the last, stage, IPU). ``by_inputs``: ops of no range belong to the last
-    stage that they read, not to the last of all.
+    ``ranges`` holds (first op, op after the last, stage, IPU). ``by_inputs``: ops outside all ranges belong to the
+    last stage that they read, instead of the last stage.
     """
 
     call: Any
@@ -116,7 +116,7 @@ class FunctionTrace:
     def __init__(self, name: str, device: int = 0, owner: Any = None) -> None:
         self.graph: Any = func_graph.FuncGraph(name)
         self.device = device
-        #: What is traced: the traces of one function for several signatures have the same owner.
+        #: The traced object: traces of one function for several signatures have the same owner.
         self.owner = self if owner is None else owner
         self.markers: dict[str, Marker] = {}
         #: The markers of ops in branches.
@@ -125,16 +125,16 @@ class FunctionTrace:
         self.open: list[Section] = []
         self.shards: list[tuple[int, int, tuple[int, ...]]] = []
         self.arguments: list[Any] = []
-        #: Whether optimizers apply the mean of gradients over replicas and mini-batches without being asked to.
+        #: Whether optimizers always apply the mean of gradients over replicas and mini-batches.
         self.reduces = False
-        #: Whether an optimizer applies gradients at present; it may call another one for that.
+        #: Whether an optimizer is applying gradients; it may call another optimizer.
         self.applying = False
-        #: Whether the outermost loop of Python code over tensors is that of the program.
+        #: Whether the outermost loop of Python code over tensors is the loop of the program.
         self.loops = False
         #: The values of arguments while the function is traced, and the names of those that the trace depends on.
         self.given: dict[str, NDArray[Any]] = {}
         self.settled: set[str] = set()
-        #: The infeeds that iterators of ``tf.data`` have become, by the id of the iterator.
+        #: The infeeds for iterators of ``tf.data``, by the id of the iterator.
         self.sources: dict[int, Any] = {}
         #: Whether an ``outside_compilation_scope`` is open.
         self.outside = False
@@ -174,7 +174,7 @@ class FunctionTrace:
         return made
 
     def effect(self, tensors: Sequence[Any], kind: str, data: Any = None, name: str | None = None) -> Any:
-        """Return an op without outputs that does something with ``tensors``."""
+        """Return a marked op without outputs that reads ``tensors``."""
         token = f"ipu:{kind}:{len(self.markers)}"
         with ops.name_scope(name or kind):
             gen_script_ops.py_func(input=list(tensors), token=token, Tout=[], name=kind)
@@ -305,7 +305,7 @@ def is_resource(tensor: Any) -> bool:
 
 
 def name_of(handle: Any) -> str:
-    """The name by which a program knows a variable, which has none in eager execution."""
+    """The name of a variable in a program; in eager execution variables have no names of their own."""
     return getattr(getattr(handle, "op", None), "name", None) or str(id(handle))
 
 
