@@ -73,8 +73,7 @@ class HostGroup:
             warn_of_copies()
         self._cores = domain.cores
         world = World(rank, (1,) * self.ranks, tuple(names))
-        crowded = self._neighbours() > self._cores
-        self.path = MemoryPath(domain, world, Group.all(self.ranks), timeout, shares_cores=crowded)
+        self.path = MemoryPath(domain, world, Group.all(self.ranks), timeout, neighbours=self._neighbours())
         #: a ``with`` block around checks, which tells the other ranks of calls that are not made
         self.refusals = Refusals(self.path.refuse, self.path.fail)
         self.messages = messages(self.path, tuple(names))

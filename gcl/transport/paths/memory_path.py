@@ -46,9 +46,19 @@ class MemoryPath:
     """Runs collectives for one rank of ``domain``."""
 
     def __init__(
-        self, domain: MemoryDomain, world: World, group: Group, timeout: float, *, shares_cores: bool = False
+        self,
+        domain: MemoryDomain,
+        world: World,
+        group: Group,
+        timeout: float,
+        *,
+        neighbours: int = 0,
+        across_hosts: bool = False,
     ) -> None:
-        """``shares_cores``: the machine has more ranks than cores, and others than these may run on them."""
+        """``neighbours``: number of ranks of this host, if ``domain`` has not all of them.
+
+        ``across_hosts``: the machine has several hosts, with more ranks than cores.
+        """
         self.name = domain.name
         self._domain, self._world, self.timeout = domain, world, timeout
         staging = staging_layout(world.counts, domain.smallest)
@@ -58,7 +68,7 @@ class MemoryPath:
             arenas=domain.arenas,
             owners=world.owners,
             groups=group.all_members(),
-            spins=rendezvous.spins_of_waits(domain.ranks, domain.cores, shares_cores=shares_cores),
+            waits=rendezvous.new_waits(max(neighbours, domain.ranks), domain.cores, across_hosts=across_hosts),
             chunk=staging.chunk,
             sets=staging.sets,
         )

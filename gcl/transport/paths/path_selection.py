@@ -97,7 +97,7 @@ def select_path(wanted: str, placement: HostPlacement, group: Group, timeout: fl
         return MemoryPath(domain, placement.world, group, timeout)
     inside = _inside(placement, group)
     within = inside or Group.all(memory_world.replicas)
-    memory = MemoryPath(domain, memory_world, within, timeout, shares_cores=placement.is_crowded)
+    memory = MemoryPath(domain, memory_world, within, timeout, across_hosts=placement.is_crowded)
     return _hierarchical(memory, memory_world, placement, group, timeout, inside=inside is not None)
 
 

@@ -19,6 +19,7 @@ from gcl.core.request import Call
 from gcl.kernels.jit import bare, bare_part, bound
 from gcl.transport.rendezvous.rendezvous import (
     Post,
+    Waits,
     arrive,
     mark_mismatch,
     mark_refused,
@@ -70,13 +71,11 @@ class Table(IntEnum):
     STAGE = 5  # CallStage of the call under way
     STEP = 6  # of a chunked all-reduce under way
     ARRIVALS = 7  # meeting points at which this rank has arrived
-    SPINS = 8  # polls of a wait before it yields; negative: it sleeps at once
-    NAP_SECONDS = 9  # with the next word a struct timespec: the longest sleep of a wait
-    NAP_NANOSECONDS = 10
-    TURN = 11  # rounds of all chunked all-reduces so far
-    SETS = 12  # of staging slots
-    CHUNK = 13  # bytes of a staging slot
-    TABLES = 14  # the first word of the arrays: address of each rank's arena, then what ``tables`` returns
+    TURN = 8  # rounds of all chunked all-reduces so far
+    SETS = 9  # of staging slots
+    CHUNK = 10  # bytes of a staging slot
+    WAITS = 11  # the first word of how this rank waits (``Waits``)
+    TABLES = WAITS + len(Waits)  # the first word of the addresses of the arenas and of what ``tables`` returns
 
 
 class CallStage(IntEnum):
@@ -88,7 +87,6 @@ class CallStage(IntEnum):
     LEAVING = 3  # the work of this rank is done; not all ranks have arrived at the end
 
 
-_NAP_NANOSECONDS = 20_000_000
 _PAGE, _CACHE_LINE = 4096, 64
 
 
@@ -99,13 +97,14 @@ def new_rank_table(
     arenas: list[int],
     owners: list[int],
     groups: list[list[int]],
-    spins: int,
+    waits: list[int],
     chunk: int,
     sets: int,
 ) -> np.ndarray:
     """The rank table of ``rank``: addresses of the control block and the arenas, owners of replicas, group members.
 
     The fixed words are followed by the address of each rank's arena and the arrays that ``tables`` returns.
+    ``waits``: how this rank waits (``new_waits``).
     """
     locals_ = [owners[:replica].count(owner) for replica, owner in enumerate(owners)]
     members = [replica for group in groups for replica in group]
@@ -117,13 +116,11 @@ def new_rank_table(
         Table.REPLICAS: len(owners),
         Table.GROUP_SIZE: size,
         Table.CONTROL: control,
-        Table.SPINS: spins,
-        Table.NAP_NANOSECONDS: _NAP_NANOSECONDS,
         Table.SETS: sets,
         Table.CHUNK: chunk,
     }
-    fixed = [words.get(word, 0) for word in Table if word < Table.TABLES]
-    return np.array([*fixed, *tables], np.int64)
+    fixed = [words.get(word, 0) for word in Table if word < Table.WAITS]
+    return np.array([*fixed, *waits, *tables], np.int64)
 
 
 @bare_part
@@ -141,15 +138,15 @@ def tables(table: Any) -> Any:
 def meet(table: Any) -> Any:
     """Wait a limited time until all ranks arrived at the meeting point of this rank; say whether they did."""
     rank, ranks, arrivals = table[Table.RANK], table[Table.RANKS], table[Table.ARRIVALS]
-    timespec = table.ctypes.data + 8 * Table.NAP_SECONDS
-    return wait_for_all(table[Table.CONTROL], rank, ranks, arrivals, table[Table.SPINS], timespec) < 0
+    waits = table.ctypes.data + 8 * Table.WAITS
+    return wait_for_all(table[Table.CONTROL], rank, ranks, arrivals, waits) < 0
 
 
 @bare_part
 def has_met(table: Any, peer: int, lag: int) -> Any:
     """Wait a limited time until ``peer`` is at most ``lag`` meeting points behind this rank; say whether it is."""
-    timespec = table.ctypes.data + 8 * Table.NAP_SECONDS
-    return wait_for(table[Table.CONTROL], peer, table[Table.ARRIVALS] - lag, table[Table.SPINS], timespec)
+    waits = table.ctypes.data + 8 * Table.WAITS
+    return wait_for(table[Table.CONTROL], peer, table[Table.ARRIVALS] - lag, waits)
 
 
 @bare_part

@@ -6,10 +6,16 @@ A wait spins briefly if there is a core per rank, then yields, then sleeps on a 
 cores the waiting ranks do not take time from the rank they wait for. If there is a core per rank, but two ranks run
 on the same core, the waiting rank sleeps at once: Linux wakes a sleeping thread on an idle core, but is slow to
 separate two threads that spin or yield on one core (64 KiB on 2 cores: 4 us instead of 120). It also sleeps at once
-(``spins`` < 0) where others share the cores: to yield does not let ranks of other hosts run, and gives a turn away to
-whatever else runs, which a rank that is woken need not wait for (all-reduces of 64 KiB of 8 ranks on 2 busy cores:
-0.9 ms instead of 10). A wait returns after a fraction of a second at the latest, so that the caller can check for
-dead peers, signals and its deadline.
+where ranks of other hosts share the cores, because to yield does not let them run.
+
+As long as only ranks of the job want the cores, to yield is the fastest way to wait (all-reduces of 1 KiB of 4 ranks
+on 2 cores: 0.11 ms; asleep 0.20). Any other program keeps a core that it is given for its whole turn, which a rank
+that is woken need not wait for (64 KiB, 8 ranks, 3 busy programs: asleep 1.5 ms; with yields 8). Therefore, after a
+yield that took long, the next waits sleep without yielding: few after the first such yield, twice as many after each
+further one, and fewer again when a rank has arrived while this one yielded.
+
+A wait returns after a fraction of a second at the latest, so that the caller can check for dead peers, signals and
+its deadline.
 """
 
 from __future__ import annotations
@@ -31,7 +37,7 @@ from gcl.kernels.atomics import (
     words_at,
 )
 from gcl.kernels.jit import bare, bare_part
-from gcl.kernels.system_calls import sched_getcpu, sched_yield
+from gcl.kernels.system_calls import clock_gettime, sched_getcpu, sched_yield
 
 __all__ = [
     "CROSSED",
@@ -39,6 +45,7 @@ __all__ = [
     "LINE",
     "Line",
     "Post",
+    "Waits",
     "arrive",
     "left",
     "line_of",
@@ -46,26 +53,33 @@ __all__ = [
     "mark_mismatch",
     "mark_refused",
     "mismatched",
+    "new_waits",
     "post_of",
     "reached",
     "refusals",
-    "spins_of_waits",
     "wait_for",
     "wait_for_all",
 ]
 
 LINE = 128  # bytes: two cache lines, because processors prefetch lines in pairs
 _SPINS, _SLEEP_AT_ONCE, _YIELDS, _SLEEPS = 2000, -1, 200, 5
+_NAP_NANOSECONDS = 20_000_000
+#: Nanoseconds; ranks that work on chunks of a call give the core back within it, other programs after 3 ms or more.
+_LONGEST_YIELD = 500_000
+#: Waits without yields after a yield that took long: twice as many after each further one. 4096 take about a second.
+_LEAST_ASLEEP, _MOST_ASLEEP = 16, 4096
+_CLOCK_MONOTONIC = 1
 
 
-def spins_of_waits(ranks: int, cores: int, *, shares_cores: bool) -> int:
-    """How often ``ranks`` on this machine look before they yield; -1: they sleep at once.
+def new_waits(ranks: int, cores: int, *, across_hosts: bool) -> list[int]:
+    """The words (``Waits``) of a rank of ``ranks`` on a machine where they may use so many ``cores``.
 
-    ``shares_cores``: the machine has more ranks than cores, and others than these may run on them.
+    ``across_hosts``: the machine has several hosts, with more ranks than cores.
     """
-    if shares_cores:
-        return _SLEEP_AT_ONCE
-    return 0 if ranks > cores else _SPINS
+    words = dict.fromkeys(Waits, 0)
+    words[Waits.SPINS] = _SLEEP_AT_ONCE if across_hosts else 0 if ranks > cores else _SPINS
+    words[Waits.NAP_NANOSECONDS], words[Waits.NEXT_ASLEEP] = _NAP_NANOSECONDS, _LEAST_ASLEEP
+    return list(words.values())
 
 
 class Line(IntEnum):
@@ -80,6 +94,18 @@ class Line(IntEnum):
     REFUSALS = 72  # number of calls refused at that meeting point
     HEARTBEATS = 80  # grows while this rank waits and no other thread of its process can make progress
     MISMATCH_AT = 84  # arrivals in the last call that this rank found to differ from that of another host
+
+
+class Waits(IntEnum):
+    """Index of each word that says how a rank waits; compiled code indexes these by ``.value``."""
+
+    SPINS = 0  # looks before it yields; negative: it sleeps at once
+    NAP_SECONDS = 1  # with the next word a struct timespec: the longest sleep
+    NAP_NANOSECONDS = 2
+    NOW_SECONDS = 3  # with the next word a struct timespec: the time
+    NOW_NANOSECONDS = 4
+    ASLEEP = 5  # number of waits that do not yield, because a yield took long
+    NEXT_ASLEEP = 6  # what that becomes at the next yield that takes long
 
 
 class Post(IntEnum):
@@ -119,18 +145,35 @@ def arrive(control: int, rank: int, arrivals: int) -> None:
 
 
 @bare_part
-def _wait_for(line: int, arrivals: int, spins: int, timespec: int) -> Any:
-    if has_reached(line, arrivals):
-        return True
-    sleeps = spins < 0 or (spins > 0 and load_acquire(line + Line.CORE) == sched_getcpu())
-    for _ in range(0 if sleeps else spins):
+def _nanoseconds(waits: int) -> Any:
+    """The time of a monotonic clock."""
+    clock_gettime(np.int32(_CLOCK_MONOTONIC), waits + 8 * Waits.NOW_SECONDS)
+    words = words_at(waits)
+    return words[Waits.NOW_SECONDS.value] * 1_000_000_000 + words[Waits.NOW_NANOSECONDS.value]
+
+
+@bare_part
+def _yield_core(line: int, arrivals: int, waits: int) -> None:
+    """Let other threads have the core for a while, unless one of them kept it for long a short time ago."""
+    words = words_at(waits)
+    if words[Waits.ASLEEP.value] > 0:
+        words[Waits.ASLEEP.value] -= 1
+        return
+    for _ in range(_YIELDS):
         if has_reached(line, arrivals):
-            return True
-        pause()
-    for _ in range(0 if sleeps else _YIELDS):
-        if has_reached(line, arrivals):
-            return True
+            words[Waits.NEXT_ASLEEP.value] = max(_LEAST_ASLEEP, words[Waits.NEXT_ASLEEP.value] // 2)
+            return
+        before = _nanoseconds(waits)
         sched_yield()
+        if _nanoseconds(waits) - before > _LONGEST_YIELD:
+            words[Waits.ASLEEP.value] = words[Waits.NEXT_ASLEEP.value]
+            words[Waits.NEXT_ASLEEP.value] = min(_MOST_ASLEEP, 2 * words[Waits.NEXT_ASLEEP.value])
+            return
+
+
+@bare_part
+def _sleep(line: int, arrivals: int, timespec: int) -> None:
+    """Sleep until the rank of ``line`` arrives, or for a limited time."""
     fetch_add(line + Line.WAITERS, np.int32(1))
     for _ in range(_SLEEPS):
         seen = load_acquire(line)
@@ -138,21 +181,36 @@ def _wait_for(line: int, arrivals: int, spins: int, timespec: int) -> Any:
             break
         futex_wait(line, seen, timespec)
     fetch_add(line + Line.WAITERS, np.int32(-1))
+
+
+@bare_part
+def wait_for(control: int, peer: int, arrivals: int, waits: int) -> Any:
+    """Wait a limited time until ``peer`` reached meeting point ``arrivals``; say whether it did.
+
+    ``waits``: address of how this rank waits (``Waits``).
+    """
+    line, spins = control + peer * LINE, words_at(waits)[Waits.SPINS.value]
+    if has_reached(line, arrivals):
+        return True
+    if spins > 0 and load_acquire(line + Line.CORE) == sched_getcpu():
+        spins = _SLEEP_AT_ONCE
+    for _ in range(spins):
+        if has_reached(line, arrivals):
+            return True
+        pause()
+    if spins >= 0:
+        _yield_core(line, arrivals, waits)
+    if not has_reached(line, arrivals):
+        _sleep(line, arrivals, waits + 8 * Waits.NAP_SECONDS)
     return has_reached(line, arrivals)
 
 
 @bare_part
-def wait_for(control: int, peer: int, arrivals: int, spins: int, timespec: int) -> Any:
-    """Wait a limited time until ``peer`` reached meeting point ``arrivals``; say whether it did."""
-    return _wait_for(control + peer * LINE, arrivals, spins, timespec)
-
-
-@bare_part
-def wait_for_all(control: int, rank: int, ranks: int, arrivals: int, spins: int, timespec: int) -> int:
+def wait_for_all(control: int, rank: int, ranks: int, arrivals: int, waits: int) -> int:
     """Wait until every rank reached meeting point ``arrivals``; return -1, or a rank that did not in time."""
     for step in range(1, ranks):
         peer = (rank + step) % ranks
-        if not _wait_for(control + peer * LINE, arrivals, spins, timespec):
+        if not wait_for(control, peer, arrivals, waits):
             return peer
     return -1
 

@@ -9,7 +9,7 @@ import pytest
 from gcl.core.world import World
 from gcl.transport.paths.path_selection import HostPlacement
 from gcl.transport.rendezvous.process_liveness import Process
-from gcl.transport.rendezvous.rendezvous import spins_of_waits
+from gcl.transport.rendezvous.rendezvous import Waits, new_waits
 
 
 @pytest.mark.parametrize(("cores", "crowded"), [(1, True), (3, True), (4, False)])
@@ -24,7 +24,6 @@ def test_a_machine_is_crowded_by_the_ranks_of_all_its_hosts(
 
 
 def test_a_wait_spins_only_where_every_rank_of_the_machine_has_a_core() -> None:
-    assert spins_of_waits(2, 2, shares_cores=False) > 0
-    assert spins_of_waits(3, 2, shares_cores=False) == 0
-    assert spins_of_waits(2, 2, shares_cores=True) < 0
-    assert spins_of_waits(3, 2, shares_cores=True) < 0
+    assert new_waits(2, 2, across_hosts=False)[Waits.SPINS] > 0
+    assert new_waits(3, 2, across_hosts=False)[Waits.SPINS] == 0
+    assert new_waits(2, 2, across_hosts=True)[Waits.SPINS] < 0
