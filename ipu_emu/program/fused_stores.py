@@ -1,10 +1,12 @@
-"""Fused stores: element-wise ops of inference whose product stores their results instead of its own.
+"""Fused stores: ops of inference that need no pass over memory, since others store their results.
 
     Conv   x, w -> y          x, w -> z, a function of y that is in registers
     Fused  y -> z             nothing
 
-The program, its price and the sizes of its memory stay as they are; a tensor y has no place in memory, and z has one
-from the product on. Where the memory would become larger, fewer ops are fused.
+    Concat a, b -> c          nothing: a and b are computed where they lie in c
+
+The program, its price and the sizes of its memory stay as they are; a tensor y has no place in memory, z has one from
+the product on, and c from the first of its parts on. Where the memory would become larger, fewer ops are fused.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from ipu_emu.graph import Graph, Op
 from ipu_emu.graph.dtype import FLOAT
@@ -27,24 +29,35 @@ from ipu_emu.program.instructions import (
     leaves,
     walk,
 )
-from ipu_emu.program.memory_layout import MemoryBlock, lay_out
+from ipu_emu.program.memory_layout import ALIGNMENT, MemoryBlock, lay_out
 from ipu_emu.program.memory_plan import Lifetime, MemoryPlan, is_shared
 from ipu_emu.program.overlapped_loops import overlapped_io
+from ipu_emu.program.storage_order import order
 
 __all__ = ["FusedStores", "fused_stores"]
 
 
 @dataclass(frozen=True)
 class FusedStores:
-    """The plan of the memory, and the element-wise op that each product does too, by the output of the product."""
+    """The plan of the memory, and the element-wise op that each product does too, by the output of the product.
+
+    ``joined`` are the outputs of Concat whose parts lie in them.
+    """
 
     plan: MemoryPlan
     functions: Mapping[str, Op] = field(default_factory=dict)
+    joined: frozenset[str] = frozenset()
 
     @property
     def done(self) -> frozenset[str]:
-        """The outputs of these ops, which products store."""
-        return frozenset(op.outputs[0] for op in self.functions.values())
+        """The outputs of the ops for which nothing is left to do."""
+        return self.joined | {op.outputs[0] for op in self.functions.values()}
+
+
+#: Products and the element-wise ops that follow them, by the number of the instruction of the product.
+_Pairs = Mapping[int, tuple[Op, Op]]
+#: The parts of tensors that are concatenated.
+_Joins = Mapping[str, tuple[str, ...]]
 
 
 def fused_stores(executable: Executable) -> FusedStores:
@@ -52,23 +65,63 @@ def fused_stores(executable: Executable) -> FusedStores:
     whole, plan = list(walk(executable.program)), executable.plan
     overlapped = any(True for part in executable.program for _ in overlapped_io(part))
     others = any(isinstance(instruction, WeightUpdate | Pipeline) for instruction in whole)
-    pairs = {} if others or overlapped else _pairs(executable)
-    # Whether memory suffices is a matter of chance: most often one pair is in the way.
-    for left_out in (None, *_by_size(pairs, plan)):
-        chosen = {number: ops for number, ops in pairs.items() if number != left_out}
-        moved = _moved(executable, chosen) if chosen else None
+    if others or overlapped:
+        return FusedStores(plan)
+    for pairs, joins in _choices(plan, _pairs(executable), _joins(executable)):
+        moved = _moved(executable, pairs, joins)
         if moved:
-            return FusedStores(moved, {product.outputs[0]: op for product, op in chosen.values()})
+            return FusedStores(moved, {product.outputs[0]: op for product, op in pairs.values()}, frozenset(joins))
     return FusedStores(plan)
 
 
-def _by_size(pairs: Mapping[int, tuple[Op, Op]], plan: MemoryPlan) -> list[int]:
-    """The numbers of ``pairs``, those of the largest tensors first."""
-    return sorted(pairs, key=lambda number: -plan.placements[pairs[number][1].outputs[0]].tensor.nbytes)
+def _choices(plan: MemoryPlan, pairs: _Pairs, joins: _Joins) -> Iterator[tuple[_Pairs, _Joins]]:
+    """Yield what to fuse, the best first.
+
+    Whether memory suffices is a matter of chance: most often one pair is in the way.
+    """
+    if joins:
+        yield pairs, joins
+    if pairs:
+        yield pairs, {}
+    for left_out in sorted(pairs, key=lambda number: -plan.placements[pairs[number][1].outputs[0]].tensor.nbytes):
+        if len(pairs) > 1:
+            yield {number: ops for number, ops in pairs.items() if number != left_out}, {}
+
+
+def _joins(executable: Executable) -> dict[str, tuple[str, ...]]:
+    """The parts of tensors that can be computed where they lie in the concatenated ones."""
+    plan, viewed = executable.plan, _viewed(executable)
+    updated = {_root(id, viewed) for id in _owners(executable).values()}
+    own = {life.name for life in plan.lives if not life.is_scratch}
+    found: dict[str, tuple[str, ...]] = {}
+    used: set[str] = set()
+    for body in _bodies(executable.program):
+        made = {id for _, leaf in body if type(leaf) is Compute for id in leaf.op.outputs} & own
+        for op in (leaf.op for _, leaf in body if type(leaf) is Compute):
+            free = len(set(op.inputs)) == len(op.inputs) and {*op.inputs, *op.outputs} <= made - used - updated
+            if op.type == "Concat" and free and not op.guard and _in_order(op, plan):
+                found[op.outputs[0]] = op.inputs
+                used |= {*op.inputs, *op.outputs}
+    return found
+
+
+def _in_order(op: Op, plan: MemoryPlan) -> bool:
+    """Whether the inputs of a Concat lie one after the other in its output, each at the start of a cache line."""
+    whole, *parts = (plan.placements[id] for id in (op.outputs[0], *op.inputs))
+    axis = op.attributes["axis"] % whole.tensor.rank
+    outermost = order(whole.tensor, whole.batch_innermost)
+    before = outermost[: outermost.index(axis)]
+    return all(whole.tensor.shape[i] == 1 for i in before) and all(
+        part.batch_innermost == whole.batch_innermost
+        and part.region == whole.region
+        and part.places == whole.places == 1
+        and part.tensor.nbytes % ALIGNMENT == 0
+        for part in parts
+    )
 
 
 def _pairs(executable: Executable) -> dict[int, tuple[Op, Op]]:
-    """Products and the element-wise ops that follow them, by the number of the instruction of the product."""
+    """The products and the element-wise ops that can be fused."""
     plan = executable.plan
     readers = Counter(id for leaf in leaves(executable.program) for id in leaf.tensors)
     own = {life.name for life in plan.lives if not life.is_scratch}
@@ -120,35 +173,45 @@ def _follows(graph: Graph, product: Op, op: Op, plan: MemoryPlan) -> bool:
     )
 
 
-def _moved(executable: Executable, pairs: Mapping[int, tuple[Op, Op]]) -> MemoryPlan | None:
-    """The plan with the outputs of ``pairs`` live from the product on; None if it needs more memory."""
+def _moved(executable: Executable, pairs: _Pairs, joins: _Joins) -> MemoryPlan | None:
+    """The plan with the outputs of ``pairs`` live from the product on; None if it needs more memory.
+
+    Concatenated tensors live from the first of their parts on, to the end of the last.
+    """
     plan = executable.plan
     without = {ops[0].outputs[0] for ops in pairs.values()}
     begins = {ops[1].outputs[0]: number for number, ops in pairs.items()}
+    whole = {part: id for id, parts in joins.items() for part in parts}
     regions: dict[str, list[MemoryBlock]] = defaultdict(list)
-    for life in plan.lives:
-        if life.name not in without:
-            first = begins.get(life.name, life.first)
-            regions[life.region].append(MemoryBlock(life.name, None, life.size, first, life.last))
-    if any(lay_out(blocks) > plan.sizes[region] for region, blocks in regions.items()):
+    blocks: dict[str, MemoryBlock] = {}
+    for life in sorted(plan.lives, key=lambda life: life.name in whole):
+        first = begins.get(life.name, life.first)
+        if life.name in whole:
+            block = blocks[whole[life.name]]
+            block.first, block.last = min(block.first, first), max(block.last, life.last)
+        elif life.name not in without:
+            blocks[life.name] = MemoryBlock(life.name, None, life.size, first, life.last)
+            regions[life.region].append(blocks[life.name])
+    if any(lay_out(placed) > plan.sizes[region] for region, placed in regions.items()):
         return None
     lives = tuple(
         Lifetime(block.name, block.offset, block.size, block.first, block.last, region)
-        for region, blocks in regions.items()
-        for block in blocks
+        for region, placed in regions.items()
+        for block in placed
     )
-    return _with_lives(executable, lives)
+    return _with_lives(executable, lives, joins)
 
 
-def _with_lives(executable: Executable, lives: tuple[Lifetime, ...]) -> MemoryPlan:
-    """The plan with tensors, their views and scratch at the offsets of ``lives``."""
-    plan, owners = executable.plan, _owners(executable)
+def _with_lives(executable: Executable, lives: tuple[Lifetime, ...], joins: _Joins) -> MemoryPlan:
+    """The plan with tensors, their views and scratch at the offsets of ``lives``, and parts of others in these."""
+    plan, owners = executable.plan, _owners(executable) | _viewed(executable)
     offsets = {life.name: life.offset for life in lives}
-
-    def root(id: str) -> str:
-        return root(owners[id]) if id in owners else id
-
-    placements = {id: replace(one, offset=offsets.get(root(id), one.offset)) for id, one in plan.placements.items()}
+    for id, parts in joins.items():
+        sizes = [plan.placements[part].tensor.nbytes for part in parts]
+        offsets |= dict(zip(parts, accumulate(sizes, initial=offsets[id]), strict=False))
+    placements = {
+        id: replace(one, offset=offsets.get(_root(id, owners), one.offset)) for id, one in plan.placements.items()
+    }
     scratch = {
         key: tuple(offsets.get(MemoryBlock(key, part, 0, 0).label, old) for part, old in enumerate(parts))
         for key, parts in plan.scratch.items()
@@ -156,11 +219,19 @@ def _with_lives(executable: Executable, lives: tuple[Lifetime, ...]) -> MemoryPl
     return replace(plan, placements=placements, scratch=scratch, lives=lives)
 
 
+def _root(id: str, owners: Mapping[str, str]) -> str:
+    """The tensor in whose memory another lies."""
+    return _root(owners[id], owners) if id in owners else id
+
+
 def _owners(executable: Executable) -> dict[str, str]:
-    """The tensor in whose memory each view or updated tensor lies."""
-    owners: dict[str, str] = {}
-    for op in (op for leaf in leaves(executable.program) for op in leaf.ops):
-        owners |= {output: op.inputs[index] for output, index in TABLE.in_place(op) if output != op.inputs[index]}
-        if op.outputs and op.outputs[0] in executable.plan.views:
-            owners[op.outputs[0]] = op.inputs[TABLE[op].view_of or 0]
-    return owners
+    """The tensor that each updated tensor overwrites."""
+    ops = (op for leaf in leaves(executable.program) for op in leaf.ops)
+    return {id: op.inputs[index] for op in ops for id, index in TABLE.in_place(op) if id != op.inputs[index]}
+
+
+def _viewed(executable: Executable) -> dict[str, str]:
+    """The tensor that each view shows."""
+    ops = (op for leaf in leaves(executable.program) for op in leaf.ops)
+    views = executable.plan.views
+    return {op.outputs[0]: op.inputs[TABLE[op].view_of or 0] for op in ops if views.intersection(op.outputs[:1])}

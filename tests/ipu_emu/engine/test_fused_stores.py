@@ -94,7 +94,18 @@ def three_operands() -> tuple[Network, str, int]:
     return net, net.conv(total, 4, 16, 1, 1), 1
 
 
-NETWORKS = [relu_network, depthwise_network, residual_network, perceptron, three_operands]
+def joined_branches() -> tuple[Network, str, int]:
+    """Branches are concatenated, one of them is read again later, and a concatenated tensor is a part of another."""
+    net = Network(4, 16, 6, 6)
+    ai = net.builder.aiOnnx
+    one, two = (ai.relu([net.conv(net.x, 16, 16, size, size)]) for size in (1, 3))
+    both = net.conv(ai.concat([two, one], axis=1), 16, 32, 3, 3)
+    third = ai.concat([both, ai.add([both, one])], axis=1)
+    fourth = ai.concat([third, net.conv(third, 16, 32, 1, 1)], axis=1)
+    return net, net.conv(fourth, 4, 48, 1, 1), 2
+
+
+NETWORKS = [relu_network, depthwise_network, residual_network, perceptron, three_operands, joined_branches]
 
 
 @pytest.mark.parametrize("network", NETWORKS)
@@ -120,6 +131,21 @@ def test_fused_tensors_take_the_memory_of_the_plan(network: Callable[[], tuple[N
     assert overlap_of(plan.lives) is None
     ends = {id: place.offset_of(0) + place.tensor.nbytes for id, place in plan.placements.items()}
     assert all(end <= plan.sizes[plan.placements[id].region] for id, end in ends.items())
+
+
+def test_branches_are_computed_where_they_are_joined() -> None:
+    net, y, _ = joined_branches()
+    assert len(net.session(y).engine._fused.joined) == 2
+
+
+def test_concatenation_of_a_tensor_with_itself_copies_it() -> None:
+    net = Network(4, 16, 6, 6)
+    part = net.builder.aiOnnx.relu([net.conv(net.x, 16, 16, 1, 1)])
+    y = net.conv(net.builder.aiOnnx.concat([part, part], axis=1), 4, 32, 1, 1)
+    session = net.session(y)
+    assert not session.engine._fused.joined
+    with_itself = net.run(session, y)
+    assert np.isfinite(with_itself).all()
 
 
 def test_a_result_that_others_read_is_stored() -> None:
