@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, TypeVar
 from popdist_py import trace
 from popdist_py.environment import TRACE_FOLDER, TRACE_LIMIT
 from poprun_py.errors import ProgramError, UsageError
+from poprun_py.linux.hidden_values import hide_values
 from poprun_py.linux.limits import allow_open_files
-from poprun_py.linux.processes import hide_values
 from poprun_py.options.option_names import is_option
 from poprun_py.options.option_table import LaunchOptions
 from poprun_py.output.log import Log, say, write_stderr

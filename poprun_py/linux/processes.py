@@ -11,7 +11,7 @@ import signal
 import socket
 import stat
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from poprun_py.errors import PROCESS_LIMIT_ADVICE
 
@@ -23,7 +23,6 @@ __all__ = [
     "die_with_parent",
     "end_descendants",
     "has_lost_children",
-    "hide_values",
     "is_alive",
     "is_ending",
     "kill",
@@ -42,9 +41,6 @@ _PR_SET_CHILD_SUBREAPER = 36
 #: Fields of /proc/PID/stat, counted from the state; user and system time are followed by those of ended children.
 _FLAGS, _FAULTS_OF_CHILDREN, _TIMES, _STARTED, _RSS = 6, 8, slice(11, 15), 19, 21
 _PF_EXITING, _PF_DUMPCORE = 0x4, 0x200
-
-#: The addresses of the begin and the end of the command line.
-_ARGUMENTS = slice(45, 47)
 
 _TICKS, _PAGE = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
 
@@ -122,21 +118,6 @@ def close_listening_sockets() -> None:
                         os.close(int(name))
         except OSError:  # it is closed by now
             continue
-
-
-def hide_values(assignments: Iterable[tuple[str, str]]) -> None:
-    """Overwrite the values of NAME=VALUE in the command line of this process, which other users can read."""
-    try:
-        with open("/proc/self/stat", "rb") as stream:
-            begin, end = map(int, stream.read().rpartition(b")")[2].split()[_ARGUMENTS])
-    except (OSError, ValueError):
-        return
-    for name, value in assignments:
-        written, line = os.fsencode(f"{name}={value}"), ctypes.string_at(begin, end - begin)
-        start = line.find(written)
-        while start >= 0 and value:
-            ctypes.memset(begin + start + len(os.fsencode(name)) + 1, ord("*"), len(os.fsencode(value)))
-            start = line.find(written, start + len(written))
 
 
 def _install(streams: tuple[int, int, int]) -> None:

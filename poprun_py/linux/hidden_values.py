@@ -1,0 +1,62 @@
+"""Hidden values: those of NAME=VALUE in the command line of this process, which other users could read."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Collection, Iterable, Iterator
+
+__all__ = ["hide_values"]
+
+#: The addresses of the begin and the end of the command line, fields of /proc/PID/stat counted from the state.
+_ARGUMENTS = slice(45, 47)
+
+#: With any of them, the words in an argument are not written as they are meant.
+_QUOTING = frozenset(b"\"'\\")
+
+
+def hide_values(assignments: Iterable[tuple[str, str]]) -> None:
+    """Overwrite the values in the command line of this process, also where they are quoted within an argument."""
+    try:
+        with open("/proc/self/stat", "rb") as stream:
+            begin, end = map(int, stream.read().rpartition(b")")[2].split()[_ARGUMENTS])
+    except (OSError, ValueError):
+        return
+    written = {os.fsencode(f"{name}={value}") for name, value in assignments if value}
+    for start, length in places_of(written, ctypes.string_at(begin, end - begin)):
+        ctypes.memset(begin + start, ord("*"), length)
+
+
+def places_of(assignments: Collection[bytes], line: bytes) -> Iterator[tuple[int, int]]:
+    """Yield where the values are in a command line, whose arguments end with a zero byte: start and length."""
+    for assignment in assignments:
+        value = assignment.index(b"=") + 1
+        start = line.find(assignment)
+        while start >= 0:
+            yield start + value, len(assignment) - value
+            start = line.find(assignment, start + len(assignment))
+    start = 0
+    for argument in line.split(b"\0") if assignments and _QUOTING & {*line} else ():
+        for first, last in _words(argument) if _QUOTING & {*argument} else ():
+            if _meant(argument[first:last]) in assignments:
+                value = first + argument[first:last].index(b"=") + 1
+                yield start + value, last - value
+        start += len(argument) + 1
+
+
+def _words(argument: bytes) -> Iterator[tuple[int, int]]:
+    """Where the words of an argument begin and end, as a shell divides it; none if a quotation mark is not closed."""
+    import re  # as shlex: only needed for options of mpirun
+
+    word = rb"""(?:[^\s"'\\]|\\.|"(?:[^"\\]|\\.)*"|'[^']*')+"""
+    yield from (match.span() for match in re.finditer(word, argument, re.DOTALL))
+
+
+def _meant(word: bytes) -> bytes:
+    """What a shell makes of a word."""
+    import shlex
+
+    try:
+        return "".join(shlex.split(word.decode("latin-1"))).encode("latin-1")
+    except ValueError:
+        return b""
