@@ -37,7 +37,7 @@ from popdist_py.messages.short_commands import ShortMessages
 
 __all__ = ["main"]
 
-#: Most replicas of one process; with more, to compute the modelled time takes more than a few seconds per row.
+#: The most replicas of one process; with more, computing the modelled time takes more than a few seconds per row.
 _MOST_REPLICAS = 512
 
 #: LOCAL moves nothing, so there is nothing to time.

@@ -44,7 +44,7 @@ TRANSPORT_VARIABLE = "GCL_TRANSPORT"
 #: The options of collectives, and the fabric on which their methods run.
 Way = tuple[Options, Fabric]
 _TRANSPORTS = ("auto", "inprocess", "shared_memory", "mpi")
-#: As many IPUs as the largest clusters have; a bound, because tables of all replicas are kept.
+#: The most replicas, as many as the largest clusters have IPUs; a bound, because tables of all replicas are kept.
 _MOST_REPLICAS = 65536
 #: Least seconds to wait for instances to connect: they start at different times.
 _LEAST_TO_CONNECT = 5.0
@@ -69,10 +69,10 @@ def connect(
     the three are given, the others are 1, 0 and ``local_replicas``. Every instance must call ``connect``, with the
     same ``global_replicas``, ``group`` (default: all), ``transport`` and ``method``.
 
-    ``transport`` (default: the environment's GCL_TRANSPORT, else "auto") says how bytes move between processes:
+    ``transport`` (default: GCL_TRANSPORT of the environment, else "auto") selects how bytes move between processes:
     "inprocess", "shared_memory", "mpi", or "auto": shared memory between ranks of one host, MPI between hosts.
 
-    ``method`` (default: that of GCL_OPTIONS, else "auto") says which algorithm computes a result. Any method but
+    ``method`` (default: that of GCL_OPTIONS, else "auto") selects the algorithm. Any method but
     "auto", or a chain of methods ("clockwise_ring,meet_in_middle_ring", or a list), runs its step programs on
     ``fabric`` (default: a mesh of single-IPU replicas). "auto" runs no step program: every rank reduces its slice
     directly from the tensors of its peers. It is not GCL's choice by size: for that pass "auto,auto", or set

@@ -1,4 +1,4 @@
-"""Decision log: what a communicator decides, written to the standard logger "gcl".
+"""Decision log: the decisions of a communicator, written to the standard logger "gcl".
 
 GCL_LOG_LEVEL    logs
 TRACE            the ring and the exchanges of every phase

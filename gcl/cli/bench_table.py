@@ -88,7 +88,7 @@ def wrong(rows: list[Row]) -> bool:
 
 
 def document(run: RunHeader, rows: list[Row]) -> str:
-    """Everything as JSON."""
+    """The whole table as JSON."""
     found = {**asdict(run), "average_busbw": _average(rows), "rows": [asdict(row) for row in rows]}
     return json.dumps(found, indent=2)
 

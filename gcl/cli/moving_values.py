@@ -2,7 +2,7 @@
 
     replica 0 has 1, 2, 3, ...  replica 1 has 10, 20, 30, ...  replica 2 has 100, 200, 300, ...
 
-so that the digits of a sum say whose values are in it. Elements that hold nothing yet are dots.
+so that the digits of a sum show whose values are in it. Empty elements are dots.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = [
     "values_text",
 ]
 
-#: More cannot be followed by eye; the digits of more replicas would exceed an integer.
+#: The most that can be followed by eye; the digits of more replicas would exceed an integer.
 MOST_REPLICAS, MOST_ELEMENTS = 16, 64
 _SECONDS = 2.0  # for which a frame of the picture is shown
 
@@ -44,7 +44,7 @@ States = dict[int, InterpreterState]
 
 @dataclass(frozen=True)
 class BufferView:
-    """The elements of a buffer in fragments of ``width``, and from how many replicas each is: 0 if it is empty."""
+    """The elements of a buffer in fragments of ``width``, and the number of replicas in each: 0 if it is empty."""
 
     name: str
     values: NDArray[np.int64]
@@ -123,7 +123,7 @@ def values_text(shown: Sequence[ValueFrame]) -> str:
 
 
 def animated(shown: Sequence[ValueFrame], title: str) -> str:
-    """The frames as an SVG picture that shows them in turn; an element is the darker the more replicas are in it."""
+    """The frames as an animated SVG picture; the more replicas an element contains, the darker it is."""
     canvas = Canvas()
     canvas.text(MARGIN, canvas.y + 14, title, size=17, bold=True)
     top = canvas.y + 34
@@ -173,7 +173,7 @@ def _frames_of(phase: ProgramPhase, title: str, both: Sequence[States]) -> Itera
 def _frame(
     program: StepProgram, title: str, number: int, turn: Sequence[Step], both: Sequence[States], shown: Sequence[int]
 ) -> ValueFrame:
-    """Run the steps of one turn; say what they did."""
+    """Run the steps of one turn; return the frame after it."""
     values, counts = both
     before = {r: {name: buffer.copy() for name, buffer in counts[r].buffers.items()} for r in shown}
     sent: dict[int, list[str]] = {r: [] for r in shown}

@@ -1,4 +1,4 @@
-"""Output file: a file that a command writes, completely or not at all."""
+"""Output file: writes a file of a command atomically."""
 
 from __future__ import annotations
 

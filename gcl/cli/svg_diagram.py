@@ -2,8 +2,8 @@
 
 title
 ladder of each domain, rings as arrows, one colour per stream; where there are more than two, a ladder for each
-one grid per phase: a row per replica in ring order, a column per exchange, a colour per fragment (in large ones the
-    first and the last rows and columns stand for all)
+one grid per phase: a row per replica in ring order, a column per exchange, a colour per fragment (a large grid shows
+    the first and last rows and columns only)
 bar of modelled time
 """
 
@@ -24,7 +24,7 @@ __all__ = ["picture"]
 
 _PHASES = ("#90caf9", "#ffcc80", "#ffe0b2", "#bbdefb")
 _RAILS, _DOMAINS_DRAWN = 74, 3
-#: Above this many parts of cells in a grid, it shows so many rows, and as many columns as keep it below.
+#: The most parts of cells in a grid; a larger one shows this many rows, and as many columns as fit.
 _ALL, _SOME, _ROWS = 420, 280, 8
 
 

@@ -9,7 +9,7 @@ from gcl.errors import ArgumentError
 
 __all__ = ["check_seconds", "check_whole", "is_whole"]
 
-#: Bound of a wait: the clocks of C count nanoseconds in 64 bits.
+#: The longest wait, in seconds: the clocks of C count nanoseconds in 64 bits.
 _MOST_SECONDS = 1e9
 
 

@@ -31,7 +31,7 @@ class Handle(Generic[T]):
 
     @property
     def done(self) -> bool:
-        """Whether ``wait`` would return, or raise, at once."""
+        """Whether ``wait`` would return, or raise, without waiting."""
         return self.settled.is_set()
 
     def wait(self, timeout: float | None = None) -> T:

@@ -37,7 +37,7 @@ class Refusals:
         self._refuse, self._fail = refuse, fail
 
     def __enter__(self) -> None:
-        """Nothing."""
+        """Do nothing: the work is done at the end of the block."""
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, ArgumentError):

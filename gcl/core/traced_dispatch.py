@@ -19,10 +19,10 @@ from popdist_py.trace import Category, Recorder, Span
 
 __all__ = ["dispatch"]
 
-#: The name of the method by which a request is carried out.
+#: Returns the name of the method of a request.
 MethodOf = Callable[[Request], str]
 
-#: What a code means that is not the name of a collective.
+#: Names of the codes that are not collectives.
 _SHARED = {CollectiveCode.SHARED_ALL_GATHER: Collective.ALL_GATHER}
 
 

@@ -1,4 +1,4 @@
-"""Closed price: the cost of a collective over all replicas by formulas, without making its schedule.
+"""Closed price: the cost of a collective over all replicas by formulas, without building its schedule.
 
 All exchanges of a ring have the same pattern, and all IPU-Link domains do the same. So one exchange of each phase is
 priced, on one domain, and multiplied; ``price`` of the schedule gives the same, but takes minutes for thousands of
@@ -195,7 +195,7 @@ def _on_tile(tensor: int, itemsize: int, dealt: int, elements: int) -> int:
 
 @dataclass(frozen=True)
 class _RingLoads:
-    """How often streams cross each capacity in one exchange: [capacity, IPU of a replica, stream]."""
+    """The number of times that streams cross each capacity in one exchange: [capacity, IPU of a replica, stream]."""
 
     counts: NDArray[np.float64]
     bandwidth: NDArray[np.float64]

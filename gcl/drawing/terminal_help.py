@@ -10,13 +10,13 @@ __all__ = ["FittedContext"]
 
 
 class _FittedHelp(click.HelpFormatter):
-    """Text of which click wraps the paragraphs, and this what is to stay in lines of its own."""
+    """Help text: click wraps the paragraphs, this class the lines that must stay separate."""
 
     def getvalue(self) -> str:
         return fitted(super().getvalue(), terminal_width())
 
 
 class FittedContext(click.Context):
-    """What a command runs in that is given this as its ``context_class``."""
+    """The ``context_class`` of commands whose help is wrapped like this."""
 
     formatter_class = _FittedHelp

@@ -9,7 +9,7 @@ import textwrap
 
 __all__ = ["NARROW", "fitted", "terminal_width"]
 
-#: Columns of a terminal that does not say how many it has.
+#: Columns of a terminal of unknown width.
 NARROW = 80
 #: Characters of a line at least, and of a column that is continued below itself.
 _LEAST, _LEAST_OF_COLUMN = 16, 24
@@ -17,15 +17,15 @@ _GAP = re.compile(r"  +")
 
 
 def terminal_width() -> int | None:
-    """The columns of the terminal that standard output is; None if output goes elsewhere."""
+    """The number of columns of the terminal on standard output; None if output is redirected."""
     return shutil.get_terminal_size((NARROW, 24)).columns if sys.stdout.isatty() else None
 
 
 def fitted(text: str, width: int | None) -> str:
-    """Break lines that are longer than ``width`` between words; what follows stands below the last column.
+    """Break lines that are longer than ``width`` between words; the rest is aligned with the last column.
 
-    A column begins after two blanks. Where there is none, or too little room, what follows is indented two more than
-    its line. A word that is too long stays whole. With None nothing is changed.
+    A column begins after two blanks. Without a column, or if it is too narrow, the rest is indented two more than its
+    line. Words are never broken. With None nothing is changed.
     """
     if width is None:
         return text

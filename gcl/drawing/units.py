@@ -26,7 +26,7 @@ _MEMORY = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def parse_bytes(text: str, option: str) -> int:
-    """Bytes that ``text`` means: 51e6, 64 kB, 1MiB, 8M; raise ArgumentError naming ``option`` for anything else."""
+    """Parse a number of bytes: 51e6, 64 kB, 1MiB, 8M; raise ArgumentError naming ``option`` for anything else."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d*)?(?:e\+?\d{1,2})?)\s*([kmgt](?:i?b)?)?\s*", text.lower())
     nbytes = float(match[1]) * _SIZES[match[2] or ""] if match else -1.0
     if not 0 <= nbytes <= 1e15:

@@ -295,12 +295,12 @@ class Fabric:
 
 
 def _member(kind: type[Topology] | type[LinkConfiguration], value: Any) -> Any:
-    """The member of ``kind`` that ``value`` is or names, else ``value`` itself."""
+    """The member of ``kind`` given as such or by name, else ``value`` itself."""
     return kind(value) if value in list(kind) else value
 
 
 def _supported(configuration: LinkConfiguration) -> str:
-    """The sizes and topologies that ``configuration`` works with, for messages."""
+    """The sizes and topologies that ``configuration`` supports, for messages."""
     rows = [
         f"{', '.join(map(str, sizes))} on a {topology}"
         for (name, topology), sizes in _SUPPORTED.items()

@@ -13,8 +13,8 @@ __all__ = ["DTYPES", "sum_dtype", "type_tag"]
 
 
 class _Representation(NamedTuple):
-    seen_as: Any  # by kernels, in which half types are 16-bit integers
-    summed_in: Any  # so that half types round, and integers wrap, only once at the end
+    seen_as: Any  # the dtype in kernels, where half types are 16-bit integers
+    summed_in: Any  # the dtype of sums, in which half types round, and integers wrap, only once at the end
 
 
 DTYPES: dict[np.dtype[Any], _Representation] = {

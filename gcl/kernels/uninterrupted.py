@@ -1,4 +1,4 @@
-"""Uninterrupted: a block in which Ctrl-C waits until its end.
+"""Uninterrupted: a block whose end Ctrl-C waits for.
 
 LLVM calls back into Python when it loads a kernel, and an exception in such a call is lost: Ctrl-C would be ignored,
 or leave a kernel without code, which ends the process by SIGSEGV when it is called. TensorFlow ends the process by
@@ -7,7 +7,7 @@ SIGABRT where it expects no exception.
 
 from __future__ import annotations
 
-# Those of the module signal make enumerations of their arguments, which takes ten times as long.
+# The functions of the module signal convert their arguments to enumerations, which takes ten times as long.
 from _signal import getsignal, signal  # type: ignore[import-not-found]
 from signal import SIGINT
 from threading import current_thread, main_thread
@@ -18,7 +18,7 @@ __all__ = ["uninterrupted"]
 
 
 class uninterrupted:  # noqa: N801
-    """Lets the handler of SIGINT run after the block; in other threads than the main one it never runs within it."""
+    """Defers the handler of SIGINT to the end of the block; it only runs in the main thread in any case."""
 
     __slots__ = ("_arrived", "_handler")
 

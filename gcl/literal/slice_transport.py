@@ -42,7 +42,7 @@ class SliceTransport(Protocol):
         """Prepare for exchanges in which a replica sends at most ``elements`` of at most ``dtype``'s size."""
 
     def carry(self, exchange: Exchange, states: States) -> None:
-        """Make all copies of ``exchange`` that start or end on the replicas of ``states``."""
+        """Carry out all copies of ``exchange`` that start or end on the replicas of ``states``."""
 
     def end(self) -> None:
         """Finish the request after its last exchange."""

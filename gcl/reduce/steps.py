@@ -14,7 +14,7 @@ from gcl.reduce.reduction import reduce_range
 
 __all__ = ["Step", "clear", "combine", "copy", "in_order", "run_steps", "take_steps"]
 
-#: One step, which has the addresses of arrays only: it keeps none of them alive.
+#: One step, which holds only the addresses of arrays and does not keep them alive.
 Step = np.ndarray
 
 

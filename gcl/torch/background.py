@@ -1,8 +1,8 @@
-"""Background: collectives that a program begins and waits for later, in a thread of the process group.
+"""Background: runs collectives for which a program waits later, in a thread of the process group.
 
-Where each rank has a second core, a collective runs while the program computes. Elsewhere its copies would take turns
-with the backward pass, which costs more than they could hide: there it starts as soon as the program waits for it, or
-other ranks do and so leave a core free.
+If each rank has a second core, a collective runs while the program computes. Otherwise its copies would compete with
+the backward pass, which costs more than overlap gains: then it starts as soon as the program waits for it, or other
+ranks wait for it and so leave a core free.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from gcl.core.handle import Handle, Runner
 
 __all__ = ["Background"]
 
-#: Seconds between looks whether anybody waits: first, factor, at most.
+#: Seconds between checks whether anybody waits: first, factor, maximum.
 _FIRST_NAP, _GROWTH, _NAP = 5e-5, 1.5, 4e-3
-#: Seconds after which a collective starts in any case, such as where all ranks only ask again and again.
+#: Seconds after which a collective starts in any case, for example if all ranks only poll.
 _LONGEST = 0.5
 
 
 class Background:
     """Runs collectives in the order in which they were begun.
 
-    ``has_core`` says whether a core is free for them, ``is_awaited`` whether another rank waits for this one.
+    ``has_core``: whether a core is free for them; ``is_awaited``: whether another rank waits for this one.
     """
 
     def __init__(self, has_core: Callable[[], bool], is_awaited: Callable[[], bool]) -> None:
@@ -34,7 +34,7 @@ class Background:
         self._wanted, self._news = 0, Event()
 
     def begin(self, collective: Callable[[], None]) -> Callable[[float | None], bool]:
-        """Run ``collective`` after all that were begun earlier; what is returned waits for it at most so long."""
+        """Run ``collective`` after all that were begun earlier; return a function that waits for it."""
         if self._runner is None or not self._runner.works:
             self._runner = Runner()
         self._begun += 1
@@ -53,20 +53,20 @@ class Background:
         return wait
 
     def drain(self) -> None:
-        """Wait for all that were begun."""
+        """Wait for all collectives that were begun."""
         if self._runner is not None:
             self._want(self._begun)
             self._runner.drain()
 
     def stop(self) -> None:
-        """End the thread after what was begun."""
+        """End the thread after the collectives that were begun."""
         if self._runner is not None:
             self._want(self._begun)
             self._runner.stop()
             self._runner = None
 
     def _want(self, number: int) -> None:
-        """Let all collectives up to ``number`` start."""
+        """Allow all collectives up to ``number`` to start."""
         if number > self._wanted:
             self._wanted = number
             self._news.set()
@@ -84,11 +84,11 @@ class Background:
 
 
 class _Thread:
-    """A thread of this process, of which others ask whether it sleeps, such as in the wait of a future."""
+    """A thread of this process that others can test for sleeping, for example in the wait of a future."""
 
     def __init__(self, number: int) -> None:
         self._status = f"/proc/self/task/{number}/stat"
-        self._clock = ~number << 3 | 6  # Linux's number of the clock of its processor time
+        self._clock = ~number << 3 | 6  # the id of the clock of its processor time on Linux
         self._used = -1.0
 
     @classmethod
@@ -97,7 +97,7 @@ class _Thread:
         return cls(get_native_id())
 
     def sleeps(self) -> bool:
-        """Whether it has not run since the last time that this was asked, and waits for something, or has ended."""
+        """Whether it is waiting and has not run since the last call of this method, or has ended."""
         try:
             used = time.clock_gettime(self._clock)
             if used != self._used:

@@ -1,4 +1,4 @@
-"""Calls: how a call of a process group is checked and made: at once or in the background, with time-out and span.
+"""Calls: checks and runs the calls of a process group, at once or in the background, with time-out and span.
 
 Collectives run one after the other: at once in the calling thread if the program waits for each, else in a thread of
 the group.
@@ -33,7 +33,7 @@ Tensors = Sequence[torch.Tensor]
 
 
 class Calls(ProcessGroup):
-    """Rank ``rank`` of ``ranks``, joined by ``group``; ``timeout`` in seconds."""
+    """The calls of rank ``rank`` of ``ranks``, joined by ``group``; ``timeout`` in seconds."""
 
     def __init__(self, store: Store, group: HostGroup | SeveralHosts, timeout: float) -> None:
         super().__init__(group.rank, group.ranks)
@@ -72,7 +72,7 @@ class Calls(ProcessGroup):
         return GclWork.done(results)
 
     def _later_in_span(self, name: str, collective: Callable[[], None], results: Any) -> GclWork:
-        """``_later``, as a span of the profiler, which would not see one of another thread."""
+        """``_later`` in a span of the profiler, which does not see spans of another thread."""
         if not _profiler_enabled():
             return self._later(collective, results)
         with record_function(f"gcl:{name}") as span:
@@ -107,12 +107,12 @@ class Calls(ProcessGroup):
         return run
 
     def _elsewhere(self, tensors: Tensors) -> Any:
-        """The back end of tensors that are not on the CPU, None for those that are or that have none."""
+        """The back end of tensors that are not on the CPU; None for tensors on the CPU, or without a back end."""
         device = tensors[0].device.type if tensors else "cpu"
         return None if device == "cpu" else self._others.of(device)
 
     def _refused(self, text: str) -> ArgumentError:
-        """The error of a call that is not made, after telling ranks that may wait for it."""
+        """Notify ranks that may wait for a refused call; return its error."""
         error = ArgumentError(text)
         self._group.refuse(error)
         return error
@@ -151,12 +151,12 @@ class Calls(ProcessGroup):
 
 
 def is_in_backward() -> bool:
-    """Whether the calling thread is in a backward pass; else DDP stands in for a rank that has no more samples."""
+    """Whether the calling thread is in a backward pass; DDP also calls for ranks without further samples."""
     return bool(torch._C._current_graph_task_id() >= 0)
 
 
 def wait_at_end_of_backward(work: GclWork) -> None:
-    """Wait for what DDP has begun before DDP itself does: it would turn the error into one of another class."""
+    """Wait for a collective of DDP before DDP does, which would change the class of its error."""
     if is_in_backward():
         torch.autograd.Variable._execution_engine.queue_callback(lambda: work.wait() and None)
 

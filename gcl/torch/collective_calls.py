@@ -282,6 +282,6 @@ class CollectiveCalls(Calls):
 
 
 def _calls_from_backward() -> bool:
-    """Whether the caller's caller is PyTorch's backward pass, with nothing of Python between: the reducer of DDP."""
+    """Whether the caller's caller is PyTorch's backward pass, without Python frames in between: DDP's reducer."""
     frame = sys._getframe(1).f_back
     return frame is not None and frame.f_code is torch.autograd.graph._engine_run_backward.__code__

@@ -164,7 +164,7 @@ class Collectives:
         self.group.barrier()
 
     def _combine(self, flat: torch.Tensor, op: ReduceOp) -> None:
-        """An all-reduce that PyTorch computes: each rank combines one slice."""
+        """All-reduce with an operator of PyTorch: each rank combines one slice."""
         bounds = [flat.numel() * rank // self.ranks for rank in range(self.ranks + 1)]
         slices = [flat.view(-1)[low:high] for low, high in pairwise(bounds)]
         mine = slices[self.rank]

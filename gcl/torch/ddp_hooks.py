@@ -2,8 +2,8 @@
 
     model.register_comm_hook(None, gcl.torch.ddp_hook)
 
-``None`` stands for the default group; give the process group if DDP has another one. DDP reads the annotations, which
-are therefore types, not text.
+``None`` is the default group; pass the process group if DDP has another one. DDP reads the annotations at run time,
+so they are types, not strings.
 """
 
 import torch
@@ -16,7 +16,7 @@ __all__ = ["bf16_hook", "ddp_hook", "fp16_hook"]
 
 
 def ddp_hook(group: ProcessGroup | None, bucket: GradBucket) -> Future[torch.Tensor]:
-    """Average the gradients of ``bucket``, whose memory moves to where all ranks of the host address it."""
+    """Average the gradients of ``bucket``, whose memory moves to shared memory of the ranks of the host."""
     return group_of(group).average_bucket(bucket.index(), bucket.buffer()).get_future()
 
 

@@ -39,7 +39,7 @@ def empty(
 def monitored_barrier(
     group: ProcessGroup | None = None, timeout: timedelta | float | None = None, wait_all_ranks: bool = False
 ) -> None:
-    """As ``torch.distributed.monitored_barrier``, which refuses all back ends but gloo by their name."""
+    """As ``torch.distributed.monitored_barrier``, which only accepts the back end gloo."""
     if group == GroupMember.NON_GROUP_MEMBER:
         return
     group_of(group).monitored_barrier(timeout, wait_all_ranks)
@@ -52,7 +52,7 @@ def split_group(
     pg_options: Any = None,
     group_desc: str | None = None,
 ) -> ProcessGroup | None:
-    """As ``torch.distributed.split_group``, which PyTorch refuses in jobs without an accelerator.
+    """As ``torch.distributed.split_group``, which PyTorch only supports with an accelerator.
 
     Divide ``parent_pg`` (default: all ranks) into groups, each a list of ranks of the parent; all ranks of the parent
     call it with the same lists. The group of this rank, None if no list has it.

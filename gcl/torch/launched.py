@@ -1,4 +1,4 @@
-"""Launched: process groups in jobs of poprun-py and mpirun, whose ranks meet over MPI, then through a Store."""
+"""Launched: process groups in jobs of poprun-py and mpirun, whose ranks connect over MPI, then through a Store."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from popdist_py.layout import Layout
 
 __all__ = ["init_process_group"]
 
-#: Where MPICH and Open MPI write the rank of a process, and the number of processes.
+#: The variables in which MPICH and Open MPI set the rank of a process and the number of processes.
 _MPIRUN = (("PMI_RANK", "PMI_SIZE"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"))
 
 
 def init_process_group(backend: str = "gcl", **options: Any) -> None:
     """As ``torch.distributed.init_process_group``, in a job of ``poprun-py`` or ``mpirun``.
 
-    ``torchrun`` and ``torch.multiprocessing.spawn`` tell a program its rank in PyTorch's own way, and need nothing.
+    Programs started by ``torchrun`` or ``torch.multiprocessing.spawn`` do not need it.
     """
     _take_mpirun_rank()
     popdist_py.init()

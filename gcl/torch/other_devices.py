@@ -14,9 +14,9 @@ __all__ = ["OtherDevices"]
 
 
 class OtherDevices:
-    """The back ends of ``group`` by device, which are made when they are first needed.
+    """The back ends of ``group`` by device, created at their first use.
 
-    PyTorch makes none itself beside a process group that is written in Python.
+    PyTorch does not create them for a process group that is written in Python.
     """
 
     def __init__(self, group: ProcessGroup) -> None:
@@ -24,7 +24,7 @@ class OtherDevices:
         self._made: dict[str, Any] = {}
 
     def devices(self) -> list[str]:
-        """The devices that have a back end of their own."""
+        """The devices that have another back end than gcl."""
         return list(self._named())
 
     def of(self, device: str) -> Any:
@@ -40,10 +40,10 @@ class OtherDevices:
         return self._made[device]
 
     def _named(self) -> dict[str, str]:
-        """Device -> name of its back end, but for those of gcl."""
+        """Device -> name of its back end, except devices of gcl."""
         try:
             text = str(get_backend_config(self._group))
-        except ValueError:  # not yet, or no more, a group of the program
+        except ValueError:  # not registered yet, or destroyed
             return {}
         pairs = (pair.split(":") for pair in text.split(",") if ":" in pair)
         return {device: name for device, name in pairs if device != "cpu" and name != "gcl"}

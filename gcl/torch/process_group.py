@@ -1,6 +1,6 @@
 """Process group: gcl's collectives, and the other methods of a ``torch.distributed.ProcessGroup``.
 
-Sends and receives are matched by source and tag, beside the collectives.
+Sends and receives are matched by source and tag, independently of collectives.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ __all__ = ["GclProcessGroup"]
 
 
 class GclProcessGroup(CollectiveCalls):
-    """Rank ``rank`` of ``ranks``, joined by ``group``; ``timeout`` in seconds."""
+    """A process group: rank ``rank`` of ``ranks``, joined by ``group``; ``timeout`` in seconds."""
 
     def __init__(self, store: Store, group: HostGroup | SeveralHosts, timeout: float) -> None:
         super().__init__(store, group, timeout)
         self._name = self._description = ""
 
-    # what a program may ask of a group, and of its back end
+    # properties of a group and of its back end
 
     def getBackendName(self) -> str:  # noqa: N802  PyTorch's name
-        """The name by which programs ask for this back end."""
+        """The name by which programs select this back end."""
         return "gcl"
 
     def name(self) -> str:
@@ -49,7 +49,7 @@ class GclProcessGroup(CollectiveCalls):
 
     @property
     def group_desc(self) -> str:
-        """What the group is for."""
+        """The description of the group."""
         return self._description
 
     def _set_group_name(self, name: str) -> None:
@@ -75,7 +75,7 @@ class GclProcessGroup(CollectiveCalls):
         return Backend.Options("gcl", timedelta(seconds=self._timeout))
 
     def set_timeout(self, timeout: timedelta) -> None:
-        """Bound every wait of this rank by ``timeout`` from now on."""
+        """Bound every later wait of this rank by ``timeout``."""
         self._timeout = self._group.timeout = timeout.total_seconds()
 
     _set_default_timeout = set_timeout
@@ -149,10 +149,10 @@ class GclProcessGroup(CollectiveCalls):
     # the end
 
     def shutdown(self) -> None:
-        """Leave in order: ranks that still wait for this one are told."""
+        """Leave, and notify ranks that still wait for this one."""
         self._background.stop()
         self._group.close()
 
     def abort(self) -> None:
-        """Leave at once: ranks that wait for this one, and calls of this one that wait for others, raise."""
+        """Leave immediately: ranks that wait for this one, and calls of this one that wait for others, raise."""
         self._group.abort()

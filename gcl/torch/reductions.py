@@ -1,4 +1,4 @@
-"""Reductions: how PyTorch's reduce operators are carried out: by gcl's kernels, or by PyTorch on slices of a tensor.
+"""Reductions: implements PyTorch's reduce operators by gcl's kernels, or by PyTorch on slices of a tensor.
 
 Both combine contributions in the same fixed balanced tree over the rank, so that the result has the same bits on all
 ranks, however they are spread over hosts.
@@ -29,7 +29,7 @@ _OPERATORS: dict[Any, Operator] = {
     _Op.MIN: Operator.MIN,
     _Op.MAX: Operator.MAX,
 }
-#: Of bool, which takes no arithmetic: a sum is whether any element is true, a product whether all are.
+#: Operators of bool, which has no arithmetic: a sum is the logical or, a product the logical and.
 _OF_BOOL: dict[Any, Operator] = {
     _Op.SUM: Operator.LOGICAL_OR,
     _Op.PRODUCT: Operator.LOGICAL_AND,
@@ -51,7 +51,7 @@ _COMBINES: dict[Any, Combine] = {
 }
 _BITWISE = (_Op.BAND, _Op.BOR, _Op.BXOR)
 _COMPLEX = (torch.complex32, torch.complex64, torch.complex128)
-#: Numbers that PyTorch has no arithmetic for on CPUs, or too little; the first of the same size that has.
+#: Dtypes for which PyTorch lacks arithmetic on CPUs, and the dtype of the same size that is used instead.
 _UNSIGNED = {torch.uint16: torch.int16, torch.uint64: torch.int64}
 
 
@@ -91,7 +91,7 @@ def operator_of(op: ReduceOp, dtype: torch.dtype) -> Operator | None:
 
 
 def combine_of(op: ReduceOp, dtype: torch.dtype) -> Combine:
-    """What combines two tensors of ``dtype``."""
+    """The function that combines two tensors of ``dtype``."""
     combine = _COMBINES[op.op]
     signed = _UNSIGNED.get(dtype)
     if signed is None:

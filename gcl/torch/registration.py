@@ -24,7 +24,7 @@ __all__ = ["Options", "register"]
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What ``init_process_group(pg_options=...)`` takes.
+    """The options of ``init_process_group(pg_options=...)``.
 
     ``segment_bytes``: address space for shared tensors, not the memory in use. ``host`` (default: detected): the name
     of this rank's host; ranks with different names do not share memory.
@@ -35,13 +35,13 @@ class Options:
 
 
 def register() -> None:
-    """Make "gcl" a back end of ``torch.distributed``; again if PyTorch has forgotten it."""
+    """Register the back end "gcl" of ``torch.distributed``, again if PyTorch has dropped it."""
     if "GCL" not in Backend._plugins:
         Backend.register_backend("gcl", _make, extended_api=True, devices=["cpu"])
 
 
 def _make(asked: Any, options: Any) -> GclProcessGroup:
-    """The process group that PyTorch asks for; called on all of its ranks."""
+    """Create the process group that PyTorch requests; called on all of its ranks."""
     options = Options() if options is None else options
     if not isinstance(options, Options):
         raise ArgumentError(f"pg_options={options!r} is not valid; give gcl.torch.Options(...)")
@@ -92,7 +92,7 @@ def _between(
 def _transports(
     gather: StoreAllGather, store: Store, rank: int, timeout: float
 ) -> Callable[[str, list[int]], HostTransport]:
-    """What makes a transport between some ranks: of MPI if they met in a job that has it, else of gloo."""
+    """Return a function that creates a transport between some ranks: MPI in a job of MPI, else gloo."""
     world = [-1]
     if in_mpi_job(store):
         from gcl.torch.several_hosts.mpi_transport import MpiTransport

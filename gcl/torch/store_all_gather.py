@@ -14,12 +14,12 @@ _MPI_JOB = "gcl/mpi job"
 
 
 def say_mpi_job(store: Store) -> None:
-    """Say that all who meet over ``store`` are ranks of one job of MPI."""
+    """Mark in ``store`` that all ranks that use it are in one job of MPI."""
     store.set(_MPI_JOB, b"1")
 
 
 def in_mpi_job(store: Store) -> bool:
-    """Whether all who meet over ``store``, or over the one below its prefixes, are ranks of one job of MPI."""
+    """Whether all ranks that use ``store``, or the one below its prefixes, are in one job of MPI."""
     while isinstance(store, PrefixStore):
         store = store.underlying_store
     return bool(store.check([_MPI_JOB]))
@@ -28,7 +28,7 @@ def in_mpi_job(store: Store) -> bool:
 class StoreAllGather:
     """All-gathers of ``ranks`` processes over ``store``, which waits at most ``timeout`` seconds.
 
-    A rank numbers its calls in the store, so that a group which is made again over the same store reads nothing old.
+    A rank numbers its calls in the store, so that a new group over the same store does not read old values.
     """
 
     def __init__(self, store: Store, rank: int, ranks: int, timeout: float) -> None:
@@ -52,7 +52,7 @@ class StoreAllGather:
                 "rank must call it: check what they are doing, or raise timeout"
             ) from error
         found = [self._store.get(key) for key in keys]
-        for old in self._written:  # all have read it: they are in this call
+        for old in self._written:  # all ranks have read it: they have entered this call
             self._store.delete_key(old)
         self._written = [keys[self._rank]]
         return found

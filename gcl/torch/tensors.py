@@ -13,7 +13,7 @@ from gcl.errors import ArgumentError
 
 __all__ = ["REDUCED", "Flat", "array_of", "bytes_of", "check_dense"]
 
-#: What gcl reduces: PyTorch's dtype -> gcl's.
+#: The dtypes that gcl reduces: PyTorch's -> gcl's.
 REDUCED: dict[torch.dtype, np.dtype[Any]] = {
     torch.float32: np.dtype(np.float32),
     torch.float64: np.dtype(np.float64),
@@ -40,9 +40,9 @@ def bytes_of(tensor: torch.Tensor) -> np.ndarray:
 
 
 class _Memory:
-    """The memory of ``tensor`` as numpy asks for it, which keeps the tensor.
+    """The array interface of ``tensor``, which keeps the tensor alive.
 
-    ``tensor.numpy()`` would forbid to resize its storage, as FSDP does with its parameters.
+    ``tensor.numpy()`` would prevent resizing of its storage, which FSDP does with parameters.
     """
 
     def __init__(self, tensor: torch.Tensor, nbytes: int) -> None:
@@ -52,7 +52,7 @@ class _Memory:
 
 
 class Flat:
-    """A contiguous form of ``tensor``, whose content goes back to it at ``store``.
+    """A contiguous form of ``tensor``, whose content ``store`` copies back.
 
     ``reads``: the content of ``tensor`` is needed.
     """
@@ -77,7 +77,7 @@ class Flat:
 
 
 def check_dense(tensors: Sequence[torch.Tensor], name: str) -> None:
-    """Raise ArgumentError for tensors that a collective called ``name`` does not take."""
+    """Raise ArgumentError for tensors that the collective ``name`` does not support."""
     for tensor in tensors:
         if tensor.layout is not torch.strided:
             raise ArgumentError(

@@ -1,4 +1,4 @@
-"""TracedCalls: the collectives of a process group as spans, for a process whose trace is recorded."""
+"""TracedCalls: records the collectives of a process group as spans, for a process whose trace is recorded."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from popdist_py.trace import Category, Recorder
 
 __all__ = ["TracedCalls", "traced_calls"]
 
-#: Names that PyTorch's profiler expects, and those that traces have.
+#: Names of collectives in PyTorch's profiler, and in traces.
 _NAMES = {"_all_gather_base": "all_gather", "_reduce_scatter_base": "reduce_scatter"}
 
 
 def traced_calls(group: HostGroup | SeveralHosts) -> TracedCalls | None:
-    """What records the collectives of a rank of ``group``; None if this process records no trace."""
+    """The recorder of the collectives of a rank of ``group``; None if this process records no trace."""
     recorder = trace.recorder()
     return None if recorder is None else TracedCalls(recorder, group)
 
@@ -44,7 +44,7 @@ class TracedCalls:
         group: str,
         place: int,
     ) -> Callable[[], None]:
-        """``collective``, which records itself when it runs: call ``place`` of the process group ``group``."""
+        """``collective``, wrapped to record itself when it runs, as call ``place`` of the process group ``group``."""
         name = self._recorder.name(
             _NAMES.get(call, call),
             Category.COLLECTIVES,

@@ -1,4 +1,4 @@
-"""Work: a collective that was begun, as PyTorch's programs wait for it: ``wait``, ``get_future``, ``result``."""
+"""Work: a collective that was begun, with PyTorch's methods to wait for it: ``wait``, ``get_future``, ``result``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["GclWork", "as_dist_error"]
 
 
 def as_dist_error(error: BaseException) -> BaseException:
-    """``error`` as what PyTorch's programs catch; mistakes of the caller stay what they are."""
+    """``error`` in the class that PyTorch's programs catch; errors of the caller are unchanged."""
     if isinstance(error, GclError) and not isinstance(error, ValueError):
         text = str(error).replace("or raise timeout", "or pass a longer timeout to init_process_group")
         found: BaseException = DistBackendError(text)
@@ -27,10 +27,10 @@ def as_dist_error(error: BaseException) -> BaseException:
 
 
 class Failure:
-    """The value of a future that failed with ``error``, which whoever takes it for tensors raises.
+    """The value of a future that failed with ``error``; any use of it as tensors raises the error.
 
-    ``Future.set_exception`` raises the error where Python waits. DDP takes the value in C++: it pickles it to find
-    tensors, or writes it to say that it is none.
+    ``Future.set_exception`` raises the error only for waits in Python. DDP reads the value in C++: it pickles it to
+    find tensors, or prints it in an error message.
     """
 
     def __init__(self, error: BaseException) -> None:
@@ -47,9 +47,9 @@ class Failure:
 
 
 class GclWork(Work):
-    """A collective whose results are ``tensors``; ``waits(seconds or None)`` waits for it, False if not long enough.
+    """A collective with the results ``tensors``; ``waits(seconds or None)`` waits for it, False on a time-out.
 
-    ``settle`` says that it is complete, or failed; until then ``waits`` is None for one that settles by itself.
+    ``settle`` publishes that it is complete, or failed; ``waits`` is None if another thread will call ``settle``.
     """
 
     def __init__(self, tensors: Any, waits: Callable[[float | None], bool] | None = None, what: str = "") -> None:
@@ -71,11 +71,11 @@ class GclWork(Work):
         return work
 
     def waits_with(self, waits: Callable[[float | None], bool], *, settles: bool = True) -> None:
-        """Wait with ``waits``; ``settles``: somebody settles it although nobody waits."""
+        """Wait with ``waits``; ``settles``: it is settled even if nobody waits."""
         self._waits, self._settles = waits, settles
 
     def settle(self, error: BaseException | None = None, source: int = -1) -> None:
-        """Publish that it is complete, or the ``error`` with which it failed; ``source``: who sent, if anybody."""
+        """Publish that it is complete, or failed with ``error``; ``source``: the rank that sent, if any."""
         with self._lock:
             if self._settled:
                 return
@@ -102,11 +102,11 @@ class GclWork(Work):
         return self._settled
 
     def waits_at_most(self, seconds: float) -> bool:
-        """Wait; say whether it is complete, or has failed, within ``seconds``."""
+        """Wait; return whether it is complete, or has failed, within ``seconds``."""
         return self._settled or (self._waits is not None and self._waits(seconds))
 
     def is_completed(self) -> bool:
-        """Whether ``wait`` would return, or raise, at once."""
+        """Whether ``wait`` would return, or raise, without waiting."""
         return self._settled or (self._waits is not None and self._waits(0.0))
 
     def is_success(self) -> bool:

@@ -1,12 +1,12 @@
 """Host group: the ranks of a process group that share memory, and gcl's collectives among them on numpy arrays.
 
-small       input and output have places in the shared segment that are kept for the next call of the same size, so
+small       input and output are staged in the shared segment, in places kept for the next call of the same size, so
             that a repeated call runs in compiled code
 larger      the input is copied into the segment; the others read it there while it is in a cache
 large       the same in chunks, of which one is copied in while another is copied out (gcl.transport.memory; parts of
             uneven sizes: the kernel copies out of the memory of the other processes)
 
-What lies in the segment already, such as a tensor of ``gcl.torch.empty``, is read where it lies.
+Tensors that are in the segment already, such as one of ``gcl.torch.empty``, are read in place.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from gcl.transport.paths.memory_path import MemoryPath
 
 __all__ = ["HostGroup"]
 
-#: Tensors up to this size have a place in the segment.
+#: Tensors up to this size are staged in the segment.
 STAGED_BYTES = 1 << 16
-#: Inputs up to this size are copied into the segment, from where the copies of the other ranks run within the caches.
+#: Inputs up to this size are copied into the segment, from which the other ranks copy within the caches.
 COPIED_BYTES = 1 << 20
-#: Places that are kept; a bound for programs that never repeat a size.
+#: The number of places that are kept; a bound for programs that never repeat a size.
 _MOST_PLACES = 32
 _BYTE = np.dtype(np.uint8)
 #: Bytes of each contribution that are reduced at once, so that they stay in a cache.
@@ -50,9 +50,9 @@ _CHUNK = 1 << 17
 
 
 class HostGroup:
-    """Rank ``rank`` of ``ranks`` processes of this host, which ``names`` names; ``timeout`` bounds every wait.
+    """Rank ``rank`` of ``ranks`` processes of this host, called ``names``; ``timeout`` bounds every wait, in seconds.
 
-    ``all_gather`` exchanges byte strings between them once, to find each other.
+    ``all_gather`` exchanges byte strings between them once, to connect.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class HostGroup:
         self._cores = domain.cores
         world = World(rank, (1,) * self.ranks, tuple(names))
         self.path = MemoryPath(domain, world, Group.all(self.ranks), timeout, neighbours=self._neighbours())
-        #: a ``with`` block around checks, which tells the other ranks of calls that are not made
+        #: a ``with`` block around checks, which notifies the other ranks of refused calls
         self.refusals = Refusals(self.path.refuse, self.path.fail)
         self.messages = messages(self.path, tuple(names))
         self._offers = Offers(self.path, os.getpid())
@@ -83,7 +83,7 @@ class HostGroup:
         self._scratch = new_scratch()
         self._nodes, self._outs = np.zeros(self.ranks, np.int64), np.zeros(1, np.int64)
 
-    #: How a collective is carried out.
+    #: The method of collectives.
     method = "direct"
 
     @property
@@ -93,7 +93,7 @@ class HostGroup:
 
     @property
     def timeout(self) -> float:
-        """Seconds that a wait takes at most."""
+        """The longest wait, in seconds."""
         return self.path.timeout
 
     @timeout.setter
@@ -101,13 +101,13 @@ class HostGroup:
         self.path.timeout = seconds
 
     def has_core(self) -> bool:
-        """Whether each rank of the host has a core beside those on which PyTorch computes."""
+        """Whether each rank of the host has a core in addition to those on which PyTorch computes."""
         return bool(self._cores >= self._neighbours() * (1 + torch.get_num_threads()))
 
     def is_awaited(self) -> bool:
-        """Whether ranks wait in a collective that this one has not begun, and leave a core on which to begin it.
+        """Whether ranks wait in a collective that this one has not begun, and so leave a core free for it.
 
-        Where more ranks compute than there are cores, it would take turns with all of them, and end no earlier.
+        If more ranks compute than there are cores, it would compete with all of them, and end no earlier.
         """
         return self.path.waiting > max(0, self._neighbours() - self._cores)
 
@@ -116,12 +116,12 @@ class HostGroup:
         return max(self.ranks, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
 
     def close(self) -> None:
-        """Leave: ranks that still wait for this one are told."""
+        """Leave, and notify ranks that still wait for this one."""
         self.messages.close()
         self.path.close()
 
     def refuse(self, error: ArgumentError) -> None:
-        """Tell the other ranks of a call that is not made."""
+        """Notify the other ranks of a refused call."""
         self.path.refuse(error)
 
     def room(self, nbytes: int) -> np.ndarray:
@@ -129,7 +129,7 @@ class HostGroup:
         return self.path.segment.uninitialised((nbytes,), _BYTE)
 
     def stored(self, number: int, tensor: torch.Tensor) -> np.ndarray:
-        """The elements of ``tensor``, whose memory moves to where all ranks address it (``SharedStorages``)."""
+        """The elements of ``tensor``, whose memory moves to shared memory (``SharedStorages``)."""
         return self._storages.array(number, tensor)
 
     def monitored_barrier(self, seconds: float, *, all_ranks: bool) -> None:
@@ -137,7 +137,7 @@ class HostGroup:
         monitored_barrier(self.messages, self.rank, self.ranks, seconds, all_ranks=all_ranks)
 
     def abort(self) -> None:
-        """Leave at once, with whatever call is under way."""
+        """Leave immediately, also during a call."""
         self.messages.close()
         self.path.fail(PeerLost("the process group was aborted; make another one"))
 
@@ -281,7 +281,7 @@ class HostGroup:
     def _parts(
         self, parts: Sequence[np.ndarray], outs: Sequence[np.ndarray]
     ) -> tuple[list[np.ndarray | None], list[Wanted]]:
-        """What this rank sends if rank j gets part j, and what it wants of rank i in ``outs[i]``."""
+        """The pieces that this rank sends, part j to rank j, and those that it wants of rank i in ``outs[i]``."""
         own = parts[self.rank]
         wanted = [
             Wanted(rank, self.rank, self.ranks, out, own if rank == self.rank else None)
@@ -296,7 +296,7 @@ class HostGroup:
         return self.path.segment.offset_of(x) is not None
 
     def _staged(self, request: Request, x: np.ndarray, out: np.ndarray) -> None:
-        """Run ``request`` on copies in the segment, as a call that is repeated."""
+        """Run ``request`` on copies in the segment, as a repeatable call."""
         near, result = self._place(request, x.size, out.size)
         copy_array(near, x)
         self._run(request, near, result)
@@ -311,7 +311,7 @@ class HostGroup:
         return near
 
     def _place(self, request: Request, elements: int, out: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Room in the segment for ``request``: for its input, and for its output if that is another tensor."""
+        """Memory in the segment for the input of ``request``, and for its output if that is another tensor."""
         key = (request.code, request.operator, request.dtype, elements, out)
         found = self._places.get(key)
         if found is None:

@@ -22,14 +22,14 @@ from gcl.transport.paths.memory_path import MemoryPath
 __all__ = ["Letter", "Mailbox"]
 
 _SLOTS = 16
-_LINE = 128  # bytes: the written count, the read count and each bell have a line of their own
+_LINE = 128  # bytes: the written count, the read count and each bell have separate lines
 _WORDS = 8  # int64 of a slot, which holds a letter
 _RING = 2 * _LINE + _SLOTS * _WORDS * 8
 _WORD = np.dtype(np.int64)
 
 
 class Letter(NamedTuple):
-    """What is said of a message: where its ``nbytes`` are, and which word says that they arrived."""
+    """The description of a message: the location of its ``nbytes``, and the word that marks their arrival."""
 
     tag: int
     nbytes: int
@@ -73,7 +73,7 @@ class Mailbox:
         self._incoming = [self._address(source, self._rank) for source in range(self._ranks)]
 
     def write(self, target: int, letter: Letter) -> bool:
-        """Tell ``target`` of a message; False if its ring is full."""
+        """Announce a message to ``target``; False if its ring is full."""
         ring = self._address(self._rank, target)
         if self._written[target] - _load(ring + _LINE) >= _SLOTS:
             return False
@@ -85,7 +85,7 @@ class Mailbox:
         return True
 
     def read(self) -> Iterator[tuple[int, Letter]]:
-        """What other ranks have written since the last time: (source, letter)."""
+        """The letters that other ranks have written since the last call: (source, letter)."""
         for source, ring in enumerate(self._incoming):
             written = _load(ring)
             while self._read[source] != written:
@@ -102,7 +102,7 @@ class Mailbox:
         _ring_bell(self._base + target * _LINE)
 
     def heard(self) -> int:
-        """How often this rank's bell was rung."""
+        """The number of times that this rank's bell was rung."""
         return int(_load(self._base + self._rank * _LINE))
 
     def doze(self, heard: int, seconds: float) -> None:

@@ -13,13 +13,13 @@ from gcl.torch.work import GclWork
 
 __all__ = ["RESERVED", "monitored_barrier"]
 
-#: Tags from here on are used by no program: those of PyTorch are 32-bit numbers.
+#: The first tag that programs cannot use: PyTorch's tags are 32-bit numbers.
 RESERVED = 1 << 40
 _HELLO, _GO = RESERVED, RESERVED + 1
 
 
 class Messages(Protocol):
-    """What sends and receives."""
+    """Protocol of sends and receives."""
 
     def send(self, data: np.ndarray, target: int, tag: int) -> GclWork: ...
 
@@ -31,7 +31,7 @@ class Messages(Protocol):
 def monitored_barrier(messages: Messages, rank: int, ranks: int, seconds: float, *, all_ranks: bool) -> None:
     """Wait for all ranks at most ``seconds``; raise DistBackendError naming the first that did not come.
 
-    ``all_ranks``: name all that did not come.
+    ``all_ranks``: name all missing ranks.
     """
     if rank == 0:
         _lead(messages, ranks, seconds, all_ranks=all_ranks)
@@ -91,4 +91,4 @@ def _message() -> np.ndarray:
 
 
 def _nothing() -> None:
-    """There is nothing to do with a message."""
+    """Do nothing when a message arrives."""

@@ -2,7 +2,7 @@
 
     meet     every rank has listed its pieces: where they are, and how long
     work     each rank copies, or reduces, what it needs of the pieces of all ranks
-    meet     nobody reads them any more
+    meet     all ranks have finished reading
 
 Small pieces are copied into the shared segment first; of large ones the kernel copies straight out of the memory of
 the other process (process_vm_readv), where the system permits that.
@@ -52,7 +52,7 @@ _WORDS = len(_Piece._fields)
 
 
 class Pieces:
-    """What all ranks offer in one call."""
+    """The pieces that all ranks offer in one call."""
 
     def __init__(self, lists: list[np.ndarray], arenas: Sequence[int], process: int, request: Request) -> None:
         self._lists, self._arenas, self._process, self._request = lists, arenas, process, request
@@ -79,7 +79,7 @@ class Pieces:
     def near(self, rank: int, piece: int, room: np.ndarray, start: int = 0) -> int:
         """The address in this process of the bytes of a piece from ``start`` on, as many as ``room`` has.
 
-        They are copied into ``room`` if this process cannot address them.
+        If this process cannot address them, they are copied into ``room``.
         """
         row = self._row(rank, piece)
         if row.offset >= 0:
@@ -98,7 +98,7 @@ class Pieces:
 
 
 class Wanted(NamedTuple):
-    """What a rank wants of a piece of another rank, which has so many ``pieces``, or of its own ``source``."""
+    """The part that a rank wants of a piece of another rank, which has ``pieces`` pieces, or of its ``source``."""
 
     rank: int
     piece: int
@@ -134,11 +134,11 @@ class Offers:
     def stream(
         self, request: Request, pieces: Sequence[np.ndarray | None], wanted: Sequence[Wanted], itemsize: int = 0
     ) -> None:
-        """Copy what is ``wanted`` of the ``pieces`` (bytes) of all ranks: those in the segment from there.
+        """Copy the ``wanted`` parts of the ``pieces`` (bytes) of all ranks; pieces in the segment directly.
 
-        The others go through chunks that stay in a cache. All pieces, and their number on each rank that sends any,
-        are equal in size; None is a piece that nobody else wants. ``itemsize``: combine what is wanted, as
-        ``request`` says, in the first ``out``.
+        Other pieces are copied in chunks that stay in a cache. All pieces are equal in size, and all ranks that send
+        any have equally many; None is a piece that nobody else wants. ``itemsize``: combine the wanted parts, by the
+        operator of ``request``, in the first ``out``.
         """
         nbytes = max([piece.size for piece in pieces if piece is not None] + [want.out.size for want in wanted])
         slots = max([len(pieces)] + [want.pieces for want in wanted])
@@ -166,7 +166,7 @@ class Offers:
         self._path.relay(request, area, words)
 
     def _offsets(self, pieces: Sequence[np.ndarray | None], wanted: Sequence[Wanted]) -> list[int]:
-        """Where the segment has each of ``pieces``; -1 if it has it not, or if this rank writes to it in the call."""
+        """The offset of each of ``pieces`` in the segment; -1 outside it, or if this rank writes to the piece."""
         is_written = _is_written([want.out for want in wanted if _address(want.out) != _own(want)])
         found = []
         for piece in pieces:
@@ -195,7 +195,7 @@ class Offers:
 
 
 def apart(pieces: Sequence[np.ndarray], outs: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """``pieces``, copied where they overlap one of ``outs``, which is written while other ranks read the pieces."""
+    """``pieces``, copied if they overlap one of ``outs``, which is written while other ranks read the pieces."""
     is_written = _is_written(outs)
     return [piece.copy() if is_written(piece) else piece for piece in pieces]
 

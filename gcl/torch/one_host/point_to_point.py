@@ -1,8 +1,8 @@
 """Point to point: sends and receives between the ranks of a host, matched by source and tag in the order of sending.
 
-A short message is copied into the segment of its source, which may then go on. Of a long one the target copies
-straight out of the memory of the source, which waits for that. Waiting ranks move what they can; a thread moves the
-rest, once there is something that nobody waits for.
+A short message is copied into the segment of its source, which then continues. A long one is copied by the target
+straight out of the memory of the source, which waits for that. Waiting ranks make progress on all messages; a thread
+does so for messages that nobody waits for.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ __all__ = ["PointToPoint", "Receive"]
 #: Messages of at least this many bytes are not copied into the segment.
 _DIRECT_BYTES = 1 << 18
 _NAP = 0.02
-#: Seconds between looks whether the others still live.
+#: Seconds between checks whether the other ranks are alive.
 _LOOK = 0.1
-#: Seconds that are left to the program to wait by itself, before the thread does.
+#: Seconds before the thread makes progress, in which the program may wait by itself.
 _GRACE = 5e-4
 
 
 class _Outcome(IntEnum):
-    """What the target of a message sets the word of its source to."""
+    """The value to which the target of a message sets the word of its source."""
 
     ARRIVED = 1
     REFUSED = 2
 
 
 class Receive(NamedTuple):
-    """A receive that no message has arrived for."""
+    """A receive without a message yet."""
 
     source: int | None
     tag: int
@@ -57,9 +57,9 @@ class _Send(NamedTuple):
     target: int
     letter: Letter
     word: np.ndarray  # what the target sets
-    kept: object  # the bytes, while the target may read them
+    kept: object  # keeps the bytes alive while the target may read them
     work: GclWork
-    copied: bool  # the program may use the bytes again as soon as the target is told
+    copied: bool  # the bytes were copied: the program may change them as soon as the message is announced
 
 
 class PointToPoint:
@@ -80,7 +80,7 @@ class PointToPoint:
         self._process = os.getpid()
 
     def send(self, data: np.ndarray, target: int, tag: int) -> GclWork:
-        """Begin to send the bytes ``data``."""
+        """Start sending the bytes ``data``."""
         self._path.check()
         self._check_peer(target)
         with self._lock:
@@ -102,7 +102,7 @@ class PointToPoint:
         return work
 
     def receive(self, out: np.ndarray, source: int | None, tag: int, then: Callable[[], None]) -> GclWork:
-        """Begin to receive into the bytes ``out``, from any rank if ``source`` is None; at the end do ``then``."""
+        """Start receiving into the bytes ``out``, from any rank if ``source`` is None; at the end call ``then``."""
         self._path.check()
         if source is not None:
             self._check_peer(source)
@@ -118,12 +118,12 @@ class PointToPoint:
         return work
 
     def withdraw(self, work: GclWork) -> None:
-        """Forget a receive that nothing has arrived for."""
+        """Cancel a receive without a message yet."""
         with self._lock:
             self._receives = [receive for receive in self._receives if receive.work is not work]
 
     def progress(self) -> bool:
-        """Do what can be done without waiting; say whether anything was."""
+        """Make progress without waiting; return whether there was any."""
         with self._lock:
             done = False
             while self._backlog and self._box.write(self._backlog[0].target, self._backlog[0].letter):
@@ -139,7 +139,7 @@ class PointToPoint:
             return self._complete_sends() or done
 
     def close(self) -> None:
-        """End the thread; what still waits fails."""
+        """End the thread; pending sends and receives fail."""
         with self._lock:
             self._thread = None
             self._wanted.set()
@@ -177,7 +177,7 @@ class PointToPoint:
         return found
 
     def _take(self, receive: Receive, source: int, letter: Letter) -> None:
-        """Copy the bytes of a message, and tell its source."""
+        """Copy the bytes of a message, and notify its source."""
         error: GclError | None = None
         here = int(receive.out.__array_interface__["data"][0])
         if letter.nbytes != receive.out.nbytes:
@@ -225,11 +225,11 @@ class PointToPoint:
         return True
 
     def _look(self, work: GclWork, peer: int | None) -> None:
-        """Fail ``work`` if its peer is gone, or all of them are where any would do."""
+        """Fail ``work`` if its peer is gone, or for any source if all peers are gone."""
         others = [rank for rank in range(self._path.ranks) if rank != self._path.rank] if peer is None else [peer]
         gone = [self._path.departed(work.what, rank) for rank in others]
         if gone and all(gone):
-            self.progress()  # what it sent before it went
+            self.progress()  # messages that it sent before it left
             if not work.is_settled:
                 work.settle(gone[0])
 

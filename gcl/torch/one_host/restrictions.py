@@ -1,4 +1,4 @@
-"""Restrictions: what a container may forbid that shared memory needs, and the messages about it.
+"""Restrictions: features that shared memory needs and a container may forbid, and the messages about them.
 
 process_vm_readv forbidden       copies take one more step: a warning when the group is made
 /dev/shm too small, or missing   ddp_hook copies DDP's buckets: a warning at the first bucket that does not fit
@@ -22,7 +22,7 @@ _MIB = 1 << 20
 
 @contextmanager
 def shares_memory() -> Iterator[None]:
-    """Say, of a TransportError in the block, what PyTorch's programs can do."""
+    """Add advice for PyTorch's programs to a TransportError in the block."""
     try:
         yield
     except TransportError as error:
@@ -44,9 +44,9 @@ def warn_of_copies() -> None:
 
 
 def shared_memory_left() -> int | None:
-    """Bytes that shared memory of a name has left; None if there is none.
+    """Free bytes of named shared memory; None if there is none.
 
-    Containers often have 64 MiB, and writing beyond kills a process.
+    Containers often have 64 MiB, and writing beyond that kills the process.
     """
     try:
         found = os.statvfs(_SHARED_MEMORY)
@@ -56,7 +56,7 @@ def shared_memory_left() -> int | None:
 
 
 def warn_of_small_shared_memory(wanted: int) -> None:
-    """Warn that DDP's buckets, which want so many bytes, stay where they are; Python shows the same warning once."""
+    """Warn that DDP's buckets of ``wanted`` bytes are not shared; Python shows the same warning once."""
     left = shared_memory_left()
     found = "is missing" if left is None else f"has {left // _MIB} MiB left"
     warnings.warn(

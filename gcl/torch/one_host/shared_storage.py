@@ -30,23 +30,23 @@ _NOWHERE = -1
 
 
 class _Claim(NamedTuple):
-    """What each rank says of its storage."""
+    """The description of a rank's storage for the others."""
 
     process: int
-    descriptor: int  # of the file of the memory; _NOWHERE if the others cannot map it
+    descriptor: int  # file descriptor of the memory; _NOWHERE if the others cannot map it
     offset: int  # in the segment of the rank
     size: int
 
 
 class _Region(NamedTuple):
-    """Where this process has mapped the storage of a rank."""
+    """The place at which this process has mapped the storage of a rank."""
 
     address: int
     nbytes: int
 
 
 class _Place(NamedTuple):
-    """A storage, which is kept so that no other one gets its address, and the array over it."""
+    """A storage, referenced so that its address is not reused, and the array over it."""
 
     storage: torch.UntypedStorage
     array: np.ndarray
@@ -54,7 +54,7 @@ class _Place(NamedTuple):
 
 
 class SharedStorages:
-    """The tensors of this rank that the others can address, by a number that is the same on all ranks."""
+    """The tensors of this rank that the others can address, by a number that is equal on all ranks."""
 
     def __init__(self, path: MemoryPath, offers: Offers) -> None:
         self._path, self._offers = path, offers
@@ -64,7 +64,7 @@ class SharedStorages:
     def array(self, number: int, tensor: torch.Tensor) -> np.ndarray:
         """The elements of contiguous ``tensor`` as an array [1, n], in memory that all ranks address if possible.
 
-        All ranks call it together, and give a tensor of another storage under the same ``number`` together.
+        Collective over all ranks, which must also change the storage under a ``number`` together.
         """
         storage = tensor.untyped_storage()
         place = self._places.get(number)

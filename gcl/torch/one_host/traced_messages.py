@@ -1,4 +1,4 @@
-"""TracedMessages: sends and receives that are recorded, for a process whose trace is recorded.
+"""TracedMessages: records sends and receives, for a process whose trace is recorded.
 
 Each is a span with its bytes, peer and tag; the two of one message are the ends of a flow.
 """

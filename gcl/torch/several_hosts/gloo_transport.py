@@ -113,7 +113,7 @@ def _wrapped(gloos: Any, what: str, kept: np.ndarray, then: Callable[[], None], 
 
 @contextmanager
 def _told(what: str) -> Iterator[None]:
-    """Turn what gloo raises into an error that names the call."""
+    """Convert errors of gloo to errors that name the call."""
     try:
         yield
     except RuntimeError as error:
@@ -126,4 +126,4 @@ def _tensor(data: np.ndarray) -> torch.Tensor:
 
 
 def _nothing() -> None:
-    """There is nothing to do after a send."""
+    """Do nothing after a send."""

@@ -43,7 +43,7 @@ class HostTransport(Protocol):
         """Wait for all ranks; rank 0 names the first, or all, that do not come."""
 
     def send(self, data: np.ndarray, target: int, tag: int) -> GclWork:
-        """Begin to send ``data``."""
+        """Start sending ``data``."""
 
     def receive(self, out: np.ndarray, source: int | None, tag: int, then: Callable[[], None]) -> GclWork:
-        """Begin to receive into ``out``, from any rank if ``source`` is None; at the end do ``then``."""
+        """Start receiving into ``out``, from any rank if ``source`` is None; at the end call ``then``."""

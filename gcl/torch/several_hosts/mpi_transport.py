@@ -1,4 +1,4 @@
-"""MPI transport: the MPI of a job carries the bytes between hosts, over whatever network it knows."""
+"""MPI transport: the MPI of a job carries the bytes between hosts, over any network that it supports."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _BYTE = np.dtype(np.uint8)
 
 
 class MpiTransport:
-    """The processes ``members`` of the job, in that order; all of them make it (``several_hosts.host_transport``)."""
+    """The processes ``members`` of the job, in that order; all create it (``several_hosts.host_transport``)."""
 
     name = "mpi"
 
@@ -69,7 +69,7 @@ class MpiTransport:
         return self._message(_Message(pending, "receive", out.nbytes, then))
 
     def withdraw(self, work: GclWork) -> None:
-        """Forget a receive that nothing has arrived for."""
+        """Cancel a receive without a message yet."""
         if isinstance(work, _Message) and not work.is_settled:
             work.pending.cancel()
 
@@ -106,7 +106,7 @@ class MpiTransport:
 
 
 class _Message(GclWork):
-    """A send, or a receive of ``nbytes`` (-1: a send), after which ``then`` is done."""
+    """A send, or a receive of ``nbytes`` (-1: a send), after which ``then`` is called."""
 
     def __init__(self, pending: Pending, what: str, nbytes: int, then: Callable[[], None]) -> None:
         super().__init__([], what=what)
@@ -114,7 +114,7 @@ class _Message(GclWork):
         self._looking = Lock()  # several threads may wait for it
 
     def look(self) -> bool:
-        """Whether it is complete or has failed, which this finds out."""
+        """Test whether it is complete or has failed."""
         with self._looking:
             if self.is_settled:
                 return True
@@ -165,4 +165,4 @@ def _lost(what: str, error: TransportError) -> PeerLost:
 
 
 def _nothing() -> None:
-    """There is nothing to do after a send."""
+    """Do nothing after a send."""

@@ -1,6 +1,6 @@
-"""TracedMessages: messages between hosts that are recorded, for a process whose trace is recorded.
+"""TracedMessages: records messages between hosts, for a process whose trace is recorded.
 
-A send is a span; it and the arrival, which the receiver knows of once somebody waits for it, are the ends of a flow.
+A send is a span; it and the arrival, which the receiver detects when it waits, are the ends of a flow.
 """
 
 from __future__ import annotations

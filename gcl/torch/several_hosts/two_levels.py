@@ -5,9 +5,9 @@
                  within each host, each rank copies the stripes of the others
     broadcast    to one rank of each host, then within each host
 
-The tree in which contributions are combined is that of one host, and sums travel unrounded, so that the result has
-the same bits. That takes hosts of equally many ranks, a power of two, in order; else each tensor travels to
-every rank. Other collectives that only move bytes, and messages, are those of the transport between hosts.
+Contributions are combined in the same tree as on one host, and sums are sent unrounded, so that the result has the
+same bits. This requires hosts of equally many ranks, a power of two, in order; otherwise each tensor is sent to every
+rank. Other collectives, which only move bytes, and messages use the transport between hosts directly.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _BYTE = np.dtype(np.uint8)
 class SeveralHosts:
     """Rank ``rank`` of all ranks of ``hosts``, joined to those of its host by ``inner`` and to all by ``everyone``.
 
-    ``column`` joins one rank of each host, that at the position of this one; None if the hosts differ.
+    ``column`` joins the ranks at the same position of each host; None if the hosts differ in size.
     """
 
     def __init__(
@@ -51,12 +51,12 @@ class SeveralHosts:
         self.messages = messages_of(everyone, rank, hosts)
         self._scratch = new_scratch()
 
-    #: How a collective is carried out, and how bytes move between ranks.
+    #: The method of collectives, and how bytes move between ranks.
     method, transport = "two_levels", "shared_memory and messages"
 
     @property
     def timeout(self) -> float:
-        """Seconds that a wait takes at most."""
+        """The longest wait, in seconds."""
         return self.inner.timeout
 
     @timeout.setter
@@ -67,7 +67,7 @@ class SeveralHosts:
                 transport.timeout = seconds
 
     def refuse(self, error: ArgumentError) -> None:
-        """Tell the ranks of this host of a call that is not made."""
+        """Notify the ranks of this host of a refused call."""
         self.inner.refuse(error)
 
     def room(self, nbytes: int) -> np.ndarray:
@@ -75,11 +75,11 @@ class SeveralHosts:
         return self.inner.room(nbytes)
 
     def stored(self, number: int, tensor: torch.Tensor) -> np.ndarray:
-        """The elements of ``tensor``, which stays where it is."""
+        """The elements of ``tensor``, which is not moved."""
         return array_of(tensor)
 
     def has_core(self) -> bool:
-        """A collective starts when it is begun: nothing tells whether a rank of another host waits for it."""
+        """True: collectives start immediately, as it is unknown whether ranks of other hosts wait."""
         return True
 
     def is_awaited(self) -> bool:
@@ -91,7 +91,7 @@ class SeveralHosts:
         self.inner.close()
 
     def abort(self) -> None:
-        """Leave at once."""
+        """Leave immediately."""
         self.inner.abort()
 
     def monitored_barrier(self, seconds: float, *, all_ranks: bool) -> None:

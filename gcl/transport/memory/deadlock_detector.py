@@ -5,8 +5,8 @@
 
 A rank that has waited for a second, in a process whose other threads are all idle, counts a heartbeat in its line of
 the control block each time it checks, and reads the heartbeats and arrivals of the other ranks in the other
-communicators. Two ranks that both have heartbeats, and of which each has not arrived where the other waits, can never
-go on. Rank 0 reports it, because a rank that waits for rank 0 and is waited for by it is found as soon as rank 0
+communicators. Two ranks that both have heartbeats, and neither of which has arrived where the other waits, can never
+continue. Rank 0 reports it, because a rank that waits for rank 0 and is waited for by it is found as soon as rank 0
 waits too: all ranks then get the same error. Where a process has another thread at work, that thread may still make
 the missing call: nothing is reported, and the time-out decides.
 """
@@ -36,7 +36,7 @@ _PATIENCE = 1.0
 _LEAST_HEARTBEATS = 2
 _ARRIVALS, _HEARTBEATS = Line.ARRIVALS // 4, Line.HEARTBEATS // 4  # of the 32-bit words of a line
 _HALF = 1 << 31
-#: Frames from the innermost one of a thread that waits for a handle to ours.
+#: Number of frames between the innermost frame of a thread that waits for a handle and ours.
 _DEPTH = 4
 
 

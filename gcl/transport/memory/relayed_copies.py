@@ -7,10 +7,10 @@ Every rank has an area of several sets of slots, used in turn; a slot holds a ch
     copy out                   0      1      2      and takes, or combines, what it wants from sets of others
 
 Chunks stay in the caches: memory is read once and written once, past the caches where it exceeds them. A rank waits
-only for those that it takes from, and for all when it fills a set again: the lag of two steps lets one be late, and
-two more sets let it fill while others still take. Where ranks take turns on the cores nobody fills meanwhile: there
-the lag is one step, and two sets, which stay in a cache, take less time (8 ranks on 2 cores exchange 16 MiB in 19 ms
-of processor time; with a lag of two and four sets of 1 MiB in 24).
+only for those that it takes from, and for all when it refills a set: with a lag of two steps a rank may be late, and
+with two more sets it can fill while others still take. If ranks share cores, they do not overlap: then the lag is one
+step, and two sets, which stay in a cache, take less time (8 ranks on 2 cores exchange 16 MiB in 19 ms of processor
+time, with a lag of two and four sets of 1 MiB in 24 ms).
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def relay_words(
 ) -> np.ndarray:
     """What ``relay`` does on this rank, whose area is at ``area``; all tensors have ``nbytes``.
 
-    ``itemsize``: what is received is combined, in the order of ``received``, in the first one's ``address``.
+    ``itemsize``: received tensors are combined, in the order of ``received``, at the ``address`` of the first one.
     """
     head = [area, *layout, nbytes, len(sent), len(received), itemsize]
     rows = [word for row in (*sent, *received) for word in row]

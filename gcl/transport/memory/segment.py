@@ -48,7 +48,7 @@ def map_memory(descriptor: int, nbytes: int) -> np.ndarray:
 
 
 def map_over(address: int, nbytes: int, descriptor: int) -> bool:
-    """Put the memory of ``descriptor`` (-1: none yet) in the place of whole mapped pages; say whether that worked."""
+    """Map the memory of ``descriptor`` (-1: none yet) over whole mapped pages; return whether that succeeded."""
     flags = mmap.MAP_SHARED | _MAP_NORESERVE | _MAP_FIXED | (mmap.MAP_ANONYMOUS if descriptor < 0 else 0)
     found = _libc().mmap(address, nbytes, mmap.PROT_READ | mmap.PROT_WRITE, flags, descriptor, 0)
     return bool(found == address)
@@ -79,7 +79,7 @@ class Segment:
         self._bytes = bytes_
         self.address: int = bytes_.ctypes.data
         self._top = 0
-        self._lock = Lock()  # threads of PyTorch's programs allocate beside each other
+        self._lock = Lock()  # threads of PyTorch's programs allocate concurrently
         self._free: defaultdict[int, list[int]] = defaultdict(list)
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
@@ -98,7 +98,7 @@ class Segment:
         return owner.reshape(shape)
 
     def reserve(self, nbytes: int) -> None:
-        """Keep the first ``nbytes`` free of tensors; before any is made."""
+        """Reserve the first ``nbytes``; must be called before the first tensor."""
         self._take(-(-nbytes // _ALIGNMENT) * _ALIGNMENT)
 
     def reserved(self, nbytes: int) -> int:

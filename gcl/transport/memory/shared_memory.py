@@ -26,7 +26,7 @@ __all__ = ["domain"]
 
 
 class _Peer(NamedTuple):
-    """What each process says of itself."""
+    """The description of a process for its peers."""
 
     pid: int
     started: int
@@ -59,7 +59,7 @@ def domain(
     segment = _memory(f"gcl-segment-{own}", segment_bytes)
     control = _memory(f"gcl-control-{own}", control_bytes(ranks)) if rank == 0 else -1
     cores = sorted(os.sched_getaffinity(0))
-    target = np.zeros(1, np.int64)  # peers try whether they may write to it
+    target = np.zeros(1, np.int64)  # peers test whether they can write to it
     me = Process.own()
     hello = _Peer(me.pid, me.started, segment, control, segment_bytes, cores, target.ctypes.data, own)
     peers = [_Peer(*msgpack.unpackb(reply)) for reply in all_gather(msgpack.packb(hello))]

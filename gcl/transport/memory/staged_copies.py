@@ -1,4 +1,4 @@
-"""Staged copies: a kernel that runs on copies, in the shared segment, of tensors that are outside of it."""
+"""Staged copies: runs a kernel on copies, in the shared segment, of tensors that are outside it."""
 
 from __future__ import annotations
 

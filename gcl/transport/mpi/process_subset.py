@@ -1,6 +1,6 @@
 """ProcessSubset: collectives and messages of some processes of an MPI job, in a communicator of their own.
 
-Each call begins at once and is asked for its end, so that the caller bounds every wait.
+Calls are non-blocking and polled for completion, so that the caller bounds every wait.
 """
 
 from __future__ import annotations
@@ -41,30 +41,30 @@ class Pending:
         return bool(self._request.Test(self._status))
 
     def cancel(self) -> None:
-        """Receive nothing any more."""
+        """Cancel the receive."""
         self._request.Cancel()
 
     @property
     def source(self) -> int:
-        """Who sent what was received."""
+        """The process that sent the received message."""
         return int(self._status.Get_source())
 
     @property
     def tag(self) -> int:
-        """The tag of what was received."""
+        """The tag of the received message."""
         return int(self._status.Get_tag())
 
     @property
     def nbytes(self) -> int:
-        """How many bytes were received."""
+        """The number of bytes received."""
         return int(self._status.Get_count())
 
 
 class _FromAny(Pending):
-    """A receive of what the first process sends, which is looked for whenever its end is asked for.
+    """A receive from any process: each poll probes for a message, and receives it.
 
-    A receive from any source that waits in MPICH 5.0 for both its own host and the network now and then never gets
-    its message.
+    In MPICH 5.0 a pending receive from any source, over both shared memory and the network, occasionally never
+    completes.
     """
 
     def __init__(self, communicator: Any, out: np.ndarray, tag: int) -> None:
@@ -86,7 +86,7 @@ class _FromAny(Pending):
 
 
 class ProcessSubset:
-    """The processes ``members`` of the job, numbered in that order; all of them make it, and no others."""
+    """The processes ``members`` of the job, numbered in that order; all of them create it, and no others."""
 
     def __init__(self, members: Sequence[int]) -> None:
         everyone = MPI.COMM_WORLD.Get_group()

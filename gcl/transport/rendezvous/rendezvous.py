@@ -6,13 +6,13 @@ A wait spins briefly if there is a core per rank, then yields, then sleeps on a 
 cores the waiting ranks do not take time from the rank they wait for. If there is a core per rank, but two ranks run
 on the same core, the waiting rank sleeps at once: Linux wakes a sleeping thread on an idle core, but is slow to
 separate two threads that spin or yield on one core (64 KiB on 2 cores: 4 us instead of 120). It also sleeps at once
-where ranks of other hosts share the cores, because to yield does not let them run.
+if ranks of other hosts share the cores, because yielding does not let them run.
 
-As long as only ranks of the job want the cores, to yield is the fastest way to wait (all-reduces of 1 KiB of 4 ranks
-on 2 cores: 0.11 ms; asleep 0.20). Any other program keeps a core that it is given for its whole turn, which a rank
-that is woken need not wait for (64 KiB, 8 ranks, 3 busy programs: asleep 1.5 ms; with yields 8). Therefore, after a
-yield that took long, the next waits sleep without yielding: few after the first such yield, twice as many after each
-further one, and fewer again when a rank has arrived while this one yielded.
+As long as only ranks of the job use the cores, yielding is the fastest way to wait (all-reduces of 1 KiB of 4 ranks
+on 2 cores: 0.11 ms; asleep 0.20). Any other program keeps the core for its whole time slice, which a woken rank does
+not have to wait for (64 KiB, 8 ranks, 3 busy programs: asleep 1.5 ms; with yields 8). Therefore, after a yield that
+took long, the next waits sleep without yielding: few after the first such yield, twice as many after each further
+one, and fewer again when a rank has arrived while this one yielded.
 
 A wait returns after a fraction of a second at the latest, so that the caller can check for dead peers, signals and
 its deadline.
