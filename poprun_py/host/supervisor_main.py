@@ -33,11 +33,7 @@ def main() -> int:
     try:
         supervisor = os.fork()
     except OSError as error:
-        from poprun_py.errors import PROCESS_LIMIT_ADVICE
-
-        text = f"poprun-py: no process can be started: {error.strerror}; {PROCESS_LIMIT_ADVICE}\n"
-        os.write(2, text.encode())
-        os.kill(os.getpid(), signal.SIGKILL)  # on an exit code, MPICH's process manager would wait for ever
+        _fail(f"{error.strerror}")
     if supervisor:
         near.close()
         return _hold(supervisor, manager, far)
@@ -46,6 +42,16 @@ def main() -> int:
     from poprun_py.host.supervisor import supervise
 
     return supervise(holder=holder, manager=manager, canary=Canary(near))
+
+
+def _fail(reason: str) -> None:
+    """Say why no process can be started, to the launcher or else on stderr, and end so that the MPI ends the job."""
+    from poprun_py.errors import PROCESS_LIMIT_ADVICE
+    from poprun_py.host.failed_start import report_failed_start
+
+    if not report_failed_start(f"{reason}; {PROCESS_LIMIT_ADVICE}"):
+        os.write(2, f"poprun-py: no process can be started: {reason}; {PROCESS_LIMIT_ADVICE}\n".encode())
+    os.kill(os.getpid(), signal.SIGKILL)  # on an exit code, MPICH's process manager would wait for ever
 
 
 def _hold(supervisor: int, manager: int, canary: socket.socket) -> int:

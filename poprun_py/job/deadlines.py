@@ -59,8 +59,9 @@ class StartupMonitor:
 
     def on_hello(self, hello: messages.Hello) -> None:
         """Fail the job if this process has adopted the supervisor, since the process that started it is gone."""
-        here = hello.host == os.uname().nodename
-        if here and processes.parent(processes.parent(hello.pid)) == os.getpid():
+        starter = processes.parent(hello.pid)  # mpirun itself where a supervisor could not be started
+        here = hello.host == os.uname().nodename and starter != self._mpirun
+        if here and processes.parent(starter) == os.getpid():
             self._fail("its process manager")
 
     def _check(self, found: int = 0) -> None:

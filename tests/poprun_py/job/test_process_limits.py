@@ -8,6 +8,7 @@ import signal
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -81,6 +82,34 @@ def test_a_supervisor_that_may_not_fork_is_killed(user: int, tmp_path: Path) -> 
     done = limited(user, 1, tmp_path, sys.executable, "-I", supervisor_main.__file__)
     assert "raise the limit of processes" in done.stderr
     assert done.returncode == -signal.SIGKILL
+
+
+#: The launcher with a Python for the supervisors in which one instance cannot fork, as happens at a limit.
+UNLUCKY = """#!{python}
+import os, runpy, sys
+if os.environ.get("PMI_RANK", os.environ.get("OMPI_COMM_WORLD_RANK")) == "1":
+    def fork():
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+    os.fork = fork
+sys.argv = [word for word in sys.argv[1:] if word not in ("-I", "-S")]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+def test_a_job_one_of_whose_supervisors_cannot_be_forked_ends_at_once(mpi, tmp_path):
+    python = tmp_path / "python"
+    python.write_text(UNLUCKY.format(python=sys.executable))
+    python.chmod(0o700)
+    program = (
+        "import sys; from poprun_py.cli import main; sys.executable = sys.argv.pop(1); sys.exit(main(sys.argv[1:]))"
+    )
+    words = [sys.executable, "-c", program, str(python), "--mpi", mpi, "--num-instances", "2", "sh", "-c", "sleep 50"]
+    begin = time.monotonic()
+    done = subprocess.run(words, capture_output=True, text=True, timeout=100, check=False)
+    assert "instance 1 (on localhost, replica 1) could not be started: Resource" in done.stderr
+    assert "; raise the limit of processes (ulimit -u, or pids.max of the control group)" in done.stderr
+    assert done.returncode == 126
+    assert time.monotonic() - begin < 25  # the start timeout is 32 s
 
 
 @pytest.mark.openmpi
