@@ -9,6 +9,7 @@ program, whatever the timing.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from time import perf_counter_ns
@@ -16,7 +17,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import ThreadpoolController
 
 import popdist_py
 from ipu_emu.engine.calls.instruction_calls import Binder, HostPosition, StepFeedProtocol, category_of
@@ -29,6 +29,7 @@ from ipu_emu.engine.replicas.background_reduction import BackgroundReduction
 from ipu_emu.engine.replicas.buffers import Buffers
 from ipu_emu.engine.replicas.local_replicas import Replicas
 from ipu_emu.engine.replicas.prefaulting import prefaulted
+from ipu_emu.engine.threads.blas_libraries import blas_libraries
 from ipu_emu.engine.threads.worker_threads import PART_IN_PIPELINES, WORTH_A_THREAD, Workers
 from ipu_emu.errors import SessionError
 from ipu_emu.graph import Role, original_of
@@ -76,7 +77,7 @@ class Engine:
         #: Records copies of weights to the host, if this process records a trace; set by the creator of the engine.
         self.record: CopiesRecord | None = None
         self.wall = Wall()
-        self._blas = ThreadpoolController().select(user_api="blas").lib_controllers
+        self._blas = blas_libraries(len(sys.modules))
         sizes = executable.plan.sizes
         self._buckets = {
             region: replicas.bucket(Bucket.named(region), size)
