@@ -141,6 +141,9 @@ class StepModel:
 
     def slot_seconds(self, rates: Rates, ipu: int, shape: Shape) -> Any:
         """Seconds of a micro-batch on ``ipu``."""
+        if not np.ndim(shape.batch) and not np.ndim(shape.recompute):
+            batches = np.reshape(shape.batch, 1)
+            return self.class_seconds(rates, ipu, batches, recompute=bool(shape.recompute)).sum(axis=0)[0]
         known, where = np.unique(shape.batch, return_inverse=True)
         where = where.reshape(np.shape(shape.batch))
         found = np.zeros(np.broadcast_shapes(where.shape, np.shape(shape.recompute)))
@@ -239,7 +242,7 @@ class StepModel:
         if not job.training:
             return found
         gradients = self._gradients(links, shape)
-        statistics, weights = self._batch_statistics(links), self._weights(links, shape)
+        statistics, weights = self._batch_statistics, self._weights(links, shape)
         return {
             "copies": found["copies"] + shape.accumulation * statistics.transfer,
             "collectives": gradients[0] + slots * weights[0],
@@ -271,9 +274,10 @@ class StepModel:
         table = np.array([(each.transfer, each.latency) for each in found])
         return np.moveaxis(table[where.reshape(np.shape(shape.replicas))], -1, 0)
 
-    def _batch_statistics(self, links: Links) -> LinkSeconds:
+    @cached_property
+    def _batch_statistics(self) -> LinkSeconds:
         """Collectives of one micro-batch, both passes: of all batch normalisations of the IPU with the most."""
-        norms = max(self.work.norms, key=len, default=[])
+        links, norms = Links(self.system, self.work.ipus), max(self.work.norms, key=len, default=[])
         if self.job.bn_span == 1 or not norms:
             return LinkSeconds()
         return sum((links.statistics(self.job.bn_span, channels) for channels in norms), LinkSeconds()) * 2

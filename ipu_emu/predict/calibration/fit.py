@@ -47,15 +47,39 @@ class Fit:
     identified: tuple[bool, ...]
 
 
-def fitted(rows: Sequence[Row], start: Values | None = None) -> Fit:
+class _Steps:
+    """Predicted seconds of steps: a job is placed once, and evaluated once for the same values of the parameters.
+
+    Fits that leave rows out begin at the same values.
+    """
+
+    def __init__(self) -> None:
+        self._models: dict[Job, StepModel] = {}
+        self._known: dict[tuple[int, bytes], float] = {}
+
+    def models(self, rows: Sequence[Row]) -> list[StepModel]:
+        """The model of each row; rows of equal jobs share one."""
+        return [self._models.get(row.job) or self._models.setdefault(row.job, placed(row.job)) for row in rows]
+
+    def predicted(self, models: Sequence[StepModel], values: Values) -> Values:
+        """The seconds of a step of each of ``models``, which are of this object."""
+        return np.array([self._seconds(model, values, values.tobytes()) for model in models])
+
+    def _seconds(self, model: StepModel, values: Values, key: bytes) -> float:
+        known = self._known.get((id(model), key))
+        return self._known.setdefault((id(model), key), step_seconds(model, values)) if known is None else known
+
+
+def fitted(rows: Sequence[Row], start: Values | None = None, steps: _Steps | None = None) -> Fit:
     """Fit the parameters to ``rows``; drop, one after the other, those that the rows do not determine.
 
-    ``start``: initial values of the parameters.
+    ``start``: initial values of the parameters. ``steps``: of other fits to rows of the same jobs.
     """
-    models = _models(rows)
+    steps = steps or _Steps()
+    models = steps.models(rows)
     free = [True] * len(_KINDS)
     while True:
-        fit, slope = _fit(rows, models, free, start)
+        fit, slope = _fit(rows, steps, models, free, start)
         worst = _least_determined(fit, slope, free)
         if worst is None:
             return fit
@@ -63,7 +87,7 @@ def fitted(rows: Sequence[Row], start: Values | None = None) -> Fit:
 
 
 def _fit(
-    rows: Sequence[Row], models: Sequence[StepModel], free: Sequence[bool], start: Values | None
+    rows: Sequence[Row], steps: _Steps, models: Sequence[StepModel], free: Sequence[bool], start: Values | None
 ) -> tuple[Fit, Values]:
     """Return the fit of the ``free`` parameters, and the weighted slopes there."""
     near = np.log([kind.expected for kind in _KINDS] if start is None else start)
@@ -74,14 +98,14 @@ def _fit(
     hold = np.diag([_ROW_SPREAD / _KINDS[index].spread for index in chosen])
     most = np.log([kind.most for kind in _KINDS])
     for _ in range(_ITERATIONS):
-        slope, now = _slope(models, logs)
+        slope, now = _slope(steps, models, logs)
         system = np.vstack([slope[:, chosen] * weights[:, None], hold])
         wanted = np.concatenate([(measured - now) * weights, hold @ (expected - logs[chosen])])
         step = np.clip(np.linalg.lstsq(system, wanted, rcond=None)[0], -0.5, 0.5)
         logs[chosen] = np.minimum(logs[chosen] + step, most[chosen])
         if np.abs(step).max(initial=0.0) < _CONVERGED:
             break
-    slope = _slope(models, logs)[0] * weights[:, None]
+    slope = _slope(steps, models, logs)[0] * weights[:, None]
     covariance = np.zeros((len(_KINDS), len(_KINDS)))
     system = np.vstack([slope[:, chosen], hold])
     covariance[np.ix_(chosen, chosen)] = _ROW_SPREAD**2 * np.linalg.inv(system.T @ system)
@@ -101,26 +125,9 @@ def _least_determined(fit: Fit, slope: Values, free: Sequence[bool]) -> int | No
     return None if found is None else found[1]
 
 
-def _models(rows: Sequence[Row]) -> list[StepModel]:
-    """The model of each row; rows of equal jobs share one."""
-    made: dict[Job, StepModel] = {}
-    return [made.get(row.job) or made.setdefault(row.job, placed(row.job)) for row in rows]
-
-
 def _weights(rows: Sequence[Row]) -> Values:
     copies = Counter(row.configuration for row in rows)
     return np.sqrt([1 / copies[row.configuration] for row in rows])
-
-
-def _logs(models: Sequence[StepModel], logs: Values) -> Values:
-    """The logarithms of predicted step times."""
-    return np.log(_predicted(models, np.exp(logs)))
-
-
-def _predicted(models: Sequence[StepModel], values: Values) -> Values:
-    """The seconds of a step of each model; each model is evaluated once."""
-    seconds = {id(model): step_seconds(model, values) for model in {id(each): each for each in models}.values()}
-    return np.array([seconds[id(model)] for model in models])
 
 
 def step_seconds(model: StepModel, values: Values) -> float:
@@ -128,19 +135,21 @@ def step_seconds(model: StepModel, values: Values) -> float:
     return float(sum(model.terms(rates_of(values, model.job.release), Shape.of(model.job)).values()))
 
 
-def _slope(models: Sequence[StepModel], logs: Values) -> tuple[Values, Values]:
+def _slope(steps: _Steps, models: Sequence[StepModel], logs: Values) -> tuple[Values, Values]:
     """Return [row, parameter] derivatives of the logarithms of step times, and the logarithms."""
-    now = _logs(models, logs)
-    shifts = _STEP * np.eye(len(logs))
-    return np.stack([(_logs(models, logs + shift) - now) / _STEP for shift in shifts], 1), now
+    now, *shifted = (
+        np.log(steps.predicted(models, np.exp(each))) for each in (logs, *(logs + _STEP * np.eye(len(logs))))
+    )
+    return np.stack([(each - now) / _STEP for each in shifted], 1), now
 
 
-def leave_one_out(rows: Sequence[Row]) -> dict[str, Any]:
-    """Return the prediction error of each configuration by a fit of all others.
+def leave_one_out(rows: Sequence[Row], steps: _Steps | None = None) -> dict[str, Any]:
+    """Return the prediction error of each configuration by a fit of all others; ``steps`` as in ``fitted``.
 
     A parameter that only this configuration determines has its nominal value in that fit; ``needs`` lists it by row.
     """
-    everything = fitted(rows)
+    steps = steps or _Steps()
+    everything = fitted(rows, None, steps)
     errors: dict[str, float] = {}
     needs: dict[str, list[str]] = {}
     for configuration in dict.fromkeys(row.configuration for row in rows):
@@ -148,10 +157,10 @@ def leave_one_out(rows: Sequence[Row]) -> dict[str, Any]:
         left_out = [row for row in rows if row.configuration == configuration]
         if not others:
             raise EmulatorError("--leave-one-out needs rows of several configurations; these are of one")
-        fit = fitted(others, everything.values)
+        fit = fitted(others, everything.values, steps)
         known = zip(PARAMETERS, everything.identified, fit.identified, strict=True)
         lost = [name for name, had, has in known if had and not has]
-        expected = _predicted(_models(left_out), fit.values)
+        expected = steps.predicted(steps.models(left_out), fit.values)
         for row, one in zip(left_out, expected, strict=True):
             errors[row.name] = float(one) / row.seconds - 1
             if lost:
@@ -169,11 +178,12 @@ def _spread(left_out: dict[str, Any]) -> float:
 
 def profile_of(rows: Sequence[Row], name: str) -> Profile:
     """Return the profile fitted to ``rows``."""
-    fit = fitted(rows)
-    expected = _predicted(_models(rows), fit.values)
+    steps = _Steps()
+    fit = fitted(rows, None, steps)
+    expected = steps.predicted(steps.models(rows), fit.values)
     residuals = {row.name: float(one) / row.seconds - 1 for row, one in zip(rows, expected, strict=True)}
     several = len({row.configuration for row in rows}) > 1
-    left_out = leave_one_out(rows) if several else {}
+    left_out = leave_one_out(rows, steps) if several else {}
     spread = _spread(left_out) if left_out else _UNKNOWN_SPREAD
     sigmas = np.sqrt(np.diag(fit.covariance)) * fit.values
     parameters = tuple(
