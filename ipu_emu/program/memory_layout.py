@@ -53,16 +53,15 @@ class _Placed:
     def lowest_gap(self, block: MemoryBlock) -> int:
         offsets, ends, first, last = self.table[:, : self.count]
         alive = (first <= block.last) & (last >= block.first)
-        starts, reached = offsets[alive], np.maximum.accumulate(ends[alive])
-        if not len(starts):
-            return 0
-        before = np.concatenate([[0], reached[:-1]])
-        gaps = np.flatnonzero(starts >= before + block.size)
-        return int(before[gaps[0]] if len(gaps) else reached[-1])
+        near = alive.nonzero()[0]
+        reached = np.zeros(len(near) + 1, np.int64)  # before each of them
+        np.maximum.accumulate(ends[near], out=reached[1:])
+        wide = offsets[near] >= reached[:-1] + block.size
+        return int(reached[wide.argmax() if wide.any() else -1])
 
     def add(self, block: MemoryBlock) -> None:
-        place = int(np.searchsorted(self.table[0, : self.count], block.offset, "right"))
-        self.table[:, place + 1 : self.count + 1] = self.table[:, place : self.count].copy()
+        place = int(self.table[0, : self.count].searchsorted(block.offset, "right"))
+        self.table[:, place + 1 : self.count + 1] = self.table[:, place : self.count]
         self.table[:, place] = block.offset, block.offset + block.size, block.first, block.last
         self.count += 1
 

@@ -44,6 +44,9 @@ TRANSIENT = "transient"
 STREAMING = "streaming"
 STREAMED = "streamed"
 
+#: Lifetimes that are compared at once with those near to them.
+_COMPARED = 64
+
 
 def region_of(kind: str, ipu: int) -> str:
     """The persistent or the transient region of an IPU."""
@@ -101,11 +104,6 @@ class Lifetime:
     def is_scratch(self) -> bool:
         """Whether only a kernel of the host needs the range."""
         return self.name.startswith(SCRATCH)
-
-    def overlaps(self, other: Lifetime) -> bool:
-        """Whether both occupy the same byte at the same time."""
-        at_one_time = self.region == other.region and self.first <= other.last and other.first <= self.last
-        return at_one_time and self.offset < other.offset + other.size and other.offset < self.offset + self.size
 
 
 @dataclass(frozen=True)
@@ -172,17 +170,19 @@ class MemoryPlan:
 
 def overlap_of(lives: Sequence[Lifetime]) -> tuple[Lifetime, Lifetime] | None:
     """Two lifetimes that occupy the same byte at the same time, or None."""
-    ordered = sorted(lives, key=lambda life: life.offset)
-    regions = {region: number for number, region in enumerate({life.region for life in ordered})}
-    rows = [(regions[life.region], life.offset, life.first, life.last) for life in ordered]
-    region, offset, first, last = np.array(rows, np.int64).reshape(-1, 4).T
-    for index, life in enumerate(ordered):
-        # Later ones that begin before this one ends.
-        near = slice(index + 1, int(np.searchsorted(offset, life.offset + life.size)))
-        same = (region[near] == region[index]) & (first[near] <= life.last) & (last[near] >= life.first)
-        for other in np.flatnonzero(same):
-            if life.overlaps(ordered[index + 1 + other]):
-                return life, ordered[index + 1 + other]
+    for region in dict.fromkeys(life.region for life in lives):
+        ordered = sorted((life for life in lives if life.region == region), key=lambda life: life.offset)
+        rows = [(life.offset, life.offset + life.size, life.first, life.last) for life in ordered]
+        offset, end, first, last = np.array(rows, np.int64).T
+        until = offset.searchsorted(end)  # later ones begin before one ends
+        for start in range(0, len(ordered), _COMPARED):
+            some = slice(start, start + _COMPARED)
+            others = slice(start + 1, int(until[some].max()))
+            same = (first[others] <= last[some, None]) & (last[others] >= first[some, None])
+            same &= (offset[others] < end[some, None]) & (end[others] > offset[some, None])
+            found = np.argwhere(np.triu(same))
+            if len(found):
+                return ordered[start + found[0, 0]], ordered[start + 1 + found[0, 1]]
     return None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -43,6 +44,30 @@ def test_a_clash_is_found() -> None:
     assert overlap_of([second, first]) == (first, second)
     assert overlap_of([Lifetime("a", 0, 100, 0, 4), second]) is None
     assert overlap_of([Lifetime("a", 0, 64, 0, 5), second]) is None
+
+
+@pytest.mark.parametrize("count", [1, 2, 63, 64, 65, 130, 300])
+@pytest.mark.parametrize("clashing", [False, True])
+def test_a_clash_is_found_among_many_lifetimes(count: int, clashing: bool) -> None:
+    random = np.random.default_rng(count)
+    rows = random.integers(0, [count**2, 12, 20, 6], (count, 4))
+    found = [
+        Lifetime(str(number), int(offset), 1 + int(length), int(first), int(first + lives), f"transient:{number % 5}")
+        for number, (offset, length, first, lives) in enumerate(rows)
+    ]
+    if clashing:
+        found.insert(int(random.integers(count)), replace(found[int(random.integers(count))], name="another"))
+    want = {frozenset((one.name, other.name)) for one, other in combinations(found, 2) if clash(one, other)}
+    assert want or not clashing
+    both = overlap_of(found)
+    assert (frozenset(life.name for life in both) in want) if both else not want
+
+
+def clash(one: Lifetime, other: Lifetime) -> bool:
+    """Whether two lifetimes have a byte in common at a time."""
+    times = range(max(one.first, other.first), min(one.last, other.last) + 1)
+    places = range(max(one.offset, other.offset), min(one.offset + one.size, other.offset + other.size))
+    return one.region == other.region and len(times) > 0 and len(places) > 0
 
 
 def test_the_table_of_a_model_lists_all_that_is_not_always_live() -> None:
