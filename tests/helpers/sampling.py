@@ -17,17 +17,15 @@ def sampled_product(axes: Mapping[str, Sequence[Any]], *, strength: int = 2) -> 
     The sample has every combination of values of any ``strength`` axes at least once, found greedily.
     """
     cases = list(product(*(range(len(values)) for values in axes.values())))
-    missing = set().union(*(_combinations(case, strength) for case in cases))
-    chosen = set()
-    while missing:
-        best = max(cases, key=lambda case: (len(_combinations(case, strength) & missing), -_spread(case, chosen)))
+    missing = {case: set(combinations(enumerate(case), strength)) for case in cases}
+    chosen = set[tuple[int, ...]]()
+    while most := max(map(len, missing.values()), default=0):
+        best = max((case for case in missing if len(missing[case]) == most), key=lambda case: -_spread(case, chosen))
         chosen.add(best)
-        missing -= _combinations(best, strength)
+        found = set(missing[best])
+        for combined in missing.values():
+            combined -= found
     return [_parameter(axes, case, chosen) for case in cases]
-
-
-def _combinations(case: tuple[int, ...], strength: int) -> set[tuple[tuple[int, int], ...]]:
-    return set(combinations(enumerate(case), strength))
 
 
 def _spread(case: tuple[int, ...], chosen: set[tuple[int, ...]]) -> int:
