@@ -6,7 +6,9 @@ Linux only: orphans are adopted (PR_SET_CHILD_SUBREAPER), so that all descendant
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
+import select
 import signal
 import socket
 import stat
@@ -42,6 +44,9 @@ _PR_SET_CHILD_SUBREAPER = 36
 _FLAGS, _FAULTS_OF_CHILDREN, _TIMES, _STARTED, _RSS = 6, 8, slice(11, 15), 19, 21
 _PF_EXITING, _PF_DUMPCORE = 0x4, 0x200
 
+#: Seconds that chdir and exec may take: less than the launcher waits for instances to start.
+_EXEC_TIMEOUT = 20.0
+
 _TICKS, _PAGE = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -72,7 +77,7 @@ def spawn(
     """Start a program with these stdin, stdout and stderr in a group (or session) of its own; return its pid.
 
     Inheritable descriptors stay open in it: an MPI's process manager passes some by number. Raises the OSError of
-    fork, chdir or exec.
+    fork, chdir or exec, or TimeoutError after 20 s in which the caller does nothing else.
     """
     report, reporter = os.pipe()  # a successful exec closes the writing end
     parent = os.getpid()
@@ -101,6 +106,10 @@ def spawn(
             os._exit(127)
     os.close(reporter)
     with open(report, "rb") as stream:
+        if not select.select([stream], [], [], _EXEC_TIMEOUT)[0]:
+            kill(pid, signal.SIGKILL)  # it may not end before the file system answers, and is not waited for
+            text = f"its file or folder did not answer within {_EXEC_TIMEOUT:g} s, as on a dead network file system"
+            raise TimeoutError(errno.ETIMEDOUT, text, executable)
         failure = stream.read()
     if failure:
         os.waitpid(pid, 0)

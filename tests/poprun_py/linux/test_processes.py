@@ -48,6 +48,12 @@ def test_what_cannot_be_started_raises_and_leaves_no_child(setting, value, error
     assert printed("cannot_start", setting, value) == f"{error} ([], False)\n"
 
 
+@pytest.mark.parametrize("moment", ["chdir", "execve"])
+def test_what_does_not_start_in_time_raises_and_is_killed(moment):
+    said = "its file or folder did not answer within 0.5 s, as on a dead network file system: True True"
+    assert printed("hangs", moment).splitlines() == [said, "([], False)"]
+
+
 def test_a_program_dies_with_its_parent():
     assert printed("parent_dies").splitlines()[1] == "b''"
 

@@ -62,6 +62,20 @@ def cannot_start(setting: str, value: str) -> None:
         print(type(error).__name__, processes.reap())
 
 
+def hangs(moment: str) -> None:
+    """What a dead network file system does to a child."""
+    processes._EXEC_TIMEOUT = 0.5
+    setattr(os, moment, lambda *_: time.sleep(50))
+    begin = time.monotonic()
+    try:
+        start("-c", "pass")
+    except TimeoutError as error:
+        print(f"{error.strerror}: {error.filename == sys.executable} {time.monotonic() - begin < 20}")
+    while processes.reap()[1] and time.monotonic() - begin < 20:
+        time.sleep(0.01)
+    print(processes.reap())
+
+
 def parent_dies() -> None:
     reader, writer = os.pipe()
     if os.fork() == 0:
