@@ -41,7 +41,7 @@ _END = "the end of the program"
 
 
 class _Header(NamedTuple):
-    """What the instances exchange before the data of a collective."""
+    """The header that instances exchange before the data of a collective."""
 
     size: int  # bytes of this instance's data
     call: int  # identifies the call, which must be equal on all instances
@@ -135,7 +135,7 @@ class Backend:
             return
         self._timeout = inf
         while {header.call for header in self._exchange_headers(_END, 0)} != {_call_id(_END)}:
-            pass  # the others continue, and learn that this instance has ended
+            pass  # the others continue, and detect that this instance has ended
         self._compare_clocks()
         self._mpi.Finalize()
 
@@ -197,7 +197,7 @@ class Backend:
         sys.excepthook, sys.exit = excepthook, exit_
 
     def _compare_clocks(self) -> None:
-        """Record how far the clocks of other hosts are from that of instance 0: its time minus the own, nanoseconds.
+        """Record the clock offset to instance 0: its time minus the time here, in nanoseconds.
 
         The shortest of several round trips bounds the error; all instances take part, one after the other, if any of
         them records a trace: one whose disk is full does not.
@@ -223,7 +223,7 @@ class Backend:
             self._wait(self._communicator.Isend(pack("<q", perf_counter_ns()), other), "the clocks")
 
     def _ask(self) -> tuple[int, int]:
-        """Time of instance 0 minus the own, and how far that may be off."""
+        """The time of instance 0 minus the time here, and the bound of its error."""
         answer = bytearray(8)
         before = perf_counter_ns()
         self._wait(self._communicator.Isend(b"?", 0), "the clocks")

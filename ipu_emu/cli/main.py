@@ -65,7 +65,7 @@ class _Commands(ShortMessages, click.Group):
     """A group of commands that report user errors in one message, with exit code 2."""
 
     def main(self, *args: Any, **extra: Any) -> Any:
-        """Run the command; a stdout that is full ends it with one message, a closed one takes nothing."""
+        """Run the command; a full stdout ends it with one message, a closed stdout is ignored."""
         if sys.stdout is None:
             sys.stdout = open(os.devnull, "w")  # noqa: SIM115
         try:
@@ -83,7 +83,7 @@ class _Commands(ShortMessages, click.Group):
             sys.exit(1)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if any("\0" in word for word in args):  # no shell can pass it, but callers of this function can
+        if any("\0" in word for word in args):  # only callers of this function can pass it, not a shell
             raise click.UsageError("a word of the command line contains a NUL character, which no name has", ctx)
         return super().parse_args(ctx, args)
 

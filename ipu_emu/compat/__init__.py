@@ -39,14 +39,14 @@ from popdist_py.messages.short_message import short_message
 
 __all__ = ["ALIASES", "install", "main", "take_over"]
 
-#: The names that a program imports, and the modules that it gets.
+#: The names that a program imports, and the modules that replace them.
 ALIASES = {
     "popart": "ipu_emu.popart",
     "popdist": "popdist_py",
     "poptorch": "ipu_emu.poptorch",
     "libpvti": "ipu_emu.trace.libpvti",
 }
-#: Single modules that are elsewhere than their package.
+#: Single modules outside the replacement of their package.
 _MOVED = {
     "popdist.poptorch": "ipu_emu.poptorch.popdist_options",
     "popdist.tensorflow": "ipu_emu.tensorflow.popdist_tensorflow",
@@ -91,7 +91,7 @@ class _Finder(MetaPathFinder):
 
 
 def install() -> None:
-    """Redirect imports of this process from now on; a second call changes nothing."""
+    """Redirect later imports of this process; a second call has no effect."""
     from ipu_emu.tensorflow import finder  # 0.7 s, in which __main__ catches Ctrl-C
 
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
@@ -135,7 +135,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         runpy.run_module(given[1], run_name="__main__", alter_sys=True)
         return 0
     program = Path(given[0])
-    if not os.path.isfile(program):  # which takes names of any length
+    if not os.path.isfile(program):  # isfile accepts names of any length
         print(f"{short_message(str(program))}: there is no such file; name the program to run", file=sys.stderr)
         return 2
     if fault := _fault(program):
@@ -148,7 +148,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _fault(program: Path) -> str:
-    """Why a file is no program, as Python says it; '' if it is one."""
+    """Why a file is not a program, in Python's words; '' if it is."""
     try:
         with open_code(str(program)) as stream:
             source = stream.read()

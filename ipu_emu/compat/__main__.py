@@ -6,7 +6,7 @@ try:
     from ipu_emu.compat import install, main
 
     install()
-except KeyboardInterrupt:  # before the program runs, whose own interrupts are its own matter
+except KeyboardInterrupt:  # before the program runs, which handles its own interrupts
     sys.exit(130)
 
 sys.exit(main())

@@ -1,4 +1,4 @@
-"""Annotations: the attributes of an op by which its author says where it runs and how its outputs are kept."""
+"""Annotations: the attributes of an op that set its placement and the storage of its outputs."""
 
 __all__ = ["EXECUTION_PHASE", "IPU_NUMBER", "OUTPUT_LOCATION", "PIPELINE_STAGE", "RECOMPUTE"]
 
@@ -10,5 +10,5 @@ PIPELINE_STAGE = "__pipeline_stage"
 EXECUTION_PHASE = "__execution_phase"
 #: 1 keeps the outputs for the backward pass, 2 recomputes them there.
 RECOMPUTE = "__recompute_output_in_backward_pass"
-#: Where the outputs are kept until the backward pass; the first number is 1 for Streaming Memory.
+#: The location of the outputs until the backward pass; the first number is 1 for Streaming Memory.
 OUTPUT_LOCATION = "__output_tensor_location"

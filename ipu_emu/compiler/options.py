@@ -1,4 +1,4 @@
-"""CompileOptions: all inputs of the compiler besides the graph.
+"""CompileOptions: all inputs of the compiler except the graph.
 
 A front end translates its own options into these; passes do not depend on a front end. Options are plain data (frozen
 dataclasses, enums and numbers), so that they can be compared, printed and hashed for the cache of executables.
@@ -39,7 +39,7 @@ class TrainingOptions:
 
 @dataclass(frozen=True)
 class HostStreams:
-    """How inputs come from the host.
+    """How inputs are received from the host.
 
     ``broadcast``   inputs that are equal on all replicas
     ``ahead``       inputs that are loaded while another micro-batch computes
@@ -91,7 +91,7 @@ class CompileOptions:
 
     @property
     def sums_tied_tables_apart(self) -> bool:
-        """Whether look-ups and products of a table have sums over micro-batches of their own.
+        """Whether look-ups and products of a table have separate sums over micro-batches.
 
         Loss scaling counts elements of gradients of single micro-batches, which are whole then. Stochastic rounding
         draws a number for every addition to a total.

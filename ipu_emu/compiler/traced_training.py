@@ -1,6 +1,6 @@
 """Traced training: the graph of a step whose gradients and weight updates a framework has built itself.
 
-The passes that build gradients and updates are left out; all later ones run as for any other step.
+The passes that build gradients and updates are skipped; all later ones run as for any other step.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from ipu_emu.graph import Graph, Tensor
 
 __all__ = ["TRACE_FOLDER", "from_bytes", "to_bytes", "traced_step"]
 
-#: The environment variable with the folder to which a program writes what it would compile, instead of running it.
+#: The environment variable with the folder to which a program writes its compiler input, instead of running.
 TRACE_FOLDER = "IPU_EMU_TRACE_FOLDER"
 
 _MAGIC = b"IPUTRC\x00\x01"
 
-#: What a file of a traced step may hold: that of executables, and the options that a framework's programs set.
+#: The classes in a file of a traced step: those of executables, and the options of a framework's programs.
 _CLASSES = dict(CLASSES) | {
     cls.__name__: cls
     for cls in (
@@ -41,7 +41,7 @@ _LAST = "change-loss-scale"
 
 
 class _TracedRule(UpdateRule):
-    """The rule of updates that are in the graph already."""
+    """The update rule of a graph that already contains its updates."""
 
     loss_scaling, clips, specific, accum_type = HyperParameter(1.0), (), {}, None
 

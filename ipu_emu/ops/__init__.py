@@ -1,4 +1,4 @@
-"""ops: what each operation means: shape rule, kernel, gradient, cost; one folder per family."""
+"""ops: the definition of each operation: shape rule, kernel, gradient, cost; one folder per family."""
 
 from ipu_emu.ops.core.adjoint import Adjoint, Value
 from ipu_emu.ops.core.cost import OpCost

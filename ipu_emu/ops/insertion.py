@@ -114,12 +114,12 @@ def node_of(graph: Graph, op: Op) -> Node:
 # Slices of fixed size: their bounds are computed, but always the same distance apart
 
 
-#: Ops that pass a single number through unchanged.
+#: Ops that return a scalar unchanged.
 _PASSES_ON = ("Identity", "Unsqueeze", "Squeeze", "Reshape")
 
 
 def _as_dynamic_slice(graph: Graph, op: Op) -> Op:
-    """The dynamic slice that a Slice of fixed size and computed start becomes; any other ``op`` unchanged."""
+    """A dynamic slice in place of a Slice of fixed size and computed start; any other ``op`` unchanged."""
     if op.type != "Slice" or op.domain or len(op.inputs) < 3 or op.inputs[1] in graph.data:
         return op
     more = [id for id in op.inputs[3:] if id]

@@ -1,4 +1,4 @@
-"""Anchor: a tensor that is returned to the host, with when and in which shape.
+"""Anchor: a tensor that is returned to the host: when, and in which shape.
 
     type     prefix of the shape    value
     Final    [R]                    last micro-batch of the step

@@ -1,11 +1,11 @@
-"""EarlyReductions: which gradients can be reduced between instances while the backward pass goes on.
+"""EarlyReductions: which gradients can be reduced between instances during the rest of the backward pass.
 
     backward     g3 ....... g2 ....... g1 .......  wait  update
     reductions         g3 ========= g2 ========= g1 ====
 
 A bucket has its gradients in the order in which the backward pass completes them, so that each of its parts is
-complete at some instruction of the last micro-batch, and its reduction can begin there. Elements are combined one by
-one, so that no bit depends on the parts.
+complete at some instruction of the last micro-batch, and its reduction can begin there. Elements are combined
+independently, so that results do not depend on the parts.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ipu_emu.program.overlapped_loops import overlapped_io
 
 __all__ = ["BucketPart", "EarlyReductions"]
 
-#: A part has at least so many bytes, and a bucket at most so many parts: every part costs messages of its own.
+#: The least bytes of a part, and the most parts of a bucket: every part costs separate messages.
 _LEAST_BYTES, _MOST_PARTS = 1 << 19, 16
 
 
@@ -70,7 +70,7 @@ def _of_loop(loop: Repeat, after: Sequence[Instruction], plan: MemoryPlan, *, wh
 
 
 def _is_divisible(reduction: AllReduce) -> bool:
-    """Whether parts can be combined one by one: over all replicas, without rounding the whole."""
+    """Whether parts can be reduced separately: over all replicas, and without stochastic rounding of the bucket."""
     return not reduction.rounded and Bucket.named(reduction.bucket).group is None
 
 
@@ -84,7 +84,7 @@ def _parts(
 ) -> Iterator[tuple[BucketPart, int | None]]:
     """The parts of a bucket, with the number of the last instruction of ``body`` that uses each.
 
-    None for a part that no instruction of ``body`` uses, or that one ``between`` the loop and the reduction does.
+    None for a part that no instruction of ``body`` uses, or that an instruction ``between`` loop and reduction uses.
     """
     region = reduction.bucket
     size, itemsize = plan.sizes[region], Bucket.named(region).dtype.itemsize
@@ -110,7 +110,7 @@ def _last_users(region: str, instructions: Iterable[Instruction], plan: MemoryPl
 
 
 def _ranges(starts: Sequence[int], size: int, least: int) -> Iterator[tuple[int, int]]:
-    """Ranges of ``size`` bytes that begin at some of ``starts``; all but the last have ``least`` bytes."""
+    """Divide ``size`` bytes at some of ``starts`` into ranges of at least ``least`` bytes, except the last one."""
     first = 0
     for start in starts:
         if start - first >= least:

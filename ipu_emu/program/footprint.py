@@ -10,8 +10,8 @@ vertices     16 bytes per worker of each tile that an op uses, which processes 6
 exchange     32 bytes of code for each such tile, and a buffer for the largest tensor from the host or another IPU
 
 Streaming Memory is not on the IPU: see MemoryPlan.streaming_bytes_of. The engine allocates exactly the first five
-kinds, and scratch beside them: FLOAT copies and workspaces of kernels of the host, which are no memory of an IPU. The
-last three are estimates of what a real IPU needs in addition (technical note "Memory and performance optimisation",
+kinds, and scratch: FLOAT copies and workspaces of kernels of the host, which are not memory of an IPU. The last three
+are estimates of what a real IPU needs in addition (technical note "Memory and performance optimisation",
 section 4); the engine allocates nothing for them.
 """
 

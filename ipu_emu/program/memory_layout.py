@@ -9,7 +9,7 @@ import numpy as np
 
 __all__ = ["ALIGNMENT", "SCRATCH", "MemoryBlock", "aligned", "lay_out"]
 
-#: How the names of ranges begin that only a kernel of the host needs.
+#: Prefix of the names of ranges that only a kernel of the host needs.
 SCRATCH = "scratch "
 
 #: Every tensor starts at a multiple of this many bytes: a cache line, and the widest vector register.

@@ -110,7 +110,8 @@ class Lifetime:
 class MemoryPlan:
     """Placements by tensor id, scratch offsets (transient region) by op, region sizes in bytes.
 
-    All regions but the transient ones are live for the whole step; ``lives`` has the lifetimes in the transient ones.
+    All regions except the transient ones are live for the whole step; ``lives`` has the lifetimes in the transient
+    ones.
     """
 
     placements: Mapping[str, Allocation]

@@ -1,4 +1,4 @@
-"""Weight copies: tensors that an engine copies to the host, and what a trace records about each."""
+"""Weight copies: tensors that an engine copies to the host, and their records in a trace."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class WeightCopy(NamedTuple):
 
 
 class CopiesRecord(Protocol):
-    """Protocol of what records copies; several make up one phase, ``what``."""
+    """Protocol of a recorder of copies; several copies make up one phase, ``what``."""
 
     def copying(self, what: str, category: Category, copy: WeightCopy) -> Span:
         """A span around a copy."""

@@ -3,7 +3,7 @@
     with ipu_emu.trace.span("tokenise"):        @ipu_emu.trace.span("augment")
         ...                                     def augment(image): ...
 
-Nothing is recorded unless ``poprun-py --trace DIR`` or ``IPU_EMU_TRACE=DIR`` says where.
+Nothing is recorded unless ``poprun-py --trace DIR`` or ``IPU_EMU_TRACE=DIR`` names a folder.
 """
 
 from ipu_emu.trace.process_trace import ProcessTrace, read_process

@@ -1,9 +1,9 @@
-"""Bandwidth: the bytes a second of each collective, and the limit of the machine that it can be compared with.
+"""Bandwidth: the bytes per second of each collective, and the limit of the machine to compare it with.
 
-Within one host that limit is the rate at which an instance copies memory. Between hosts it is that of the network
-interface, where Linux knows it; where not, the best rate that a collective of the run has reached, which is no limit
-of the machine and is called what it is. Of a collective between hosts only those bytes count that must cross the
-link of one host in one direction, by whatever method.
+Within one host the limit is the rate at which an instance copies memory. Between hosts it is that of the network
+interface, if Linux knows it; otherwise, the best rate that a collective of the run has reached, which is labelled as
+such. For a collective between hosts only those bytes count that must cross the link of one host in one direction with
+any method.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["Bandwidth", "Limit", "bandwidths"]
 
 
 class Limit(StrEnum):
-    """What a rate is compared with."""
+    """The limit that a rate is compared with."""
 
     MEMORY = "memory of the host"
     NETWORK = "network interface"
@@ -35,7 +35,7 @@ class Limit(StrEnum):
 class Bandwidth:
     """GB/s of the input of an instance, ``rate``, and of the bytes that ``limit`` bounds, ``bounded_rate``.
 
-    ``most`` are the GB/s of the limit, ``interface`` is that of the network; None and "" where unknown.
+    ``most``: the limit in GB/s, None if unknown; ``interface``: of the network, "" if unknown.
     """
 
     seconds: float
@@ -47,7 +47,7 @@ class Bandwidth:
 
     @property
     def share(self) -> float | None:
-        """The part of the limit that is reached."""
+        """The fraction of the limit that is reached."""
         return self.bounded_rate / self.most if self.bounded_rate and self.most else None
 
 
@@ -60,7 +60,7 @@ class _Group:
     size: int
 
 
-#: Bytes that cross the link of a host in one direction at least, by the bytes of the input of a replica.
+#: The least bytes that cross the link of a host in one direction, relative to the input of a replica.
 _CROSSING: Mapping[str, Callable[[_Group], float]] = {
     "all_reduce": lambda of: of.groups * 2 * (of.hosts - 1) / of.hosts,
     "reduce_scatter": lambda of: of.groups * (of.hosts - 1) / of.hosts,
@@ -93,7 +93,7 @@ def bandwidths(run: Run, collectives: Sequence[CollectiveCalls]) -> Sequence[Ban
 
 
 def _seconds(one: CollectiveCalls) -> float:
-    """Median time in which data move: that of the instance that came last. The first call may load kernels."""
+    """Median time of data movement: on the instance that came last. The first call may load kernels."""
     return float(np.median(one.moves.min(1))) / 1e9
 
 
@@ -115,7 +115,7 @@ def _network(run: Run) -> tuple[str, float | None]:
 
 
 def _between_hosts(one: CollectiveCalls, group: _Group) -> float | None:
-    """GB/s over the link of a host; None within one, and for collectives of which the bytes are not known."""
+    """GB/s over the link of a host; None within a host, and for collectives of unknown bytes."""
     crossing, seconds = _CROSSING.get(one.name), _seconds(one)
     if group.hosts == 1 or crossing is None or not seconds or not one.nbytes:
         return None

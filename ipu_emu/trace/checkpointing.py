@@ -1,4 +1,4 @@
-"""Checkpointing: what was copied from the IPUs to the host and written to files, by tensor and section."""
+"""Checkpointing: copies from the IPUs to the host, by tensor, and writes to files, by section."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _Table = dict[tuple[Any, ...], dict[str, Any]]
 def checkpointing(run: Run, profiles: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The copies and the sections of files of all instances, those that took the most time first.
 
-    ``profiles`` are of the programs that copy; None stands for the modelled time of a copy that is in none.
+    ``profiles`` are of the programs that copy; a copy without a profile has the modelled time None.
     """
     modelled = {
         (each["tensor"], each["replica"], each["bytes"]): each["modelled_seconds"]

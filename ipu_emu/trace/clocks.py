@@ -1,4 +1,4 @@
-"""Clocks: the time of every process of a run on the clock of its first instance."""
+"""Clocks: converts the times of every process of a run to the clock of its first instance."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ __all__ = ["Clock", "clocks"]
 
 @dataclass(frozen=True)
 class Clock:
-    """Nanoseconds to add to the times of a host, as they were measured at some of these times.
+    """Offsets in nanoseconds to add to the times of a host, measured at some of these times.
 
-    Between two measurements they change evenly, since two clocks do not run equally fast; before the first and after
-    the last they stay. ``error``: how far they may be off.
+    Between two measurements they are interpolated linearly, since clocks drift; before the first and after the last
+    they are constant. ``error``: the bound of their error.
     """
 
     times: Sequence[int]
@@ -28,7 +28,7 @@ class Clock:
 
     @property
     def offset(self) -> int:
-        """What is added to the earliest times."""
+        """The offset of the earliest times."""
         return self.offsets[0]
 
     def aligned(self, times: NDArray[np.int64], start: int = 0) -> NDArray[np.int64]:
@@ -43,8 +43,8 @@ class Clock:
 def clocks(traces: Sequence[ProcessTrace]) -> list[Clock]:
     """The clock of each trace.
 
-    Processes of one boot share a clock. Those of others are shifted by the offsets that instances measured against
-    instance 0 when they started and ended, or, where none did, by the difference of their hosts' real-time clocks.
+    Processes of one boot share a clock. Others are shifted by the offsets that instances measured against instance 0
+    when they started and ended, or without these by the difference of their hosts' real-time clocks.
     """
     boots = [str(each.process.get("boot", "")) for each in traces]
     measured: dict[str, list[tuple[int, int, int]]] = {}

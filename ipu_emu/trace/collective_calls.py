@@ -1,4 +1,4 @@
-"""CollectiveCall: one collective on all instances: which came last, how long the others waited, the transfer time."""
+"""CollectiveCalls: collectives on all instances: which came last, how long the others waited, the transfer time."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class CollectiveCalls:
 
     @property
     def last(self) -> NDArray[np.intp]:
-        """The place in ``instances`` of the one that came last, for each call."""
+        """For each call, the index in ``instances`` of the one that came last."""
         return np.asarray(np.argmax(self.begins, 1))
 
     @property
@@ -70,7 +70,7 @@ def collective_calls(run: Run) -> Sequence[CollectiveCalls]:
 
 
 def _matched(parts: Sequence[tuple[int, Name, NDArray[Any]]]) -> Iterator[CollectiveCalls]:
-    """The calls that all these instances made, by their number; those of which an end is missing are left out."""
+    """The calls that all these instances made, by their number; incomplete ones are left out."""
     numbers = parts[0][2]["value"]
     for _, _, spans in parts[1:]:
         numbers = np.intersect1d(numbers, spans["value"])

@@ -14,7 +14,7 @@ from ipu_emu.trace.separate_programs import notes_on
 
 __all__ = ["Comparison", "compare"]
 
-#: A category whose share of a step is smaller in both runs is not mentioned in words.
+#: The smallest fraction of a step, in either run, of a category that sentences mention.
 WORTH = 0.02
 
 
@@ -22,7 +22,7 @@ WORTH = 0.02
 class Comparison:
     """Seconds of a step by category, as means over the instances of each run.
 
-    ``work``: what a replica computes in a step of the second run over that in the first, 1 if it is not known.
+    ``work``: the FLOPs of a replica in a step of the second run over those in the first, 1 if unknown.
     """
 
     before: dict[str, float]
@@ -38,7 +38,7 @@ class Comparison:
 
     @property
     def serial_fraction(self) -> float | None:
-        """The share of a step that more replicas do not speed up (Karp and Flatt); None if both have as many.
+        """The fraction of a step that more replicas do not speed up (Karp and Flatt); None for equally many replicas.
 
         With the speedup of n times the replicas it is (1 / speedup - 1 / n) / (1 - 1 / n).
         """
@@ -53,12 +53,12 @@ class Comparison:
 
     @property
     def _speedup(self) -> float:
-        """How much more work all replicas together do in a second."""
+        """The throughput of all replicas in the second run over that in the first."""
         first, second = self.step_seconds
         return self._times * self.work * first / second
 
     def sentences(self) -> Sequence[str]:
-        """What changed, in words, the largest change first."""
+        """Describe the changes, largest first."""
         first, second = self.step_seconds
         if not first or not second:
             return ["One of the runs has no steps"]

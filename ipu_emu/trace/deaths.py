@@ -1,4 +1,4 @@
-"""Death: an instance that ended before its program had finished: which one was first, when, how, in which span."""
+"""Death: the first instance that ended before its program had finished: when, how, in which span."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from popdist_py.trace.records import Kind
 
 __all__ = ["Death", "deaths"]
 
-#: How the launcher says that an instance ended as it should, and that it was ended because another one had failed.
+#: The launcher's records of an instance that ended normally, and of one that was ended after another had failed.
 _DONE, _ENDED = "done", "ended"
 
 
@@ -18,8 +18,8 @@ _DONE, _ENDED = "done", "ended"
 class Death:
     """The first instance of a start of the job that ended too early; ``after`` are those that ended because of it.
 
-    ``how`` is what the launcher saw, such as SIGKILL or "exit 1"; empty without one. ``nanoseconds`` count from the
-    begin of the run.
+    ``how`` is what the launcher observed, such as SIGKILL or "exit 1"; empty without a launcher. ``nanoseconds``
+    count from the begin of the run.
     """
 
     process: Process
@@ -34,7 +34,7 @@ class Death:
 
     @property
     def sentence(self) -> str:
-        """What happened."""
+        """Describe the death in a sentence."""
         seen = "with the job, which was interrupted" if self.how == _ENDED else self.how
         how = f" ({seen})" if seen else ""
         others = "".join(f"; then {each.label} ended {_where(each)}" for each in self.after)

@@ -20,15 +20,15 @@ from popdist_py.trace.records import Category
 
 __all__ = ["Cause", "Finding", "RunAnalysis", "analyse"]
 
-#: Smaller shares of the time are not worth a finding.
+#: The smallest fraction of the time that is a finding.
 WORTH = 0.1
 #: A collective of fewer bytes takes mostly fixed time.
 SMALL = 64 * 1024
-#: An instance is a straggler if the others wait for it in this share of the time that is waited ...
+#: An instance is a straggler if the others wait for it in this fraction of all waiting time ...
 LAST = 0.7
-#: ... and works that many times as long as the others outside them.
+#: ... and if it works this many times as long as the others outside collectives.
 SLOWER = 1.1
-#: A pipeline is unbalanced if its busiest IPU works that much longer than the average.
+#: A pipeline is unbalanced if its busiest IPU works longer than the average by this factor.
 UNBALANCED = 1.25
 
 
@@ -47,7 +47,7 @@ class Cause(Enum):
 
 @dataclass(frozen=True)
 class Finding:
-    """A cause, the share of the time that it costs, a sentence that says so, and what to do."""
+    """A cause, the fraction of the time that it costs, a sentence about it, and advice."""
 
     cause: Cause
     share: float
@@ -57,7 +57,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class RunAnalysis:
-    """A run, what it spends its time on, and what limits it."""
+    """A run, its time by category, and its findings."""
 
     run: Run
     uses: Sequence[TimeUse]
@@ -77,7 +77,7 @@ class RunAnalysis:
 
 
 def analyse(run: Run) -> RunAnalysis:
-    """Find out what limits a run."""
+    """Analyse what limits a run."""
     found = RunAnalysis(run, time_uses(run), collective_calls(run), stage_times(run), ())
     findings = sorted((one for rule in _RULES for one in rule(found)), key=lambda one: -one.share)
     return RunAnalysis(run, found.uses, found.collectives, found.stages, findings)
@@ -101,7 +101,7 @@ def _data(found: RunAnalysis) -> Iterator[Finding]:
 
 
 def _own_work(found: RunAnalysis) -> Iterator[Finding]:
-    """What every instance spends between steps; an instance that spends more is a straggler."""
+    """Findings on the time of instances between steps; an instance that spends more is a straggler."""
     share = min((use.share(OTHER, Category.USER.value) for use in found.uses), default=0.0)
     if share >= 2 * WORTH:
         who = found.uses[0].process.label + " is" if len(found.uses) == 1 else "every instance is"
@@ -114,7 +114,7 @@ def _own_work(found: RunAnalysis) -> Iterator[Finding]:
 
 
 def _communication(found: RunAnalysis) -> Iterator[Finding]:
-    """Collectives: a straggler if one instance makes the others wait, small ones, or simply much to move."""
+    """Findings on collectives: a straggler that the others wait for, many small collectives, or many bytes."""
     seconds = [use.stepping_seconds for use in found.uses]
     if len(found.uses) < 2 or not all(seconds):
         return
@@ -133,7 +133,7 @@ def _communication(found: RunAnalysis) -> Iterator[Finding]:
     slow = int(np.argmax(late))
     factor, most = slowness(found.uses, slow), _excess(found, slow)
     is_late = waiting >= WORTH / 2 and late[slow] >= LAST * late.sum() and factor >= SLOWER
-    if is_late and most != Category.DATA.value:  # which has a finding of its own
+    if is_late and most != Category.DATA.value:  # which has a separate finding
         label, host = found.uses[slow].process.label, found.uses[slow].process.host
         share = waiting * len(seconds) / (len(seconds) - 1)
         yield Finding(
@@ -163,7 +163,7 @@ def _communication(found: RunAnalysis) -> Iterator[Finding]:
 
 
 def _excess(found: RunAnalysis, slow: int) -> str:
-    """The category on which an instance spends more time than the others, by the largest difference."""
+    """The category with the largest excess of an instance's time over that of the others."""
     others = [use.stepping for index, use in enumerate(found.uses) if index != slow]
     excess = {
         name: seconds - median(use.get(name, 0.0) for use in others)

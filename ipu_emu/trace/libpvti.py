@@ -31,7 +31,7 @@ class TraceChannel:
 
 
 def createTraceChannel(name: str) -> TraceChannel:
-    """A channel with a name, which is shown beside its tracepoints."""
+    """A channel with a name, which labels its tracepoints."""
     return TraceChannel(name)
 
 
@@ -43,7 +43,7 @@ class _Open(threading.local):
 
 
 class Tracepoint:
-    """A context manager that marks a block; ``begin`` and ``end`` mark a stretch of one thread."""
+    """A context manager that marks a block; ``begin`` and ``end`` mark an interval of one thread."""
 
     _open = _Open()
 
@@ -61,14 +61,14 @@ class Tracepoint:
 
     @classmethod
     def begin(cls, channel: TraceChannel, label: str) -> None:
-        """Begin a stretch."""
+        """Begin an interval."""
         span = trace.span(label, channel=channel.name)
         span.__enter__()
         cls._open.spans.setdefault((channel.name, label), []).append(span)
 
     @classmethod
     def end(cls, channel: TraceChannel, label: str) -> None:
-        """End the stretch that was begun last with this channel and label; nothing if there is none."""
+        """End the innermost open interval with this channel and label, if there is one."""
         spans = cls._open.spans.get((channel.name, label))
         if spans:
             spans.pop().__exit__(None, None, None)
@@ -103,7 +103,7 @@ class Series:
         self._name = f"{graph}: {name}"
 
     def add(self, value: float) -> None:
-        """Record the present value."""
+        """Record the current value."""
         trace.counter(self._name, float(value))
 
 

@@ -38,7 +38,7 @@ __all__ = ["RECORDS", "Name", "ProcessTrace", "read_process"]
 
 @dataclass(frozen=True)
 class Name:
-    """What a number in a record means."""
+    """The definition of a number in records: name, category, arguments."""
 
     name: str
     category: str = ""
@@ -67,7 +67,7 @@ _OFFSET = ("at_ns", "offset_ns", "error_ns")
 
 
 def read_process(path: str | os.PathLike[str]) -> ProcessTrace:
-    """Read a trace file, also of a process that is running or was killed; raise ArgumentError if it is none."""
+    """Read a trace file, also of a running or killed process; raise ArgumentError if it is not a trace."""
     try:
         with os.fdopen(open_regular(path), "rb") as file:
             data = np.memmap(file, np.uint8, "r")
@@ -79,7 +79,7 @@ def read_process(path: str | os.PathLike[str]) -> ProcessTrace:
     for start in range(HEADER_BYTES, len(data) - chunk_bytes + 1, chunk_bytes):
         chunk = data[start : start + chunk_bytes]
         kind, thread, *_ = CHUNK.unpack_from(chunk.data)
-        if not chunk[: CHUNK.size].any():  # nothing was written from here on
+        if not chunk[: CHUNK.size].any():  # the rest was never written
             break
         if kind == ChunkKind.DEFINITIONS:
             definitions += _definitions(chunk.tobytes(), path)
@@ -136,7 +136,7 @@ def _resolved(
                 threads[number] = name
             case {"process": dict(about)}:
                 process |= about
-            case {"clock_offsets": list(found)}:  # measured several times
+            case {"clock_offsets": list(found)}:  # several measurements
                 offsets += found
             case {"profile": where}:  # of each program
                 profiles.append(where)
@@ -158,7 +158,7 @@ def _resolved(
 
 
 def _check_facts(path: str, process: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
-    """Raise ArgumentError if a fact that places the process among others is not of its type."""
+    """Raise ArgumentError if a fact that identifies the process has the wrong type."""
     clock, environment = process.get("clock", {}), process.get("environment", {})
     offsets = facts.get("clock_offsets", [])
     keys = (NAMES["replica_index_offset"], RESTART_COUNT)
@@ -195,10 +195,10 @@ def _is_time(value: object) -> bool:
 def _records(
     thread: int, words: NDArray[np.int64], names: Mapping[int, Name], sequences: dict[int, SequenceSpans]
 ) -> NDArray[Any]:
-    """The records of a chunk, with sequences as spans of their own."""
+    """The records of a chunk, with sequences as single spans."""
     rows = words[: len(words) // RECORD_WORDS * RECORD_WORDS].reshape(-1, RECORD_WORDS)
     kinds = rows[:, KEY] >> 48
-    plain = (kinds >= Kind.SPAN) & (kinds < Kind.SEQUENCE) & (rows[:, BEGIN] != 0)  # not only prepared
+    plain = (kinds >= Kind.SPAN) & (kinds < Kind.SEQUENCE) & (rows[:, BEGIN] != 0)  # recorded
     rounds: dict[int, list[int]] = {}
     free = 0
     for start in np.nonzero(kinds == Kind.SEQUENCE)[0].tolist():
@@ -206,7 +206,7 @@ def _records(
             continue
         free = start + 1 + -(-(int(rows[start, VALUE]) & 0xFFFFFFFF) // RECORD_WORDS)
         plain[start:free] = False
-        if rows[start, BEGIN]:  # it is not only prepared
+        if rows[start, BEGIN]:  # else the record was only prepared
             rounds.setdefault(int(rows[start, KEY]), []).append(start)
     parts = [_columns(thread, rows[plain])]
     for key, starts in rounds.items():

@@ -1,4 +1,4 @@
-"""Program profiles: what the programs of a run need on IPUs, read from files beside its traces and executables."""
+"""Program profiles: modelled time and memory of a run's programs, read from files next to traces and executables."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["CHECKPOINTING", "Profiles", "modelled_ops", "read_profiles"]
 _LONGEST = 1 << 28
 #: The phase of programs that copy weights to the host.
 CHECKPOINTING = "checkpointing"
-#: Below it are all numbers of a profile.
+#: The upper bound of all numbers of a profile.
 _LARGEST = 1e30
 
 
@@ -43,7 +43,7 @@ def _are_amounts(value: object) -> bool:
     return isinstance(value, dict) and all(map(_is_amount, value.values()))
 
 
-#: What a report reads of a profile: a condition, an object's fields, [all elements], or (the elements of a list).
+#: The fields of a profile in reports: a condition, an object's fields, [all elements], or (elements of a list).
 _LAYOUT: Mapping[str, Any] = {
     "name": _is_text,
     "phase": _is_text,
@@ -92,7 +92,7 @@ _LAYOUT: Mapping[str, Any] = {
         {"tensor": _is_text, "ipu": _is_index, "kind": _is_text, "micro_batches": _is_count, "bytes": _is_amount}
     ],
 }
-#: The same of a program that copies weights to the host.
+#: The fields of the profile of a program that copies weights to the host.
 _COPIES: Mapping[str, Any] = {
     "name": _is_text,
     "modelled_seconds": _is_amount,
@@ -119,7 +119,7 @@ _PIPELINE: Mapping[str, Any] = {
 
 @dataclass(frozen=True)
 class Profiles:
-    """The profiles of programs, those of copies of weights, and a sentence for each file that is none."""
+    """The profiles of programs, those of copies of weights, and a message for each invalid file."""
 
     whole: Sequence[Mapping[str, Any]]
     copies: Sequence[Mapping[str, Any]]
@@ -127,7 +127,7 @@ class Profiles:
 
 
 def read_profiles(folder: str | os.PathLike[str], beside: Mapping[str, str] | None = None) -> Profiles:
-    """All profiles of a folder, and those ``beside`` executables, of which the checksums must be these."""
+    """All profiles of a folder, and those ``beside`` executables if they have these checksums."""
     found: dict[str, Mapping[str, Any]] = {}
     damaged = []
     own: dict[str, str | None] = {str(path): None for path in sorted(Path(folder).glob(f"*{PROFILE_SUFFIX}"))}
@@ -144,7 +144,7 @@ def read_profiles(folder: str | os.PathLike[str], beside: Mapping[str, str] | No
 
 
 def _read(path: Path, checksum: str | None) -> tuple[str, Mapping[str, Any]]:
-    """The checksum of a profile, and what it says; raise ArgumentError if it is not the one with ``checksum``."""
+    """The checksum and content of a profile; raise ArgumentError if it is invalid or has another ``checksum``."""
     try:
         content = read_file(path, _LONGEST)
         data: dict[str, Any] = json.loads(content)
@@ -189,7 +189,7 @@ def _has_form(value: object, form: Any) -> bool:
 
 
 def modelled_ops(profiles: Sequence[Mapping[str, Any]]) -> Mapping[tuple[str, str], Mapping[str, Any]]:
-    """The instructions of all profiles by name and output; of equal ones the first."""
+    """The instructions of all profiles by name and output; the first one if several are equal."""
     found: dict[tuple[str, str], Mapping[str, Any]] = {}
     for profile in profiles:
         for each in profile["instructions"]:

@@ -1,4 +1,4 @@
-"""Report data: all numbers of a report as plain data, with units in the keys, of which its other forms are made."""
+"""Report data: all numbers of a report as plain data, with units in the keys; the source of its other forms."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ipu_emu.trace.timelines.flows import flows
 
 __all__ = ["op_table", "report_data"]
 
-#: What a row of the ops has from the profile of the program, for one call.
+#: The columns of the table of ops that come from the profile of the program, for one call.
 _MODELLED = ("modelled_seconds", "modelled_cycles", "flops", "bytes")
 
 
@@ -134,9 +134,9 @@ def _process(process: Process) -> dict[str, Any]:
 def op_table(
     processes: Sequence[Process], modelled: Mapping[tuple[str, str], Mapping[str, Any]] | None = None
 ) -> list[dict[str, Any]]:
-    """Measured time by instruction and output, of all replicas and instances, those with the most time first.
+    """Measured time by instruction and output, over all replicas and instances, longest first.
 
-    ``modelled`` are what the program's profile says of each; None stands for what is not known.
+    ``modelled`` has the data of each from the program's profile; unknown values are None.
     """
     known, together = modelled or {}, _timed_together(processes)
     found: dict[tuple[str, str, str], list[Any]] = {}

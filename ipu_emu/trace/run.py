@@ -28,10 +28,10 @@ STEP = "step"
 
 @dataclass(frozen=True)
 class Process:
-    """One process of a run; ``records`` are in nanoseconds since the run began, and no span is open any more.
+    """One process of a run; ``records`` are in nanoseconds since the run began, and all spans have an end.
 
-    ``offset`` is what was added to the first times of its host's clock, ``error`` how far it may be off: nanoseconds.
-    ``open`` are the spans in which the process was when its trace ended: (name, begin), the innermost last.
+    ``offset`` was added to the first times of its host's clock, with at most this ``error``: nanoseconds.
+    ``open`` are the spans that were open when its trace ended: (name, begin), the innermost last.
     ``started``: by another process of the run.
     ``start`` counts the starts of the job before: restarts of one run are in one folder.
     """
@@ -79,7 +79,7 @@ class Run:
 
     @property
     def mode(self) -> int:
-        """Who may read and write files that are made of these traces: no more than may read these."""
+        """The permissions of files derived from these traces: at most those of the traces."""
         folder = Path(self.folder)
         reads = [stat.S_IMODE(path.stat().st_mode) for path in (folder, *folder.glob(f"*{SUFFIX}"))]
         return 0o600 | reduce(and_, reads, 0o666)
@@ -97,7 +97,7 @@ class Run:
 
     @property
     def every_start(self) -> Sequence[Process]:
-        """The processes that ran the program, without those that they started and that ran no step."""
+        """The processes that ran the program, without child processes that ran no step."""
         found = [each for each in self.processes if each.instance is not None]
         others = [each for each in self.processes if not each.trace.process.get("role")]
         return found or [each for each in others if not each.started or any(each.window)]
@@ -168,12 +168,12 @@ def _process(trace: ProcessTrace, instance: int | None, worker: bool, clock: Clo
 
 
 def _start(trace: ProcessTrace) -> int:
-    """How often the job had been started before; 0 for the launcher, which outlives restarts."""
+    """The number of earlier starts of the job; 0 for the launcher, which outlives restarts."""
     return 0 if trace.process.get("role") else int(trace.process.get("environment", {}).get(RESTART_COUNT, 0))
 
 
 def _instances(traces: Sequence[ProcessTrace]) -> list[tuple[int | None, bool]]:
-    """The instance of each trace, and whether the trace is of a process that the instance started."""
+    """The instance of each trace, and whether the trace is of a child process of the instance."""
     first = NAMES["replica_index_offset"]
     offsets = [
         None if each.process.get("role") else each.process.get("environment", {}).get(first) for each in traces

@@ -1,4 +1,4 @@
-"""Separate programs: whether the traces of a folder are of one program or job, or of several."""
+"""Separate programs: detects whether the traces of a folder are of several programs or jobs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class _Program:
     pids: set[tuple[str, Any]] = field(default_factory=set)
 
     def has(self, process: Process, begin: int, end: int) -> bool:
-        """Whether a process, which began later, was started by this program, or runs it beside others."""
+        """Whether a process that began later belongs to this program: as its child, or as another instance of it."""
         about = process.trace.process
         if (process.host, about.get("parent")) in self.pids:
             return True
@@ -29,7 +29,7 @@ class _Program:
 
 
 def notes_on(run: Run) -> list[str]:
-    """A sentence if the numbers of a run are of several programs."""
+    """A note if the numbers of a run are of several programs."""
     programs = _count(run)
     if programs < 2:
         return []

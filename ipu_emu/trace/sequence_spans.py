@@ -13,7 +13,7 @@ from popdist_py.trace.records import BEGIN, RECORD_WORDS, VALUE, Kind
 
 __all__ = ["RECORDS", "SequenceSpans"]
 
-#: One record as it is read; ``thread`` is its number in the operating system.
+#: One record as read from a file; ``thread`` is its id in the operating system.
 RECORDS = np.dtype(
     [
         ("begin", np.int64),
@@ -29,7 +29,7 @@ RECORDS = np.dtype(
 
 @dataclass(frozen=True)
 class SequenceSpans:
-    """For each span its name, the time stamp of its group, and the part of the group's time before and with it.
+    """For each span: its name, the time stamp of its group, and the fractions of the group's time before and with it.
 
     A group is a span, or short ones that were timed together; these share its time in known proportions.
     """
@@ -41,7 +41,7 @@ class SequenceSpans:
 
     @classmethod
     def of(cls, args: Mapping[str, Any]) -> SequenceSpans:
-        """From the definition of a sequence; of a damaged one no spans."""
+        """Parse the definition of a sequence; a damaged one has no spans."""
         listed, groups = args.get("spans"), args.get("groups")
         names = [each for each in listed if type(each) is int and each >> 32 == 0] if isinstance(listed, list) else []
         if groups is None:

@@ -1,4 +1,4 @@
-"""Stragglers: instances that come late to collectives, by how much, and how much longer they work than the others."""
+"""Stragglers: how late instances come to collectives, and how much longer they work than others."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ __all__ = ["Punctuality", "inside_steps", "lateness", "punctuality", "slowness"]
 
 @dataclass(frozen=True)
 class Punctuality:
-    """Of one instance, while steps run: collectives, how often it came last, and seconds.
+    """One instance while steps run: collectives, how often it came last, and seconds.
 
-    ``late`` is by how much it came after the one before it, ``waited`` how long it waited for others, ``working`` its
-    time outside collectives, and ``slowness`` that over the median of the others.
+    ``late``: by how much it came after the one before it; ``waited``: how long it waited for others; ``working``: its
+    time outside collectives; ``slowness``: that time over the median of the others.
     """
 
     label: str
@@ -35,7 +35,7 @@ class Punctuality:
 
 
 def punctuality(uses: Sequence[TimeUse], collectives: Sequence[CollectiveCalls]) -> Sequence[Punctuality]:
-    """How each of several instances keeps up with the others; nothing for one."""
+    """The punctuality of each instance; [] for a single one."""
     if len(uses) < 2:
         return []
     calls, last = (np.zeros(len(uses), np.int64) for _ in range(2))
@@ -62,7 +62,7 @@ def punctuality(uses: Sequence[TimeUse], collectives: Sequence[CollectiveCalls])
 
 
 def inside_steps(one: CollectiveCalls, uses: Sequence[TimeUse]) -> NDArray[np.bool_]:
-    """Which of the calls are between the first and the last step."""
+    """A mask of the calls between the first and the last step."""
     spans = [use.process.window for use in (uses[index] for index in one.instances)]
     inside = [(begin <= one.begins[:, k]) & (one.ends[:, k] <= end) for k, (begin, end) in enumerate(spans)]
     return np.asarray(np.all(inside, 0))

@@ -1,4 +1,4 @@
-"""TimeUse: what an instance spends its time on, by category, over its life and while it takes steps."""
+"""TimeUse: the time of an instance by category, over its life and during its steps."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ IMPORTS = "start of Python and imports"
 class TimeUse:
     """Seconds of one instance: ``categories`` from start to end, ``stepping`` from its first to its last step.
 
-    Both are those of the thread that runs the program, so each adds up to its wall time; what other threads do at the
-    same time shows as the span that waits for them. ``steps`` counts the steps.
+    Both are times of the thread that runs the program, so each adds up to its wall time; work of other threads shows
+    as the span that waits for them. ``steps`` counts the steps.
     """
 
     process: Process
@@ -46,18 +46,18 @@ class TimeUse:
         return sum(self.stepping.values())
 
     def share(self, *categories: str) -> float:
-        """The share of the time from the first step to the last."""
+        """The fraction of a category in the time from the first step to the last."""
         return sum(self.stepping.get(each, 0.0) for each in categories) / (self.stepping_seconds or 1.0)
 
 
 def time_uses(run: Run) -> Sequence[TimeUse]:
-    """What each instance spends its time on."""
+    """The time of each instance by category."""
     lives = _lives(run)
     return [_time_use(process, lives.get(process.instance)) for process in run.instances]
 
 
 def _lives(run: Run) -> Mapping[int | None, tuple[int, int]]:
-    """Begin and end of the program of each instance, as the launcher saw them; for the last start of the job."""
+    """Begin and end of the program of each instance, as recorded by the launcher, for the last start of the job."""
     found = {}
     for process in run.processes:
         for each in process.spans if process.trace.process.get("role") == "launcher" else ():
@@ -94,7 +94,7 @@ def _time_use(process: Process, life: tuple[int, int] | None) -> TimeUse:
 
 
 def _by_category(process: Process, names: np.ndarray, own: np.ndarray, wall: int) -> Mapping[str, float]:
-    """Seconds by category, and what is left of the wall time; categories without time are left out."""
+    """Seconds by category, and the rest of the wall time; categories without time are left out."""
     found = dict.fromkeys(CATEGORIES, 0.0)
     numbers, places = np.unique(names, return_inverse=True)
     sums = np.bincount(places, own, len(numbers))

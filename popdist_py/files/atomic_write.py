@@ -27,8 +27,8 @@ def replace_file(
 
     A symbolic link stays one: the file that it points to is replaced. A device or a pipe that is read, such as
     /dev/stdout, is written to directly. A link or a pipe that another user may have planted is refused. Without
-    ``follow`` all these are replaced. With ``sync``, content and name are on the disk on return. ``mode``: who may
-    read and write the file, less what the umask takes.
+    ``follow`` all these are replaced. With ``sync``, content and name are on the disk on return. ``mode``: the
+    permissions of the file, restricted by the umask.
     """
     target = _resolved(os.path.abspath(path)) if follow else os.path.abspath(path)
     if follow and _is_stream(target):
@@ -111,7 +111,7 @@ def _resolved(path: str) -> str:
 
 
 def _is_trusted_owner(user: int, path: str) -> bool:
-    """Whether what ``user`` put at ``path`` is this user's own, or of somebody who may do anything in its folder."""
+    """Whether ``user``, who owns ``path``, is this user, root, or the owner of its folder."""
     return user in (os.geteuid(), 0, os.stat(os.path.dirname(path)).st_uid)
 
 

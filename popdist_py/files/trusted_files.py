@@ -1,10 +1,10 @@
-"""Trusted files: whether a file that is about to be loaded as code can only have been written by this user.
+"""Trusted files: checks that a file to be loaded as code can only have been written by this user.
 
-Checked as ssh checks its keys: the file, its folder, and what leads to it (folders and symbolic links) belong to this
-user or to root, and nobody else may write to them. A folder with the sticky bit, such as /tmp, may lead to it.
+As in ssh's checks of keys, the file, its folder, and all folders and symbolic links on its path must belong to this
+user or to root, and nobody else may write to them. A folder with the sticky bit, such as /tmp, may be on the path.
 
-Trusted as much as this user: root, whoever owns the program that runs, and, for files beside the source that they
-were made from, whoever may write to that source. Each of them decides already what this process does.
+Root and the owner of the running program are trusted like this user, as is, for files next to the source that they
+were made from, everyone who can write to that source: each of them already controls this process.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from popdist_py.files.bounded_read import open_regular, read_descriptor
 __all__ = ["UntrustedError", "file_fault", "folder_fault", "read_trusted"]
 
 _MOST_LINKS = 40
-#: More than any executable has.
+#: The most bytes of a trusted file, more than any executable has.
 _MOST_BYTES = 16 << 30
 _OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
 class UntrustedError(PermissionError):
-    """A file that other users may have written, and that is not loaded for this reason."""
+    """A file is not loaded because other users may have written it."""
 
 
 class _Trust(NamedTuple):
-    """The users that are trusted, and the bits of a mode with which others may write nevertheless."""
+    """The trusted users, and the bits of a mode that allow others to write."""
 
     owners: frozenset[int]
     bits: int = 0
 
 
 def folder_fault(folder: str | os.PathLike[str], *, beside: str | os.PathLike[str] = "") -> str:
-    """Return why other users may write to files in ``folder``, or put other ones there; '' if they cannot.
+    """Return why other users may write or replace files in ``folder``; '' if they cannot.
 
-    ``beside``: the source that the files are made from; it counts where it lies beside ``folder``.
+    ``beside``: the source that the files are made from, if it is next to ``folder``.
     """
     path = os.path.abspath(folder)
     trust = _trust(path, beside)
@@ -69,7 +69,7 @@ def file_fault(path: str | os.PathLike[str], *, beside: str | os.PathLike[str] =
 def read_trusted(path: str | os.PathLike[str], magic: bytes = b"") -> bytes:
     """Return the content of a file in a folder without fault; raise UntrustedError if others may have written it.
 
-    Of a file that does not begin with ``magic`` only as many bytes are read and returned.
+    If the file does not begin with ``magic``, only that many bytes are read and returned.
     """
     try:
         descriptor = open_regular(path, os.O_NOFOLLOW)
@@ -90,7 +90,7 @@ def read_trusted(path: str | os.PathLike[str], magic: bytes = b"") -> bytes:
 def _fault(
     path: str, status: os.stat_result, trust: _Trust, *, leads: bool = False, descriptor: int | None = None
 ) -> str:
-    """``leads``: whether it only leads to what is loaded; ``descriptor``: of the file, if it is open."""
+    """The fault of one file; ``leads``: it is a folder or link on the path; ``descriptor``: of an open file."""
     owner, mode = status.st_uid, status.st_mode
     if owner not in trust.owners and not (leads and _is_unmapped(owner)):
         return f"{path} belongs to user {owner}, not to this user ({os.geteuid()})"
@@ -115,7 +115,7 @@ def _has_list(file: str | int) -> bool:
 
 
 def _way(path: str) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield all that is looked at on the way to ``path``: folders, symbolic links and where these lead."""
+    """Yield all folders, symbolic links and their targets on the way to ``path``."""
     place, links = "/", 0
     todo = path.split("/")[::-1]
     yield place, os.lstat(place)
@@ -137,7 +137,7 @@ def _way(path: str) -> Iterator[tuple[str, os.stat_result]]:
 
 @cache
 def _plain() -> _Trust:
-    """The trust in files that lie beside no source: the same for the whole run."""
+    """The trust in files without a source, constant for the process."""
     owners = {0, os.geteuid()}
     program = getattr(sys.modules.get("__main__"), "__file__", None)
     with suppress(OSError):
@@ -157,7 +157,7 @@ def _trust(folder: str, beside: str | os.PathLike[str]) -> _Trust:
 
 @cache
 def _is_private(group: int) -> bool:
-    """Whether a group is that of this user alone, as many distributions make one for each user."""
+    """Whether a group has only this user, as many distributions create one for each user."""
     import grp
     import pwd
 

@@ -1,4 +1,4 @@
-"""Trace: what a process does and when, recorded in its own file while it runs.
+"""Trace: records the activity of a process, with times, in its own file while it runs.
 
     DIR/1699.a3f0c2.trace             one file per process: its records, and what their names mean
     DIR/1699.a3f0c2.0.profile.json    one per program that the process compiled: what it needs, all of it modelled;

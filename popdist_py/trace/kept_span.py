@@ -1,8 +1,8 @@
 """KeptSpan: a span that is recorded repeatedly, without looking up its memory each time.
 
-A record is prepared with its key before it runs, as those of sequences are, so that entering a span writes nothing
-but its begin, which makes it valid, and leaving it nothing but its end. Both are plain functions in slots, which
-Python calls sooner than methods.
+A record is prepared with its key in advance, like those of sequences, so that entering a span writes only its begin,
+which makes it valid, and leaving it only its end. Both are plain functions in slots, which Python calls faster than
+methods.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ __all__ = ["KeptSpan"]
 _Enter = Callable[[], None]
 _Leave = Callable[[type[BaseException] | None, BaseException | None, TracebackType | None], None]
 
-#: Most records that are prepared at once.
+#: The most records that are prepared at once.
 _MOST_RECORDS = 512
-#: Stands for the place of a block in other memory; at it is a word of the chunk's head that means nothing.
+#: Marks a block whose place is in other memory; the word at this index, in the chunk's head, is unused.
 _ASIDE = 1
 
 
 class KeptSpan:
-    """Records blocks, also one inside another, and in several threads: most quickly in the one that made it."""
+    """Records blocks, also nested and in several threads; fastest in the thread that created it."""
 
     __slots__ = ("__enter__", "__exit__", "key", "recorder")
 
@@ -43,7 +43,7 @@ class KeptSpan:
 
 
 class _OfThread(threading.local):
-    """The calls of each of the other threads, made when it needs them."""
+    """The calls of each other thread, created at their first use."""
 
     _made: tuple[_Enter, _Leave] | None = None
 
@@ -72,7 +72,7 @@ class _Records:
 
 
 def _calls(recorder: Recorder, key: int) -> tuple[_Enter, _Leave]:
-    """What to call when a block is entered and left; other threads than this one are passed on to calls of their own.
+    """The functions to call when a block is entered and left; for other threads they call separate ones.
 
     ``at`` is the place of the innermost open block, ``around`` that of the one around it, both 0 without one;
     ``outer`` has the others. Blocks in memory that is full are in ``earlier``, and ``_ASIDE`` stands for all of them.
@@ -94,7 +94,7 @@ def _calls(recorder: Recorder, key: int) -> tuple[_Enter, _Leave]:
             if around:
                 outer.append(around)
             around = at
-        for at in places:  # sooner than next()
+        for at in places:  # faster than next()
             words[at] = now()
             return
         at = prepare()
@@ -113,7 +113,7 @@ def _calls(recorder: Recorder, key: int) -> tuple[_Enter, _Leave]:
             leave_earlier()
 
     def prepare() -> int:
-        """The place of the next record, in memory that other blocks may not be in."""
+        """The place of the next record, in newly prepared memory."""
         nonlocal words, ends, places, around
         earlier.extend((ends, place) for place in (*outer, around) if place > _ASIDE)
         outer.clear()

@@ -1,4 +1,4 @@
-"""Memory rate: how fast a process copies memory, which bounds its collectives with others on its host."""
+"""Memory rate: the rate at which a process copies memory, which bounds collectives within its host."""
 
 from __future__ import annotations
 

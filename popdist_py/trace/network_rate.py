@@ -1,8 +1,8 @@
-"""Network rate: how fast the network interface of a process is, which bounds its collectives with other hosts.
+"""Network rate: the rate of the network interface of a process, which bounds collectives between hosts.
 
-Nothing is measured, as that would take longer than a run may start. What Linux does not know stays unknown: which
-interface MPI takes where none is named and there are several, and how fast those without a link are, such as the
-loopback interface and the ones of containers and virtual machines.
+Nothing is measured, as that would delay the start too much. Some rates remain unknown: if there are several
+interfaces and none is named, the one that MPI chooses; and the rate of interfaces without a link, such as the
+loopback and those of containers and virtual machines.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _is_up(interface: Path) -> bool:
 
 
 def _rate(interface: Path) -> float | None:
-    """GB/s; None for an interface without a device, whose number means nothing, and for one that does not say."""
+    """GB/s; None for an interface without a device, whose number is meaningless, and for one without a number."""
     if not ((interface / "device").exists() or (interface / "bonding").exists()):
         return None
     text = _text(interface / "speed")

@@ -24,7 +24,7 @@ _LIMIT_DIGITS = 9
 
 _SPAN = key_of(Kind.SPAN, 0)
 _USER = Category.USER
-#: Most marks of a thread and category that are kept for their next use.
+#: The most marks of a thread and category that are cached.
 _MOST_KEPT = 1000
 _F = TypeVar("_F", bound=Callable[..., Any])
 _What = tuple[str, Category, dict[str, Any]]
@@ -50,7 +50,7 @@ class _Marks(Protocol):
 
 
 class _ProcessRecorder:
-    """The recorder of this process, once it is known whether there is one."""
+    """The recorder of this process, after ``decide`` has been called."""
 
     def __init__(self) -> None:
         self.recorder: Recorder | None = None
@@ -59,7 +59,7 @@ class _ProcessRecorder:
         os.register_at_fork(after_in_child=self._forget)
 
     def _forget(self) -> None:
-        """A forked child writes a file of its own."""
+        """Make a forked child write a separate file."""
         self.recorder, self.known, self.marks = None, False, _no_marks()
 
     def decide(self) -> Recorder | None:
@@ -83,7 +83,7 @@ def recorder() -> Recorder | None:
 
 
 def start(folder: str | os.PathLike[str], *, role: str = "") -> Recorder | None:
-    """Record from now on into a new file in ``folder``; on failure say why on standard error and return None."""
+    """Start recording into a new file in ``folder``; on failure print why to standard error and return None."""
     stop()
     try:
         _process.recorder = Recorder(os.path.abspath(folder), limit=_limit() << 20, about=_about(role))
@@ -94,14 +94,14 @@ def start(folder: str | os.PathLike[str], *, role: str = "") -> Recorder | None:
 
 
 def stop() -> None:
-    """Record nothing more in this process; what was recorded stays."""
+    """Stop recording in this process; existing records are kept."""
     if _process.recorder is not None:
         _process.recorder.close()
     _process.recorder, _process.known, _process.marks = None, True, _no_marks()
 
 
 def span(name: str, category: Category = Category.USER, **args: Any) -> Mark:
-    """A context manager, and a decorator, that records how long its block takes; ``args`` are shown beside it."""
+    """A context manager, and a decorator, that records how long its block takes; ``args`` are shown with it."""
     if args:
         return _mark(name, category, args)
     try:
@@ -113,7 +113,7 @@ def span(name: str, category: Category = Category.USER, **args: Any) -> Mark:
 
 
 def _kept(name: str, category: Category) -> Mark:
-    """A mark without arguments, which this thread keeps for its next use unless it has many."""
+    """A mark without arguments, which this thread caches unless it has many."""
     own, marks = recorder(), _process.marks
     if not hasattr(marks, "user"):
         marks.user, marks.others = {}, {}
@@ -135,14 +135,14 @@ def _mark(name: str, category: Category, args: dict[str, Any]) -> Mark:
 
 
 def instant(name: str, category: Category = Category.USER, **args: Any) -> None:
-    """Record that something happened now."""
+    """Record an event at the current time."""
     own = recorder()
     if own is not None:
         own.instant(own.name(name, category, **args))
 
 
 def counter(name: str, value: float, category: Category = Category.USER) -> None:
-    """Record the present value of a counter."""
+    """Record the current value of a counter."""
     own = recorder()
     if own is not None:
         own.counter(own.name(name, category), value)
@@ -174,7 +174,7 @@ class _Kept(KeptSpan):
 
 
 class _Unrecorded:
-    """Records nothing for a block; a function that it decorates records its calls as soon as a trace is recorded."""
+    """Records nothing for a block; a function that it decorates records its calls once recording has started."""
 
     __slots__ = ("what",)
 
@@ -204,11 +204,11 @@ def _decorated(what: _What, function: _F) -> _F:
 
 
 def _asked(variable: str, switch: str, key: str) -> str:
-    """The folder that a variable with a JSON object asks for; empty if it does not, or if it is malformed."""
+    """The folder that a variable with a JSON object requests; empty without one, or if it is malformed."""
     try:
         options = json.loads(os.environ.get(variable) or "{}")
     except (ValueError, RecursionError):
-        return ""  # who reads the other options says so
+        return ""  # the reader of the other options reports that
     if not isinstance(options, dict) or str(options.get(switch, "")).lower() not in ("true", "1"):
         return ""
     return str(options.get(key) or ".")

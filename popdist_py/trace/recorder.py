@@ -47,22 +47,22 @@ __all__ = ["Recorder", "Sequence", "Span"]
 _CHUNK_WORDS = CHUNK_BYTES // WORD_BYTES
 _FIRST_WORD = CHUNK.size // WORD_BYTES
 _ZEROS = bytes(CHUNK_BYTES)
-#: Longest definition, in bytes of JSON; longer ones are left out.
+#: The longest definition, in bytes of JSON; longer ones are omitted.
 _LONGEST_DEFINITION = 1 << 16
-#: Most rounds of a sequence that are prepared at once.
+#: The most rounds of a sequence that are prepared at once.
 _MOST_ROUNDS = 64
 #: Linux's advice that maps all pages of memory for writing at once; since 5.14.
 _MADV_POPULATE_WRITE = 23
 
 
 class _Thread(threading.local):
-    """The chunk of this thread as words, and the places of the records that are free in it; none at first."""
+    """The chunk of this thread as words, and the places of free records in it; none at first."""
 
     chunk: tuple[memoryview, Iterator[int]] = (memoryview(b""), iter(()))
 
 
 class Recorder:
-    """Records into a new file in ``folder`` up to ``limit`` bytes; what comes later is counted and dropped.
+    """Records into a new file in ``folder`` up to ``limit`` bytes; later records are counted and dropped.
 
     ``about`` describes the process: any JSON. Raises OSError if the folder or the file cannot be created.
     """
@@ -71,7 +71,7 @@ class Recorder:
         os.makedirs(folder, exist_ok=True)
         self.path = os.path.join(folder, f"{os.getpid()}.{os.urandom(8).hex()}{SUFFIX}")
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        self._descriptor = os.open(self.path, flags, 0o600)  # command lines and names are for the user alone
+        self._descriptor = os.open(self.path, flags, 0o600)  # command lines and names are private to the user
         try:
             os.posix_fallocate(self._descriptor, 0, HEADER_BYTES)
             self._header = mmap.mmap(self._descriptor, HEADER_BYTES)
@@ -97,7 +97,7 @@ class Recorder:
     # What is recorded
 
     def name(self, name: str, category: Category = Category.USER, **args: Any) -> int:
-        """The number of a name with its category and arguments (any JSON); equal ones have one number."""
+        """The number of a name with its category and arguments (any JSON); equal ones share a number."""
         number = None if args else self.plain.get((name, category))
         if number is None:
             number = self._number(self._names, "name", {"name": name, "category": category.value, "args": args})
@@ -138,12 +138,12 @@ class Recorder:
         words[at + KEY] = key
 
     def instant(self, name: int, *, track: int = 0, value: int = 0) -> None:
-        """Record that something happened now."""
+        """Record an event at the current time."""
         now = perf_counter_ns()
         self.record(key_of(Kind.INSTANT, name, track), now, now, value)
 
     def counter(self, name: int, value: float, *, track: int = 0) -> None:
-        """Record the present value of a counter."""
+        """Record the current value of a counter."""
         now = perf_counter_ns()
         (bits,) = struct.unpack("<q", struct.pack("<d", value))
         self.record(key_of(Kind.COUNTER, name, track), now, now, bits)
@@ -171,12 +171,12 @@ class Recorder:
         return number
 
     def define(self, definition: Mapping[str, Any]) -> None:
-        """Write what a number means, or a fact about the process."""
+        """Write the definition of a number, or a fact about the process."""
         with self._lock:
             self._define(definition)
 
     def close(self) -> None:
-        """Stop recording; what was recorded stays in the file."""
+        """Stop recording; existing records stay in the file."""
         self._limit = 0
         self._own = _Thread()
         with suppress(OSError):
@@ -185,9 +185,9 @@ class Recorder:
     # Memory
 
     def reserve(self, records: int, times: int = 1) -> tuple[memoryview, range]:
-        """Words, and the places in them of up to ``times`` runs of adjacent free records; of one at least.
+        """Words, and the places in them of at least one and up to ``times`` runs of adjacent free records.
 
-        If there is no memory any more, the records of one run are counted, and the memory is that of no file.
+        If the limit is reached, the records of one run are counted as dropped, and the memory belongs to no file.
         """
         words, free = self._own.chunk
         found = min(times, length_hint(free) // records)
@@ -215,7 +215,7 @@ class Recorder:
             return None
         try:
             os.posix_fallocate(self._descriptor, self._size, CHUNK_BYTES)  # a full disk is an error here, not SIGBUS
-            os.pwrite(self._descriptor, _ZEROS, self._size)  # pages that are there are mapped three times as quickly
+            os.pwrite(self._descriptor, _ZEROS, self._size)  # existing pages are mapped three times as fast
             memory = mmap.mmap(self._descriptor, CHUNK_BYTES, offset=self._size)
         except OSError:
             self._limit = 0
@@ -279,7 +279,7 @@ class Span:
 class Sequence:
     """The times of spans that always follow each other in one order, in rounds of ``count`` time stamps.
 
-    Memory is prepared for several rounds at a time, so that a round writes nothing but its time stamps.
+    Memory is prepared for several rounds at a time, so that a round only writes its time stamps.
     """
 
     def __init__(self, recorder: Recorder, key: int, count: int) -> None:

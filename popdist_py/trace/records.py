@@ -4,10 +4,10 @@
     chunk 0               definitions or records
     chunk 1               ...
 
-A chunk begins with its kind and the number of the thread that writes it. What is not written yet is zero. A record is
-valid when its key, which is written last, is not zero, so a record of a process that is killed is there as a whole or
-not at all; a sequence or span that is prepared before it runs is valid when its begin is not zero. A span whose end
-is zero was open when the process ended.
+A chunk begins with its kind and the number of the thread that writes it. Memory that is not written yet is zero. A
+record is valid if its key, which is written last, is not zero, so a killed process leaves no incomplete record; a
+sequence or span that is prepared before it runs is valid if its begin is not zero. A span whose end is zero was open
+when the process ended.
 
     record, 4 words       begin, end: nanoseconds of CLOCK_MONOTONIC
     of 8 bytes            value: depends on the kind
@@ -50,9 +50,9 @@ __all__ = [
 ]
 
 SUFFIX = ".trace"
-#: Of files beside an executable, or beside the trace of a process: profiles of its programs, as JSON.
+#: The suffix of profiles of programs, JSON files next to an executable or to the trace of a process.
 PROFILE_SUFFIX = ".profile.json"
-#: The fact in a trace: path and SHA-256 of a profile that is beside an executable.
+#: The fact in a trace: path and SHA-256 of a profile next to an executable.
 PROFILE = "profile"
 MAGIC = b"IPUTRACE"
 VERSION = 3
@@ -69,7 +69,7 @@ CHUNK_BYTES = 1 << 18
 RECORD_WORDS = 4
 BEGIN, END, VALUE, KEY = range(RECORD_WORDS)
 WORD_BYTES = 8
-#: A word in memory: C's long, which Python writes sooner than the long long of as many bytes.
+#: A word in memory: C's long, which Python writes faster than a long long of the same size.
 WORD_FORMAT: Final = "l"
 
 DEFINITION = Struct("<I")
@@ -83,17 +83,17 @@ class ChunkKind(IntEnum):
 
 
 class Kind(IntEnum):
-    """What a record is, and what its value means."""
+    """The kind of a record, which determines the meaning of its value."""
 
-    SPAN = 1  # a number of the caller's, such as the position of a collective among all
+    SPAN = 1  # a number given by the caller, such as the position of a collective among all
     INSTANT = 2  # likewise
     COUNTER = 3  # the bits of a 64-bit float
-    FLOW_OUT = 4  # the number that the FLOW_IN of the receiver has too
+    FLOW_OUT = 4  # the number that the FLOW_IN of the receiver also has
     FLOW_IN = 5
     SEQUENCE = 6  # spans without gaps: the value of all << 32 | number of time stamps, which follow in whole records
 
 
-#: Spans of a sequence at most; the numbers of their names are one definition, and a round is in one chunk.
+#: The most spans of a sequence; the numbers of their names are one definition, and a round is in one chunk.
 LONGEST_SEQUENCE = 2048
 
 
@@ -103,7 +103,7 @@ def key_of(kind: Kind, name: int, track: int = 0) -> int:
 
 
 class Category(StrEnum):
-    """What time is spent on."""
+    """The kind of activity that a span records."""
 
     LAUNCH = "launch"
     INITIALISATION = "initialisation"

@@ -12,11 +12,11 @@ __all__ = ["SHARED_MEMORY", "command"]
 #: The folder of the shared memory of UCX; that of MPICH itself cannot be chosen.
 SHARED_MEMORY = ("UCX_POSIX_DIR",)
 
-#: Names the file with the host's topology that MPI_Init reads. Unless it is set, hydra writes one in /tmp, which
-#: stays there if hydra is killed before it is listed; where it is empty, each MPI_Init asks the kernel instead.
+#: Names the file with the host's topology that MPI_Init reads. If it is unset, hydra writes one in /tmp, which
+#: remains if hydra is killed before it is listed; if it is empty, each MPI_Init queries the kernel instead.
 TOPOLOGY_FILE = "HWLOC_XMLFILE"
 
-#: What hydra runs to reach other hosts; the user's own choice stays.
+#: The program that hydra runs to reach other hosts, unless the user has set one.
 _LAUNCHER = "HYDRA_LAUNCHER_EXEC"
 
 #: Sets TOPOLOGY_FILE on other hosts.

@@ -32,13 +32,13 @@ _SHARED_CORES = {"OMPI_MCA_mpi_yield_when_idle": "1"}
 #: The session folder of the daemon on this host: of Open MPI 5 and 4.
 _SESSION = ("PRTE_MCA_prte_local_tmpdir_base", "OMPI_MCA_orte_local_tmpdir_base")
 
-#: What Open MPI runs to reach other hosts.
+#: The program that Open MPI runs to reach other hosts.
 _AGENT = ("PRTE_MCA_plm_ssh_agent", "OMPI_MCA_plm_rsh_agent")
 
 #: Starts the guard of each daemon too; Open MPI divides the words of its agent at the separators, quoted or not.
 _SSH, _SEPARATORS = Path(__file__).with_name("prte_ssh.sh"), frozenset(" :,")
 
-#: Where Open MPI prefers another command to ssh.
+#: Environments in which Open MPI prefers another command to ssh.
 _GRID_ENGINE = "SGE_ROOT"
 
 #: The folder of the shared memory of Open MPI 5: between processes, and for windows.
@@ -79,7 +79,7 @@ def _home() -> str:
     """A value for HOME, without which Open MPI does not start."""
     try:
         return pwd.getpwuid(os.getuid()).pw_dir
-    except KeyError:  # a container may run as a number that nobody has
+    except KeyError:  # a container may run with a user id without an entry
         return "/"
 
 
@@ -100,7 +100,7 @@ def _network(request: StartRequest) -> dict[str, str]:
 
 
 def _agent(request: StartRequest) -> str:
-    """What Open MPI is to run as its ssh, which starts guards too where it can; empty: its own choice."""
+    """The command for Open MPI to use as ssh, which also starts guards if possible; empty: Open MPI's own choice."""
     words = (str(_SSH), request.supervisor[0], request.ssh or "ssh")
     if (request.ssh or _GRID_ENGINE not in request.environ) and not _SEPARATORS & {*"".join(words)}:
         return " ".join(words) if os.access(_SSH, os.X_OK) else request.ssh

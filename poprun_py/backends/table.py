@@ -9,7 +9,7 @@ from poprun_py.backends.start_command import StartCommand, StartRequest
 
 __all__ = ["BACKENDS"]
 
-#: Name of the MPI, or "slurm" -> the pure function that makes its command.
+#: Name of the MPI, or "slurm" -> the pure function that returns its start command.
 BACKENDS: dict[str, Callable[[StartRequest], StartCommand]] = {
     "mpich": mpich.command,
     "openmpi": openmpi.command,

@@ -1,4 +1,4 @@
-"""Dispatch: what the launcher does for a command line: answer a question, print a plan, or run a job."""
+"""Dispatch: carries out a command line: prints information, prints a plan, or runs a job."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def dry_run(options: LaunchOptions) -> int:
     request = preparation.request
     assignment = _partition_file().preview(request) if request else None
     text = report(preparation.plan(assignment), options, assignment)
-    write_stdout(os.fsencode(text))  # the words of a command need not be UTF-8
+    write_stdout(os.fsencode(text))  # words of a command may not be UTF-8
     if options.export_config:
         say(f"--export-config {options.export_config}: nothing is written with --dry-run; leave out one of them")
     return 0
@@ -77,7 +77,7 @@ def launch(options: LaunchOptions) -> int:
 
 
 def _record(options: LaunchOptions) -> None:
-    """Record what the launcher does, if --trace or its variable asks for it."""
+    """Record a trace of the launcher, if --trace or its variable requests it."""
     if options.trace and (fault := _trace_fault(options.trace)):
         raise UsageError([f"--trace {options.trace}: {fault}; name a new folder"])
     folder = options.trace or os.environ.get(TRACE_FOLDER)
@@ -86,7 +86,7 @@ def _record(options: LaunchOptions) -> None:
 
 
 def _trace_fault(folder: str) -> str:
-    """Why a trace cannot be recorded in ``folder``, which is made if there is none; '' if it can."""
+    """Return why a trace cannot be recorded in ``folder``, which is created if necessary; '' if it can."""
     try:
         os.makedirs(folder, exist_ok=True)
         names = os.listdir(folder)
@@ -200,7 +200,7 @@ def _planned(options: LaunchOptions, machine: Machine, cluster: Cluster | None) 
 
 
 def _executable(program: tuple[str, ...], machine: Machine) -> str:
-    """The file of the program; a missing one that options of poprun-py follow was probably meant as a value."""
+    """The file of the program; a missing one followed by options of poprun-py was probably meant as a value."""
     try:
         return find_program(program[0], environ=machine.environ, cwd=machine.cwd)
     except ProgramError as error:

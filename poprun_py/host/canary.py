@@ -14,7 +14,7 @@ import socket
 
 __all__ = ["Canary", "start_canary"]
 
-#: Signals that the supervisor's parent survives too; any other ends the canary as it ends the parent.
+#: Signals that the supervisor's parent also survives; any other ends both the canary and the parent.
 _SURVIVED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 _DESCRIPTORS = 1024
@@ -25,7 +25,7 @@ def start_canary(channel: socket.socket) -> None:
     try:
         if os.fork():
             return
-    except OSError:  # then nobody answers
+    except OSError:  # without a canary, nobody answers
         return
     try:
         _answer(channel)
@@ -58,11 +58,11 @@ class Canary:
         self.is_asked = True
         try:
             self._channel.send(b"?")
-        except OSError:  # it is gone, as its end of the channel will tell
+        except OSError:  # it has ended: its end of the channel will show that
             return
 
     def has_answered(self) -> bool:
-        """Take its answer: was it alive when it was asked? Nothing is asked any more."""
+        """Read its answer: was it alive when it was asked? It must not be asked again."""
         self.is_asked = False
         try:
             return bool(self._channel.recv(1))
@@ -70,6 +70,6 @@ class Canary:
             return False
 
     def end(self) -> None:
-        """Let it end, unless an answer of its is still to come."""
+        """Let it end, unless its answer is pending."""
         if not self.is_asked:
             self._channel.close()

@@ -1,4 +1,4 @@
-"""Daemon guard: the script that a remote host runs beside Open MPI's daemon, which it ends when nobody else would.
+"""Daemon guard: the script that a remote host runs next to Open MPI's daemon, which it ends when nobody else would.
 
     sshd: the session of mpirun's ssh
     +-- first            prted or orted, or the shell that starts it
@@ -6,8 +6,8 @@
         +-- daemon       forked by the first
             +-- holder   of the first supervisor, and so on
 
-A daemon whose mpirun dies before it has answered waits for that for ever, and has started no supervisor yet that
-would end it. Python runs this without site (-S), so it sets the path of the package itself.
+A daemon whose mpirun dies before it has answered waits forever, and has not yet started a supervisor that would end
+it. Python runs this without site (-S), so it sets the path of the package itself.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ if TYPE_CHECKING:
 
 __all__ = ["DaemonGuard"]
 
-#: How the commands of daemons begin.
+#: Prefixes of the commands of daemons.
 _NAMES = ("orte", "prte")
 
-#: Seconds between two looks at the daemon: at first, and after a while.
+#: Seconds between checks of the daemon: at first, and later.
 _SHORTEST, _LONGEST = 0.05, 1.0
 
-#: Seconds after which a daemon that has started nothing is ended, whatever became of its session. The launcher gives
-#: up much sooner, unless the job has thousands of instances.
+#: Seconds after which a daemon that has started nothing is ended, regardless of its session. The launcher gives up
+#: much sooner, unless the job has thousands of instances.
 _START_TIMEOUT = 7200.0
 
 #: The same if its parent is the process that adopts orphans: its session is over, unless that process has started it.
 _ORPHAN_TIMEOUT, _INIT = 10.0, 1
 
-#: What a daemon gets whose session is over, and the seconds that it then has to end: at first to do so by itself.
+#: The signals to a daemon whose session is over, and the seconds that it then has to end: at first by itself.
 _ENDING = ((0, 0.5), (signal.SIGTERM, 0.5), (signal.SIGKILL, 0.5))
 
 
@@ -49,7 +49,7 @@ def main() -> int:
 
     try:
         record = JobRecord(sys.argv[1]) if any(sys.argv[1:]) else None
-    except OSError:  # the job can do without
+    except OSError:  # the job works without a record
         record = None
     try:
         DaemonGuard(os.getppid(), record).run()
@@ -84,7 +84,7 @@ class DaemonGuard:
             interval = min(1.5 * interval, _LONGEST)
 
     def _look(self) -> bool:
-        """Take note of the daemons and of what they have started; return whether there is any process to guard."""
+        """Update the daemons and what they have started; return whether there is any process to guard."""
         roots = self._living()
         family = {*roots, *(pid for root in roots for pid in self._processes.descendants(root))} - {os.getpid()}
         daemons = {pid for pid in family if self._processes.command(pid).startswith(_NAMES)}
@@ -109,7 +109,7 @@ class DaemonGuard:
         return [pid for pid, process in self._known.items() if not _has_ended(process)]
 
     def _wait(self, seconds: float) -> bool:
-        """Wait for the end of any process that matters, at most so long; return whether the session is over."""
+        """Wait up to ``seconds`` for the end of any guarded process; return whether the session is over."""
         watched = [self._known[pid] for pid in self._living()]
         select.select([*watched, *([] if self._has_started else [self._session])], [], [], seconds)
         return _has_ended(self._session)

@@ -1,8 +1,9 @@
 """Hang detection: Python programs that have ended, but whose processes wait in MPI_Finalize for other instances.
 
 From outside, such a process has loaded the MPI library and no longer catches SIGINT: the interpreter restores the
-default action when it ends, well before it calls MPI_Finalize. If a traceback is the last that it wrote to stderr,
-an exception ended the program. Otherwise sys.exit(3) cannot be told from a normal end, where the wait is correct.
+default action when it ends, well before it calls MPI_Finalize. If a traceback is the last that it wrote to stderr, an
+exception ended the program. Otherwise sys.exit(3) cannot be distinguished from a normal end, after which waiting is
+correct.
 """
 
 from __future__ import annotations

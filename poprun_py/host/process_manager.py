@@ -1,7 +1,7 @@
 """Process manager: the MPI process that started a supervisor, if it can be identified with certainty.
 
-If it dies while the supervisor starts, whoever adopts orphans seems to be the parent: init, the systemd of the user,
-the shell of a container. Nothing of this job is theirs, and they are never signalled.
+If it dies while the supervisor starts, the process that adopts orphans appears as the parent: init, the user's
+systemd, the shell of a container. These do not belong to the job, and are never signalled.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from poprun_py.linux import processes
 
 __all__ = ["ProcessManager"]
 
-#: How the commands begin that start the processes of an MPI.
+#: Prefixes of the commands that start the processes of an MPI.
 _NAMES = ("hydra", "mpiexec", "mpirun", "orte", "prte")
 
-#: The one that runs the processes of srun.
+#: The command that starts the processes of srun.
 _SLURM = ("slurmstepd",)
 
-#: Seconds in which a killed process is gone.
+#: Seconds within which a killed process has ended.
 _KILLED = 2.0
 
 

@@ -321,7 +321,7 @@ class Supervisor:
         self._timers.call_later(_LINGER, self._end_leftovers)
 
     def _end_leftovers(self) -> None:
-        """Kill what has outlived the program, and stop waiting for pipes that other processes hold open."""
+        """Kill processes that have outlived the program, and stop waiting for pipes that others hold open."""
         if self._childless:
             self._timers.call_later(1.0, self._streams.close_outputs)
         for pid in processes.descendants(os.getpid()):

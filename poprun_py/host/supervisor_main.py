@@ -62,7 +62,7 @@ def _hold(supervisor: int, manager: int, canary: socket.socket) -> int:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: processes.kill(supervisor, signal.SIGTERM))
     signal.signal(signal.SIGUSR1, lambda *_: os._exit(0))  # the supervisor goes on alone
-    start_canary(canary)  # what the canary survives, this process does by now
+    start_canary(canary)  # this process now survives the same signals as the canary
     canary.close()
     processes.die_with_parent(signal.SIGTERM, manager)
     _, status = os.waitpid(supervisor, 0)

@@ -67,7 +67,7 @@ class StartupMonitor:
     def _check(self, found: int = 0) -> None:
         """Fail the job if an mpirun on this host has no process left that could start the missing instances.
 
-        It might wait for them for ever.
+        It might wait for them forever.
         """
         if not self._job.missing or self._job.is_stopping or self._is_over:
             return
@@ -80,7 +80,7 @@ class StartupMonitor:
         self._job.fail(f"{self._starter} (pid {self._mpirun}) lost {lost} before the instances had started", 1)
 
     def _report_wait(self, timeout: float) -> None:
-        """Tell the user what the launcher waits for, and how long it will."""
+        """Tell the user what the launcher waits for, and for how long."""
         if self._job.unstarted and not self._job.is_stopping:
             who, verb = self._unstarted
             self._say(f"{who} {verb} not started after {_START_NOTICE:g} s; the job fails after {timeout:g} s")
@@ -92,18 +92,18 @@ class StartupMonitor:
 
     @property
     def _unstarted(self) -> tuple[str, str]:
-        """The instances whose programs have not started, and the verb for so many."""
+        """The instances whose programs have not started, and the verb for their number."""
         ranks = ", ".join(map(str, self._job.unstarted))
         return (f"instance {ranks}", "has") if len(self._job.unstarted) == 1 else (f"instances {ranks}", "have")
 
 
 class Teardown:
-    """Kills what is left of a job that does not end in time; ``has_killed`` says whether it did."""
+    """Kills the remaining processes of a job that does not end in time; ``has_killed``: whether it did."""
 
     def __init__(self, plan: LaunchPlan, job: JobState, timers: Timers, connections: Connections) -> None:
         self._plan, self._job, self._timers, self._connections = plan, job, timers, connections
         self._mpirun = 0
-        self._order: messages.Stop | None = None  # the one that the current deadline belongs to
+        self._order: messages.Stop | None = None  # the order that the current deadline belongs to
         self._all_gone = False
         self.has_killed = False
 

@@ -12,14 +12,14 @@ from poprun_py.wire.messages import OWN
 
 __all__ = ["CRASHES", "OUTSIDE", "InstanceEnd", "aborted", "ended_badly", "first_failure", "signal_name"]
 
-#: Signals that end an instance in whose MPI something failed, beside a program with a defect of its own.
+#: Signals that end an instance after a failure in its MPI, or a program with a defect.
 CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT)
 
 #: Signals that somebody sends to a process: neither a defect of its own nor the loss of a peer makes the kernel send
 #: them.
 _SENT = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGXCPU)
 
-#: A cause beside those of wire/messages.py: nobody of the job has ended the instance, but somebody else.
+#: A cause in addition to those of wire/messages.py: the instance was ended from outside the job.
 OUTSIDE = "outside"
 
 
@@ -75,8 +75,9 @@ def first_failure(ends: Sequence[InstanceEnd]) -> InstanceEnd | None:
 
     It is the one that happened first. An instance that ended because a peer had is not blamed, but the peer: one that
     raised an exception, even if it was stopped before it had ended, or else one that left while it was still needed.
-    MPICH may crash in the others when one has called MPI_Abort. An instance that somebody else has ended is blamed
-    for what followed from it in others, whichever end was seen first: none is killed because a peer has failed.
+    MPICH may crash in the others when one has called MPI_Abort. An instance that was ended from outside is
+    blamed for the failures of others that followed, whichever was reported first: nobody kills an instance because a
+    peer has failed.
     """
     lost = [end for end in ends if end.cause == OUTSIDE]
     if len(lost) == 1:

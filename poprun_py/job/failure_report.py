@@ -20,7 +20,7 @@ __all__ = ["Console", "explain"]
 
 _BOLD_RED, _PLAIN = b"\x1b[1;31m", b"\x1b[0m"
 
-#: What Open MPI says by way of its daemon when it cannot start, instead of in the output of the instance.
+#: Open MPI's messages when it cannot start, which come from its daemon instead of the instance.
 _MPI_ERROR = rb"An error occurred in MPI_Init"
 _MPI_LACKS_MEMORY = rb"not enough space for\s+/dev/shm"
 
@@ -85,7 +85,7 @@ def _explain_failure(failure: InstanceEnd, delivery: OutputDelivery, console: Co
 
 
 def _words(failure: InstanceEnd, stderr: bytes, said_by_mpi: bytes) -> str:
-    """What an instance that ended itself said last: its exception, else the last line of its stderr."""
+    """The last words of an instance that ended itself: its exception, else the last line of its stderr."""
     if failure.status == -signal.SIGBUS or re.search(_MPI_LACKS_MEMORY, said_by_mpi):
         return _about_shared_memory(failure.instance.host)
     if failure.status <= 0 or (failure.reason and not failure.stderr.raised):
@@ -95,7 +95,7 @@ def _words(failure: InstanceEnd, stderr: bytes, said_by_mpi: bytes) -> str:
 
 
 def _about_shared_memory(host: str) -> str:
-    """What ends with SIGBUS as a rule: the use of shared memory of which there is not enough."""
+    """The usual cause of SIGBUS: too little shared memory."""
     if host not in ("localhost", os.uname().nodename):
         return f"/dev/shm of {host} may be too small (`df -h /dev/shm` there says how much is free)"
     try:

@@ -37,7 +37,7 @@ def run_in_process(plan: LaunchPlan) -> int:
 
 
 def _runner(executable: str, program: Sequence[str]) -> Callable[[], Any] | None:
-    """Return what runs ``python FILE ...`` or ``python -m MODULE ...`` here; None for any other command."""
+    """Return a function that runs ``python FILE ...`` or ``python -m MODULE ...`` here, else None."""
     words = list(program[1:])
     if not os.path.samefile(executable, sys.executable) or os.path.dirname(executable) != os.path.dirname(
         sys.executable

@@ -1,4 +1,4 @@
-"""Job state: the state of all instances, and what the launcher does in response to each event.
+"""Job state: the state of all instances, and the launcher's response to each event.
 
 Nothing here waits for or touches a process: events come in as calls, messages go out through ``send``.
 """
@@ -86,7 +86,7 @@ class JobState:
         self.user_signal = 0
         self._final = False
         self._mpirun_status: int | None = None
-        self._blames_mpirun = False  # for want of an instance that failed
+        self._blames_mpirun = False  # because no instance failed
 
     # -- events ------------------------------------------------------------------------------------------------------
 
@@ -115,7 +115,7 @@ class JobState:
         self._add(rank, aborted(end) if stderr.aborted and message.cause in (MPI, UNMANAGED) else end)
 
     def heard(self, rank: int, stderr: StderrEnd) -> None:
-        """Record what an instance had written when everything was over, if nobody but mpirun could be blamed."""
+        """Record the final output of an instance, if only mpirun could be blamed."""
         state = self._states[rank]
         if stderr.aborted and self._blames_mpirun:
             end = state.end or InstanceEnd(state.instance, state.pid, -signal.SIGKILL, MPI)
@@ -186,7 +186,7 @@ class JobState:
 
     @property
     def ssh_advice(self) -> str:
-        """What to try if an instance on another host has never reported."""
+        """The advice if an instance on another host has never reported."""
         missing = [self._states[rank].instance.host for rank in self.missing]
         host = next((host for host in missing if host in self._plan.remote_hosts), "")
         return f"; if ssh is the reason, try: ssh {host} true" if host and self._starter != "srun" else ""

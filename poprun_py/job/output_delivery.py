@@ -82,7 +82,7 @@ class OutputDelivery:
         return self._output.kept(rank)
 
     def read_stderr_end(self, rank: int) -> StderrEnd:
-        """Return what the end of an instance's stderr says about why it ended."""
+        """Return the reason why an instance ended, from the end of its stderr."""
         return read_stderr_end(self._output.kept(rank))
 
     def last_lines(self, rank: int) -> Sequence[bytes]:

@@ -84,9 +84,9 @@ def _wants_live_view(options: LaunchOptions) -> bool:
 
 
 def _new_record(log: Log) -> JobRecord | None:
-    """Remove what jobs have left all of whose processes were killed; return the record of a new job.
+    """Remove the files of jobs whose processes were all killed; return the record of a new job.
 
-    None where there is no place for it: the job can do without.
+    None if it cannot be created: the job works without it.
     """
     for temporary in temporary_folders():
         try:

@@ -27,7 +27,7 @@ _SUFFIX = ".files"
 _ID = r"[0-9a-f]{16}"
 _LINE = rb"(\d+) (\d+) (/[^\n]*)"
 
-#: Far more than any job lists.
+#: The most bytes of a record, far more than any job lists.
 _MOST_BYTES = 1 << 20
 
 #: The last job to end removes the folder of the user, perhaps while another is creating a file in it.
@@ -46,7 +46,7 @@ def new_folder(temporary: str) -> str:
 
 
 def remove_abandoned(temporary: str) -> list[str]:
-    """Remove what is left of jobs of which no process lives; return the paths."""
+    """Remove the files of jobs without a living process; return the paths."""
     base = _base(temporary)
     removed: list[str] = []
     for name in _names(base) if _is_private(base) else ():
@@ -107,7 +107,7 @@ class JobRecord:
         return fault
 
     def remove_listed(self) -> list[str]:
-        """Remove what is listed, once no process of the job is left that uses it; return the paths."""
+        """Remove the listed files, which no process of the job may use any more; return the paths."""
         return list(_remove_listed(self._descriptor))
 
     def fileno(self) -> int:
@@ -118,7 +118,7 @@ class JobRecord:
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return _remove_all(self.folder, self._descriptor, spared)
-        except OSError:  # others of the job hold it
+        except OSError:  # other processes of the job hold it
             return []
         finally:
             os.close(self._descriptor)

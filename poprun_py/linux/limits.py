@@ -15,7 +15,7 @@ __all__ = ["allow_open_files", "process_shortage"]
 #: Open files that the launcher and the MPI's process manager need, and those that each instance adds.
 _ALWAYS, _PER_INSTANCE = 48, 6
 
-#: The same of processes and threads, with a margin: programs have threads of their own.
+#: The same for processes and threads, with a margin for the threads of programs.
 _PROCESSES, _PROCESSES_PER_INSTANCE = 8, 8
 
 #: CAP_SYS_ADMIN and CAP_SYS_RESOURCE: who has one of them has no limit of processes.
@@ -51,7 +51,7 @@ def process_shortage(num_instances: int) -> str:
 
 
 def _of_user(proc: Path) -> Iterator[tuple[int, str]]:
-    """How many processes and threads this user may still start, and the limit that says so."""
+    """The number of processes and threads that this user may still start, and the limit that determines it."""
     most, _ = resource.getrlimit(resource.RLIMIT_NPROC)
     own = _status(proc / "self")
     if most == resource.RLIM_INFINITY or os.getuid() == 0 or int(own.get("CapEff", "0"), 16) & _UNLIMITED:
@@ -83,7 +83,7 @@ def _groups(membership: Path, mounted: Path) -> Iterator[Path]:
 
 
 def _of_group(group: Path) -> Iterator[tuple[int, str]]:
-    """How many processes and threads may still start in a control group, and the limit that says so."""
+    """The number of processes and threads that may still start in a control group, and its limit."""
     with suppress(OSError, ValueError):  # there is none: "max" is no number
         most = int((group / "pids.max").read_text())
         yield most - int((group / "pids.current").read_text()), f"pids.max is {most}"

@@ -1,8 +1,8 @@
-"""MPI files: those that an MPI makes for a job in /dev/shm and the temporary folder, found as soon as they are made.
+"""MPI files: finds the files that an MPI creates for a job in /dev/shm and the temporary folder, as they appear.
 
-inotify tells which files are made; a file is the job's if one of the job's processes has it open or mapped, or, of
-those that only a process manager names, has its path in memory. A segment that was made meanwhile and that no process
-of this machine holds is of a process that died while it made it.
+inotify reports new files; a file is the job's if one of the job's processes has it open or mapped, or, for files of a
+process manager, has its path in memory. A new segment that no process of this machine holds is of a process that died
+while creating it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["FOLDERS", "MpiFiles", "folders_of"]
 #: Where MPIs make files, whatever TMPDIR is.
 FOLDERS = ("/dev/shm", "/tmp")
 
-#: The files that are worth a look at the job's processes: MPICH's, those of its process manager, UCX's, Open MPI's.
+#: The files for which the job's processes are checked: MPICH's, those of its process manager, UCX's, Open MPI's.
 _NAMES = re.compile(
     r"(mpich_shm_|hydra_hwloc_xmlfile_|ucx_shm_posix_|open_mpi\.|sm_segment\.|vader_segment\.|osc_\w+\.)[\w.-]+"
 )
@@ -37,7 +37,7 @@ _CLOSED, _MAKER = r"hydra_hwloc_xmlfile_\w{6}", "hydra_pmi_proxy"
 #: The session folder of a daemon of Open MPI; its pid follows.
 _SESSIONS = ("ompi", "prterun", "prted")
 
-#: Far more than a process manager's heap has.
+#: The most bytes of a heap, far more than a process manager has.
 _MOST_BYTES = 1 << 26
 
 _HEAP = r"(?m)^([0-9a-f]+)-([0-9a-f]+) .*\[heap\]$"

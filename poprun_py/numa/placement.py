@@ -87,7 +87,7 @@ def _share(things: int, index: int, count: int) -> tuple[int, int]:
 
 
 def _sharers(things: int, index: int, count: int) -> int:
-    """How many of ``count`` have the part of ``index``."""
+    """The number of instances, of ``count``, that share the part of ``index``."""
     if count <= things:
         return 1
     first = index * things // count

@@ -297,7 +297,7 @@ class LaunchOptions:
 
     @property
     def asks(self) -> bool:
-        """Does the command line only ask for information, so that no program is started?"""
+        """Does the command line only request information, so that no program is started?"""
         return self.help or self.version or "version_format" in self.given or self.completion is not None
 
     def requests_partition(self, environ: Mapping[str, str]) -> bool:

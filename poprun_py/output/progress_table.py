@@ -139,7 +139,7 @@ class ProgressTable:
         return [name for name in cells[0] if name in always or any(row[name] for row in cells)]
 
 
-#: What a narrow terminal does without, the first of them first.
+#: The columns that are dropped on a narrow terminal, in this order.
 _DISPENSABLE = ("NUMA", "pid", "host", "RSS", "CPU %")
 
 

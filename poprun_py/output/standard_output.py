@@ -25,7 +25,7 @@ def write_stdout(data: bytes) -> None:
 
 
 def _discard_the_rest() -> None:
-    """Let Python's flush at exit succeed."""
+    """Make Python's flush at exit succeed."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, sys.stdout.fileno())
     os.close(null)

@@ -1,4 +1,4 @@
-"""StderrEnd: the last lines of an instance's stderr, and what they say about why the instance ended."""
+"""StderrEnd: the last lines of an instance's stderr, and the reason why it ended, as far as they show it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cluster: the hosts of a job, and what starts processes on them.
+"""Cluster: the hosts of a job, and the command that starts processes on them.
 
 --host, --hostfile               the hosts named, over ssh (or with srun if all belong to the Slurm allocation)
 inside a Slurm allocation        its hosts, with srun
@@ -18,7 +18,7 @@ from poprun_py.site import slurm_allocation
 
 __all__ = ["MPI", "SLURM", "Cluster", "find_cluster"]
 
-#: What starts the supervisors: an MPI's mpirun, or srun.
+#: The command that starts the supervisors: an MPI's mpirun, or srun.
 MPI, SLURM = "mpi", "slurm"
 
 
@@ -97,7 +97,7 @@ def _slot_mistakes(options: LaunchOptions, hosts: tuple[Host, ...], source: str)
 def _starter(
     options: LaunchOptions, names: tuple[str, ...], allocation: slurm_allocation.Allocation | None, nodename: str
 ) -> str:
-    """What starts the supervisors: srun if requested, or if other hosts of the allocation take part; else mpirun."""
+    """The command of the job: srun if requested, or if other hosts of the allocation take part; else mpirun."""
     if options.backend == SLURM and allocation is not None:
         outside = [name for name in names if name not in allocation.hosts]
         if outside:

@@ -1,4 +1,4 @@
-"""Machine: what the planner needs to know about the host that it runs on."""
+"""Machine: the properties of this host that the planner needs."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def _check_interpreter(name: str, path: str) -> None:
 
 
 def _how_to_run(name: str) -> str:
-    """What to write for a file of the current folder."""
+    """The advice how to run a file of the current folder."""
     return f"put python before it: poprun-py python {name}" if name.endswith(".py") else f"to run it here: ./{name}"
 
 

@@ -35,7 +35,7 @@ def allocation(environ: Mapping[str, str]) -> Allocation | None:
 
 
 def missing(environ: Mapping[str, str]) -> str:
-    """Which variable of an allocation is not set, and what to do."""
+    """The message about a missing variable of an allocation, with advice."""
     for names, advice in ((_JOB, "use salloc or sbatch"), (_HOSTS, "it names the hosts; see sbatch")):
         if not any(map(environ.get, names)):
             return f"{names[0]} is not set; {advice}"

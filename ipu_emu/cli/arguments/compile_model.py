@@ -64,13 +64,13 @@ __all__ = ["OPTIMISERS", "CompileRequest", "CompiledModel"]
 _COPIES = 2
 
 _ZERO, _ONE = HyperParameter(0.0), HyperParameter(1.0)
-#: The learning rate may change between steps; its value does not affect the compiler.
+#: A learning rate that may change between steps; its value does not affect the compiler.
 _RATE = HyperParameter(0.1, constant=False)
 _ADAM = AdamValues(
     _RATE, _ZERO, HyperParameter(0.9), HyperParameter(0.999), HyperParameter(1e-6), HyperParameter(10.0)
 )
 
-#: The placement that leaves the cuts to the compiler.
+#: The placement for which the compiler chooses the cuts.
 _CUT = "auto"
 
 _MOMENTUM = SgdValues(_RATE, _ZERO, HyperParameter(0.9), _ZERO, _ONE, _ZERO)
@@ -105,10 +105,10 @@ class CompiledModel:
 
 @dataclass(frozen=True)
 class CompileRequest:
-    """``model`` is a name of the catalogue or an ONNX file; with ``loss`` it is trained, a tensor's id for a file.
+    """``model``: a name of the catalogue or an ONNX file; with ``loss`` (for a file, a tensor's id) it is trained.
 
-    ``placement``: layers on each IPU, ``balanced`` as predictions do it, or ``auto``, the cuts of the compiler. By
-    default files keep the placement in their ops, and all others are balanced.
+    ``placement``: layers on each IPU, ``balanced`` as in predictions, or ``auto``, cut by the compiler. By default
+    files keep the placement of their ops, and other models are balanced.
     """
 
     model: str
@@ -160,7 +160,7 @@ class CompileRequest:
 
     @property
     def batch_is_free(self) -> bool:
-        """Whether ``batch`` decides how many samples a micro-batch has."""
+        """Whether ``batch`` determines the number of samples of a micro-batch."""
         return self.model in CATALOGUE or self._file.has_open_batch
 
     def estimated(self) -> int | None:
@@ -182,7 +182,7 @@ class CompileRequest:
         return CompiledModel(device, state.executable, self._otherwise(state.options.placement.mode))
 
     def _otherwise(self, mode: PlacementMode) -> str:
-        """How predictions place blocks, if not as programs of this placement."""
+        """How predictions place blocks, if differently from programs with this placement."""
         known = mode in (PlacementMode.OFF, PlacementMode.GIVEN)
         if known or (mode is PlacementMode.MANUAL and self._file_network[0].homes):
             return ""
@@ -201,7 +201,7 @@ class CompileRequest:
         """The graph of a named model, with the same sizes as that of predictions."""
         given = {name: getattr(self, name) for name in ("length", "masked") if getattr(self, name) is not None}
         if given:
-            network(self.model, **given)  # refuses sizes that it has not
+            network(self.model, **given)  # raises an error for sizes that it does not have
         if self.model.startswith("bert"):
             given["masked"] = self.masked or masked_positions(given.get("length", 128))
         return named(self.model, batch=self.batch, dtype=np.dtype(self.dtype), **given)
@@ -283,7 +283,7 @@ class CompileRequest:
         return read_model(proto, replicas=self.replicas, groups=groups, shapes=file.shapes, large=large), anchor
 
     def _placement(self, graph: Graph, system: System) -> PlacementOptions:
-        """The IPU and the stage of every op, as predictions place its blocks, unless the ops of a file say more."""
+        """The IPU and the stage of every op, as in predictions, unless the ops of a file have their own."""
         if self.ipus == 1:
             return PlacementOptions()
         spread = PlacementOptions(PlacementMode.AUTO, self.ipus, (1.0,) * self.ipus)
@@ -310,7 +310,7 @@ class CompileRequest:
         return PlacementOptions(PlacementMode.GIVEN, self.ipus, places=places)
 
     def predicted(self, system: System, profile: Profile | None = None, release: str = "") -> Prediction | None:
-        """What ipu-emu predict says of the same options; None for replicas of sizes that it does not know.
+        """The prediction for the same options; None for replicas of sizes that predictions do not support.
 
         ``profile`` is the calibration, for ``release``; without it rates are nominal.
         """
@@ -323,7 +323,7 @@ class CompileRequest:
             return None
 
     def _job(self, system: System) -> Job:
-        """The job as predictions describe it."""
+        """The job for predictions."""
         network, dtype = (None, self.dtype) if self.model in CATALOGUE else self._file_network
         if network is not None and self.placement:
             network = network.without_homes()
@@ -338,7 +338,7 @@ class CompileRequest:
             training=self.training,
             dtype={"float32": "float"}.get(dtype, dtype),
             optimiser=self.optimiser,
-            recompute=self.recompute not in ("", Recomputation.NORM_ONLY.value),  # most is kept with the latter
+            recompute=self.recompute not in ("", Recomputation.NORM_ONLY.value),  # the latter keeps most
             schedule=self.schedule or ("sequential" if self.ipus > 1 else "grouped"),
             off_chip=self.off_chip,
             shared=self.shared,
@@ -366,7 +366,7 @@ class CompileRequest:
 
 
 def _zeros(model: Model) -> dict[str, NDArray[Any]]:
-    """Weights that take memory only where they are changed; raise EmulatorError if it does not suffice."""
+    """Weights that take memory only where they are changed; raise EmulatorError without enough memory."""
     data = model.graph.data
     nbytes = sum(value.size * value.itemsize for value in data.values())
     free = psutil.virtual_memory().available

@@ -99,7 +99,7 @@ def job_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def shared_job_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options to a command that has an --instances of its own."""
+    """Add the options to a command that has its own --instances."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
@@ -124,7 +124,7 @@ def profile_named(name: str | None) -> Profile | None:
 
 
 def options_given(names: Iterable[str]) -> list[str]:
-    """Of the parameters with these ``names``, the options that the command line has."""
+    """The options with these parameter ``names`` that are on the command line."""
     context, wanted = click.get_current_context(), set(names)
     return [
         parameter.opts[0]
@@ -135,7 +135,7 @@ def options_given(names: Iterable[str]) -> list[str]:
 
 
 def job_of(model: str, **options: Any) -> tuple[Job, bool]:
-    """The job that the options describe, and whether its states may move to Streaming Memory by themselves."""
+    """The job that the options describe, and whether its states may be moved to Streaming Memory automatically."""
     from gcl import ArgumentError
     from gcl.drawing.units import parse_bytes
     from ipu_emu.cli.arguments.onnx_argument import OnnxFile

@@ -23,7 +23,7 @@ _OFF_CHIP = {
 
 
 def remedies(request: CompileRequest, system: System, now: MemoryNeed, progress: Callable[[str], None]) -> Remedies:
-    """Return the flags by which ``request``, which needs ``now``, fits ``system``; each is compiled."""
+    """Return the flags with which ``request`` fits ``system`` (it needs ``now``); each one is compiled."""
 
     def need(other: CompileRequest) -> MemoryNeed:
         return other.compiled(system).need

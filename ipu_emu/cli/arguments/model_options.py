@@ -153,7 +153,7 @@ def selection_order_option(default: str, about: str) -> Callable[[Callable[..., 
 
 
 def compile_request(**options: Any) -> CompileRequest:
-    """The compile request that the options describe, or that a program makes."""
+    """The compile request of the options, or of a program."""
     from ipu_emu.cli.arguments.compile_model import CompileRequest
     from ipu_emu.cli.arguments.traced_program import TracedProgram, is_program
 

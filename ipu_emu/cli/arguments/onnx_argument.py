@@ -21,9 +21,9 @@ __all__ = ["OnnxFile"]
 
 @dataclass(frozen=True)
 class OnnxFile:
-    """The file; ``batch`` is the size of its first input, ``shapes`` has type and shape of all inputs.
+    """An ONNX file; ``batch``: samples of its first input; ``shapes``: type and shape of all inputs.
 
-    ``has_open_batch``: inputs leave their first dimension to the user.
+    ``has_open_batch``: inputs have an open first dimension.
     """
 
     path: str
@@ -61,7 +61,7 @@ class OnnxFile:
         return given
 
     def network(self) -> tuple[Network, str]:
-        """The network as predictions describe it, and the type of its weights by PopART's name."""
+        """The network for predictions, and PopART's name of the type of its weights."""
         from ipu_emu.compiler.reading.read_model import read_model
         from ipu_emu.predict.networks.graph_network import graph_network
 
@@ -73,7 +73,7 @@ class OnnxFile:
 
 
 def _homes(graph: Graph) -> tuple[int, ...]:
-    """The IPU that each op is annotated with; empty if ops have none, or a stage that is not that of the IPU."""
+    """The annotated IPU of each op; empty if ops have no IPU, or a stage with another number than their IPU."""
     from ipu_emu.compiler.annotations import IPU_NUMBER, PIPELINE_STAGE
     from ipu_emu.compiler.placement.placement_rules import computed_ops, ipu_annotated
 

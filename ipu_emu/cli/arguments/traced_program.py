@@ -1,4 +1,4 @@
-"""Traced program: a TensorFlow program given to a command: it runs until its first compiled function would run."""
+"""Traced program: runs a TensorFlow program up to the first run of a compiled function."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TracedPipeline", "TracedProgram", "is_program"]
 
-#: Lines of the program's own messages that are repeated where it fails.
+#: Lines of the program's own messages that are repeated if it fails.
 _LINES = 5
 
 
@@ -50,7 +50,7 @@ class TracedPipeline:
 
 @dataclass(frozen=True)
 class TracedProgram(CompileRequest):
-    """A compiled function of a program, whose options are those that the program asked for."""
+    """A compiled function of a program, with the options that the program set."""
 
     state: CompileState | None = None
 

@@ -28,7 +28,7 @@ from popdist_py.messages.named_choice import NamedChoice
 
 __all__ = ["clock"]
 
-#: Busy times are printed in a unit of which a step takes at least ten times so many.
+#: Busy times are printed in a unit of at most a tenth of the step.
 _PRECISION = 1000
 
 _HELP = """Compile a model without running it, and model the time of its step on IPUs: compute, copies between IPUs,
@@ -115,7 +115,7 @@ def clock(
 
 
 def _refusal(need: MemoryNeed) -> str:
-    """What is said of times that no IPU can have."""
+    """The note on times that no IPU can reach."""
     share = f"{need.nbytes / need.limit:.0%}, {need}"
     lacking = f"; {memory(need.streaming)} of Streaming Memory are missing" if need.streaming else ""
     return (
@@ -136,7 +136,7 @@ def _facts(made: TimelineSegment, samples: int, hertz: float) -> dict[str, Any]:
 
 
 def _said(predicted: Prediction, otherwise: str) -> str:
-    """The closed form; ``otherwise``: how it places blocks, if not as the program does."""
+    """The prediction as text; ``otherwise``: how it places blocks, if differently from the program."""
     low, high = predicted.interval
     kind = predicted.job.input_dtype
     options = " --input-dtype ".join(["--no-overlap-io", *([kind] if kind else [])])

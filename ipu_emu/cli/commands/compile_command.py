@@ -72,7 +72,7 @@ def compile(system: str | None, stop_after: str | None, form: str, **options: An
 
     last = pass_named(stop_after or PASSES[-1].name)
     asked = compile_request(**options)
-    ModelledMachine(where, asked.replicas, asked.ipus)  # refuses what does not fit
+    ModelledMachine(where, asked.replicas, asked.ipus)  # raises an error if it does not fit
     state = asked.compiled_until(last.name, where)
     if form == "json":
         print_json({"model": asked.model, "passes": state.done, "form": state.form, "listing": str(state)})

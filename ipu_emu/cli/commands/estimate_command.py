@@ -70,7 +70,7 @@ def _point(text: str) -> tuple[float, float]:
 @click.option("--activations", type=click.IntRange(0), help="Activations of a sample, of --layer.")
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def estimate(model: str | None, form: str, **options: Any) -> None:
-    """Compute what was asked for, and print it."""
+    """Compute the requested estimate, and print it."""
     own = {name: options.pop(name) for name in _OWN}
     lines, table = _lines(model, own, options)
     if form == "json":
@@ -91,7 +91,7 @@ _OWN = (
 def _lines(
     model: str | None, own: dict[str, Any], options: dict[str, Any]
 ) -> tuple[list[Line], list[dict[str, Any]]]:
-    """The one estimate that the options ask for."""
+    """The estimate that the options request."""
     asked = [name for name, given in _asked(model, own).items() if given]
     if len(asked) != 1:
         found = " and ".join(asked) or "nothing"

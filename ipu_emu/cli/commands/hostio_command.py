@@ -1,4 +1,4 @@
-"""hostio command: ``ipu-emu hostio PROGRAM`` measures whether host I/O limits a program, and why."""
+"""hostio command: ``ipu-emu hostio PROGRAM`` measures whether, and why, host I/O limits a program."""
 
 from __future__ import annotations
 

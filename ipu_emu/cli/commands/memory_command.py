@@ -55,7 +55,7 @@ def memory(system: str | None, output: Path | None, form: str, **options: Any) -
     from ipu_emu.program.memory_liveness import ipu_memories
 
     asked = compile_request(**options)
-    ModelledMachine(where, asked.replicas, asked.ipus)  # refuses what does not fit
+    ModelledMachine(where, asked.replicas, asked.ipus)  # raises an error if it does not fit
     with DelayedReports() as report:
         report(f"compiling {asked.title}")
         compiled = asked.compiled(where)
@@ -98,7 +98,7 @@ def memory(system: str | None, output: Path | None, form: str, **options: Any) -
 def _notes(
     asked: CompileRequest, where: System, compiled: CompiledModel, predicted: Prediction | None, planned: int
 ) -> str:
-    """What is said below the plan: other estimates, and what to do about a model that does not fit."""
+    """The notes below the plan: other estimates, and advice for a model that does not fit."""
     estimate, lines = asked.estimated(), list[str]()
     if estimate is not None:
         lines.append(f"data per replica: {amount(planned)} in this plan, {amount(estimate)} estimated by formula")
@@ -110,7 +110,7 @@ def _notes(
 
 
 def _said(predicted: Prediction, otherwise: str) -> str:
-    """Between what bytes predictions expect such a plan; ``otherwise``: how they place its blocks, if not so."""
+    """The bounds of the predicted memory; ``otherwise``: how predictions place blocks, if differently."""
     worst, placed = predicted.fullest, f", {otherwise}" if otherwise else ""
     return (
         f"ipu-emu predict{placed}: {predicted.verdict}, IPU {worst.ipu} needs {amount(worst.low)} (a program "
@@ -119,7 +119,7 @@ def _said(predicted: Prediction, otherwise: str) -> str:
 
 
 def _advice(asked: CompileRequest, where: System, compiled: CompiledModel) -> str:
-    """What to do about a model that does not fit."""
+    """The advice for a model that does not fit."""
     from ipu_emu.cli.arguments.memory_flags import remedies
     from ipu_emu.compiler.memory.out_of_memory import too_large_for_an_ipu
 

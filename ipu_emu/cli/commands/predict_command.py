@@ -1,4 +1,4 @@
-"""predict command: ``ipu-emu predict`` shows what a Pod would do, by formulas and a calibration."""
+"""predict command: ``ipu-emu predict`` predicts a job's time and memory on a Pod, by formulas and a calibration."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def predict(
 
 
 def _check_fixed(search: bool) -> None:
-    """Refuse options that a search sets itself, and those that a sweep cannot keep."""
+    """Raise an error for options that a search sets itself, or that a sweep cannot fix."""
     own = ("replicas", "ipus", "batch", "accumulation", "recompute", "off_chip", "shared", "layers", "embedding_ipu")
     fixed = options_given(own if search else ("global_batch",))
     if fixed:
@@ -153,7 +153,7 @@ def _many(
     form: str,
     options: dict[str, Any],
 ) -> None:
-    """Search, or go through the values of the sweeps."""
+    """Search, or evaluate all combinations of the sweeps."""
     from ipu_emu.cli.output.search_report import picture, search_facts, search_text, sweep_facts, sweep_text
     from ipu_emu.predict.search import search as searched
     from ipu_emu.predict.search import sweep, sweep_values

@@ -1,4 +1,4 @@
-"""report command: ``ipu-emu report DIR`` shows what a traced run spent its time on, or compares two runs."""
+"""report command: ``ipu-emu report DIR`` shows where the time of a traced run went, or compares two runs."""
 
 from __future__ import annotations
 

@@ -112,13 +112,13 @@ def scale(
         say(scale_text(found))
 
 
-#: Options that only a measurement takes, and those that both take.
+#: Options of measurements only, and options of both kinds.
 _MEASURES = ("instances", "accumulations", "rounds", "launcher", "timeout", "force", "rows")
 _BOTH = ("model", "run", "batch", "weak", "strong", "output", "form")
 
 
 def _check_kind(*, measures: bool) -> None:
-    """Refuse options that would have no effect."""
+    """Raise an error for options without effect."""
     names = [parameter.name or "" for parameter in click.get_current_context().command.params]
     wrong = [n for n in names if n not in (*_MEASURES, *_BOTH)] if measures else [*_MEASURES, "replicas"]
     given = options_given(wrong)

@@ -158,7 +158,7 @@ def schedule(
 
 
 def _of_program(program: str, context: click.Context) -> TracedPipeline:
-    """The pipeline that a program builds; raise EmulatorError for options that say it again."""
+    """The pipeline that a program builds; raise EmulatorError for options that contradict it."""
     from ipu_emu.cli.arguments.traced_program import TracedProgram
 
     names = ("kind", "stages", "count", "inference", "recompute", "io_tiles", "batch_serialization", "mapping")

@@ -54,7 +54,7 @@ class _Text:
 
 @dataclass
 class Chart:
-    """A picture of ``width`` x ``height`` pixels."""
+    """A chart of ``width`` x ``height`` pixels."""
 
     width: float
     height: float
@@ -182,7 +182,7 @@ class Axes:
         return (value - low) / ((high - low) or 1.0)
 
     def frame(self, title: str, x: str, y: str, ticks: Sequence[float]) -> None:
-        """The lines around, names of axes, and numbers: ``ticks`` below, powers of ten or quarters at the left."""
+        """Draw the frame, names of axes, and numbers: ``ticks`` below, powers of ten or quarters at the left."""
         chart, bottom = self.chart, self.top + self.height
         chart.text(self.left, self.top - 12, title, size=13, bold=True)
         chart.line([(self.left, self.top), (self.left, bottom), (self.left + self.width, bottom)], INK, width=1)
@@ -220,7 +220,7 @@ class Axes:
 
 
 def document(path: Path, title: str, chart: Chart, facts: Any) -> bytes:
-    """The content of a file by its suffix: a picture has all numbers as JSON with it, a page also as a table."""
+    """The content of a file by its suffix: pictures contain all numbers as JSON, pages also as a table."""
     if path.suffix == ".svg":
         head, end, rest = chart.svg().rpartition("</svg>")
         return f'{head}<metadata id="facts">{escape(json.dumps(facts))}</metadata>{end}{rest}'.encode()

@@ -1,4 +1,4 @@
-"""Estimate text: numbers with the formulas that they come from, and a table of layers."""
+"""Estimate text: numbers with their formulas, and a table of layers."""
 
 from __future__ import annotations
 

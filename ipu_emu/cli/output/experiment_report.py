@@ -20,7 +20,7 @@ _LINES = (("predicted", 0, False), ("ideal", 7, True), ("amdahl", 1, True), ("gu
 
 
 def experiment_facts(found: Measurements, kinds: tuple[str, ...]) -> dict[str, Any]:
-    """All measurements and what follows from them."""
+    """All measurements and derived numbers."""
     fit = found.fit(found.fewest)
     return {
         "schema": "ipu-emu experiment 1",
@@ -77,7 +77,7 @@ def _curve(found: Measurements, kind: str) -> list[dict[str, Any]]:
 
 
 def experiment_text(facts: dict[str, Any]) -> str:
-    """Tables for people."""
+    """The tables of the report as text."""
     unit = TimeUnit.of(facts["micro_batch_seconds"] / 100)
     free = facts["degrees_of_freedom"]
     worst = max(map(abs, facts["residuals"]))
@@ -111,7 +111,7 @@ def experiment_text(facts: dict[str, Any]) -> str:
 
 
 def picture(path: Path, facts: dict[str, Any]) -> bytes:
-    """A plot for each curve: measured points beside prediction, ideal line and both laws."""
+    """A plot for each curve: measured points, prediction, ideal line and both laws."""
     chart = Chart(1000, 80 + 420 * len(facts["curves"]))
     chart.text(MARGIN, 34, facts["program"], size=15, bold=True)
     for index, (kind, rows) in enumerate(facts["curves"].items()):

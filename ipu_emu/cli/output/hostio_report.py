@@ -94,7 +94,7 @@ def write_html(path: Path, runs: Sequence[ProgramRun], said: Sequence[str]) -> N
 
 
 def _bars(runs: Sequence[ProgramRun]) -> str:
-    """A bar of samples per second for each run, those of one number of instances together."""
+    """A bar of samples per second for each run, grouped by number of instances."""
     most = max(run.samples_per_second for run in runs)
     canvas = Canvas(width=640)
     for number, run in enumerate(runs):

@@ -82,7 +82,7 @@ def svg(title: str, memories: Sequence[IpuMemory], system: System) -> str:
 
 
 def _ticks(most: float, about: int = 6) -> list[int]:
-    """Round amounts of memory from 0 to ``most``, some ``about`` of them."""
+    """About ``about`` round amounts of memory from 0 to ``most``."""
     step = 1 << max(0, round(log2(max(most / about, 1))))
     return list(range(0, int(most) + 1, step))
 

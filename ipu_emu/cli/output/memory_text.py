@@ -59,7 +59,7 @@ def text(title: str, memories: Sequence[IpuMemory], system: System, width: int) 
 
 
 def _legend(width: int) -> str:
-    """What the marks mean; no mark is parted from its name at the end of a line."""
+    """The legend of the marks; lines are not broken between a mark and its name."""
     entries = [*(f"{_MARKS[part]} {part}" for part in PARTS), "· free"]
     lines = [entries[0]]
     for entry in entries[1:]:
@@ -87,7 +87,7 @@ def _bars(memories: Sequence[IpuMemory], used: Sequence[str], across: int, scale
 
 
 def _table(memories: Sequence[IpuMemory], width: int) -> RenderableType:
-    """A row for each IPU; if that is too wide, a column for each, as many beside each other as there is room for."""
+    """A row for each IPU; if that is too wide, a column for each, as many side by side as fit."""
     rows = {memory.ipu: _row(memory) for memory in memories}
     off_chip = any(memory.streaming for memory in memories)
     names = [*PARTS, "total", *(["Streaming Memory"] if off_chip else [])]
@@ -106,7 +106,7 @@ def _table(memories: Sequence[IpuMemory], width: int) -> RenderableType:
 
 
 def _row(memory: IpuMemory) -> Mapping[str, str]:
-    """What an IPU holds, by use, as text."""
+    """The memory of an IPU by use, as text."""
     parts = {part: _or_none(memory.parts[part]) for part in PARTS}
     return {**parts, "total": amount(memory.total), "Streaming Memory": _or_none(memory.streaming)}
 

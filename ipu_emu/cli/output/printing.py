@@ -18,7 +18,7 @@ from popdist_py.files.atomic_write import replace_file, write_fault
 
 __all__ = ["check_outputs", "console", "print_json", "say", "write"]
 
-#: Columns of output that no terminal shows.
+#: Columns of output that does not go to a terminal.
 _PIPED = 160
 
 
@@ -42,9 +42,9 @@ def print_json(value: Any) -> None:
 
 
 def check_outputs(**outputs: Path | None) -> None:
-    """Raise EmulatorError if it is known, before work that takes long, that a file of an option cannot be written.
+    """Raise EmulatorError before long work if it is clear that a file of an option cannot be written.
 
-    Also if two options write one file.
+    Also raise it if two options write the same file.
     """
     found: dict[str, str] = {}
     for option, path in outputs.items():
@@ -60,7 +60,7 @@ def check_outputs(**outputs: Path | None) -> None:
 def write(path: Path, data: bytes, *, mode: int = 0o666) -> None:
     """Write a file and print its name to standard error; raise EmulatorError if it cannot be written.
 
-    ``mode``: who may read and write it, less what the umask takes.
+    ``mode``: its permissions, restricted by the umask.
     """
     try:
         replace_file(path, data, mode=mode)

@@ -49,7 +49,7 @@ def scale_facts(title: str, kind: str, points: list[ScalePoint], measured: list[
 
 
 def measured_facts(row: Row, predicted: Prediction) -> dict[str, Any]:
-    """A measured row beside its prediction."""
+    """A measured row with its prediction."""
     measured = row.job.global_batch / row.seconds
     low, high = predicted.interval
     return {
@@ -126,7 +126,7 @@ def _curves(chart: Chart, facts: dict[str, Any]) -> None:
 
 
 def _terms(chart: Chart, top: float, points: list[dict[str, Any]]) -> None:
-    """The shares of the terms at every size."""
+    """The fractions of the terms at every size."""
     chart.text(MARGIN, top - 8, "shares of the step", size=13, bold=True)
     names = list(points[0]["terms_seconds"])
     for line, point in enumerate(points):

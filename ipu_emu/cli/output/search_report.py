@@ -60,7 +60,7 @@ def search_text(facts: dict[str, Any]) -> str:
 
 
 def sweep_text(facts: dict[str, Any]) -> str:
-    """The rows in order, at most as many as one can read."""
+    """The rows in order, up to a readable number."""
     rows = facts["rows"]
     lines = [facts["job"], "", _HEAD[6:]] + [_row(row) for row in rows[:_MOST_LINES]]
     if len(rows) > _MOST_LINES:

@@ -1,7 +1,7 @@
 """Executable cache: compiled executables in a folder, each under a key.
 
-The name of a file is its key: a hash of all that goes into the compiler (the graph without the values of its
-variables, the options that matter) and of the compiler itself. The values of variables are not saved: the process
+The name of a file is its key: a hash of all inputs of the compiler (the graph without the values of its variables,
+the relevant options) and of the compiler itself. The values of variables are not saved: the process
 that loads an executable has them. If several instances share a folder, the first one compiles and the others wait for
 it.
 """
@@ -104,7 +104,7 @@ def save_executable(
 def load_executable(path: str | os.PathLike[str], key: str | None = None) -> Executable:
     """Read an executable; raise EmulatorError if there is none, or if its key is not ``key``.
 
-    An executable says where in memory its ops write: one that other users may have written is refused.
+    An executable determines the addresses to which ops write, so a file that other users can write is refused.
     """
     try:
         file = os.path.realpath(path, strict=True)

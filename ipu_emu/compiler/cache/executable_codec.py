@@ -1,6 +1,6 @@
-"""Executable codec: programs, graphs and plans as plain values for msgpack, with arrays as blobs beside them.
+"""Executable codec: programs, graphs and plans as plain values for msgpack, with arrays as separate blobs.
 
-Only the classes listed here are ever constructed, from their own fields: a file cannot make other code run.
+Only the classes listed here are ever constructed, from their own fields: a file cannot execute other code.
 """
 
 from __future__ import annotations

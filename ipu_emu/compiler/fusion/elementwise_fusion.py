@@ -6,7 +6,7 @@
     c = Add(b, r)
 
 A group runs at the position of its last op. So an op joins the groups that produce its inputs only if no op outside
-of them reads their results before that position. All ops of a group have one shape, phase, place, guard and set of
+them reads their results before that position. All ops of a group have one shape, phase, place, guard and set of
 annotations. Results that are read outside of a group, and anchors, are stored; the others stay in registers.
 """
 
@@ -180,7 +180,7 @@ def _columns(tensor: Tensor, out: Tensor) -> int:
 
 
 def _placement(op: Op) -> dict[str, Any]:
-    """Return the annotations of an op, which say on which IPU and how it runs."""
+    """Return the annotations of an op that affect where and how it runs."""
     return {name: value for name, value in op.attributes.items() if name.startswith("__")}
 
 

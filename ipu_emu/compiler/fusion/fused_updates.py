@@ -1,4 +1,4 @@
-"""Fused updates: a fused kernel whose results are only copied into variables writes the variables itself.
+"""Fused updates: a fused kernel whose results are only copied into variables writes directly to the variables.
 
     m, w = Fused(..., momentum, weight)
     CopyVarUpdate(momentum, m)              ->    momentum, weight = FusedUpdate(momentum, weight, ...)
@@ -21,7 +21,7 @@ __all__ = ["fuse_updates"]
 
 
 def fuse_updates(graph: Graph, wanted: Iterable[str]) -> None:
-    """Let the fused kernels of ``graph`` update variables in place; ``wanted`` tensors must still be stored."""
+    """Make the fused kernels of ``graph`` update variables in place; ``wanted`` tensors must still be stored."""
     _Updates(graph, set(wanted)).run()
 
 
@@ -50,7 +50,7 @@ class _Updates:
         self.graph.ops = [op for place, op in enumerate(self.graph.ops) if place not in dropped]
 
     def copies(self, place: int, op: Op) -> list[int] | None:
-        """The places of the copies of all results of ``op`` into variables; None where one is used otherwise."""
+        """The positions of the copies of all results of ``op`` into variables; None if a result has another use."""
         found = [self.copy_of(place, op, output) for output in op.outputs]
         kept = [copy for copy in found if copy is not None]
         changed = [self.graph.ops[copy].inputs[0] for copy in kept]

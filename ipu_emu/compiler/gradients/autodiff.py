@@ -5,13 +5,13 @@
 
 The gradient of tensor t has the id ``Gradient___t``. Where t feeds several ops, their contributions are added in the
 reverse order of the ops, so the sum does not depend on anything else. An op of the backward pass has the place of the
-forward op that it differentiates; a sum of contributions that of the op that made t, or of the first that reads it,
-unless all that it adds is made in another place: another IPU copies one gradient to that of t, not each contribution.
+forward op that it differentiates. A sum of contributions has the place of the op that made t, or of its first reader,
+unless all contributions are made in one other place: that IPU then copies one gradient instead of each contribution.
 The gradient ops of an op with a guard have the same guard; if the op did not run, tensors without that guard get a
 contribution of 0 from it.
 
-The gradient of a FLOAT16 loss may be a FLOAT, as the loss scaling may be above the range of FLOAT16. Sums pass it on,
-and losses compute with it, so that the share of an element of a mean is what has to be in the range of FLOAT16.
+The gradient of a FLOAT16 loss may be a FLOAT, as the loss scaling may be above the range of FLOAT16. Sums keep it,
+and losses compute with it, so that only the gradients of single elements must be in the range of FLOAT16.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from ipu_emu.ops import TABLE, Adjoint, Value, node_of
 
 __all__ = ["differentiate"]
 
-#: Ops that are refused where a loss is made of their results: these are no numbers.
+#: Ops whose results cannot be part of a loss, because they are not numbers.
 _WITHOUT_GRADIENT = (
     *("And", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXnor", "BitwiseXor", "Equal", "Greater", "Less"),
     *("GreaterOrEqual", "LessOrEqual", "Not", "Or", "Xor"),
 )
-#: Ops that pass on a gradient of a wider type than their result; and ops that take one and compute with it.
+#: Ops that keep a gradient of a wider type than their result; and ops that compute with one.
 _PASS_ON, _TAKE = ("Add", "Identity", "Scale", "Sum"), ("IdentityLoss", "L1", "Nll", "ReduceMean", "ReduceSum")
 
 
@@ -95,13 +95,13 @@ class _Differentiation:
                 self.made_at.setdefault(id, []).append(op.place)
 
     def note_write(self, op: Op, contribution: Value) -> None:
-        """Remember the op that writes the gradient of a slice into zeros, if its slices are said not to overlap."""
+        """Record the op that writes the gradient of a slice into zeros, if its slices are declared not to overlap."""
         last = self.graph.ops[-1]
         if op.type == "DynamicSlice" and op.attributes.get("noOverlap", 0) and contribution.tensor.id in last.outputs:
             self.writes[contribution.tensor.id] = last
 
     def check_gradient_of(self, id: str) -> None:
-        """Raise EmulatorError if ``id``, a loss or what a loss sums, is the result of a comparison or of logic."""
+        """Raise EmulatorError if ``id``, a loss or a summand of one, is the result of a comparison or of logic."""
         op = self.producers.get(id)
         if op is not None and op.type in _WITHOUT_GRADIENT:
             raise EmulatorError(f"PopART does not have a valid grad op corresponding to {op.type}Op")
@@ -127,14 +127,14 @@ class _Differentiation:
         return self.totals.get(id)
 
     def places_of_sums(self, id: str) -> list[Place]:
-        """Where the second and all further contributions to the gradient of ``id`` are added."""
+        """The place of the additions of contributions to the gradient of ``id``."""
         home, (first, *others) = self.tensor_places[id], self.made_at[id]
         if self.graph.tensor(id).role is not Role.COMPUTED or self.guards.get(id):
             return [home] * len(others)
         return [first if all(each == first for each in others[: count + 1]) else home for count in range(len(others))]
 
     def merged(self, parts: list[Value]) -> list[Value]:
-        """Contributions, of which those of slices that do not overlap are written into one tensor, the last one last.
+        """Merge the contributions of slices that do not overlap into one tensor; other contributions are unchanged.
 
         x = [a, b, c];  g of x[0:2] = [p, q], g of x[1:3] = [r, s]   ->   [p, r, s], where a sum is [p, q + r, s]
         """

@@ -1,8 +1,8 @@
 """Exported module: the parameters and buffers of the module that PyTorch's exporter made a model from.
 
 ``torch.onnx.export(..., dynamo=True)`` writes them into the model, with the names of ``named_parameters()``, so that
-what was a buffer or a constant is known. Parameters may be absent: those that are tied to others or unused, and those
-that its optimisation has merged with equal ones or folded into others.
+buffers and constants can be told from parameters. Parameters may be absent: tied or unused ones, and those that the
+exporter's optimisation has merged with equal ones or folded into others.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class ExportedModule:
 
     @classmethod
     def of(cls, graph: Graph) -> ExportedModule | None:
-        """Return the module of a model; None if the model does not say what it was."""
+        """Return the module of a model; None if the model does not list its parameters."""
         found = _LINE.findall(graph.metadata.get(SIGNATURE, "").partition("# outputs")[0])
         kinds = ("PARAMETER", "BUFFER", "CONSTANT_TENSOR")
         return cls(*(tuple(name for one, name in found if one == kind) for kind in kinds)) if found else None
@@ -52,7 +52,7 @@ class ExportedModule:
         ]
 
     def foreign(self, id: str) -> bool:
-        """Whether an initializer is none of the module's."""
+        """Whether an initializer does not belong to the module."""
         return id not in {*self.parameters, *self.buffers, *self.constants}
 
     def folded_norms(self, graph: Graph) -> list[str]:

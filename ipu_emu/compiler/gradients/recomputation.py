@@ -70,7 +70,7 @@ def _check_stages(graph: Graph) -> None:
             )
 
 
-#: What an op brings to a place: the weight, and the type of the op.
+#: What an op provides at a place: the weight, and the type of the op.
 _Brought = tuple[str, str, Place]
 
 
@@ -110,7 +110,7 @@ class _Recomputation:
             self.graph.ops.append(op)
 
     def is_brought(self, op: Op) -> bool:
-        """Whether ``op`` brings what a repeated op has brought already; if not, repeated ops read its result."""
+        """Whether a repeated op already provides the result of ``op``; otherwise, repeated ops read that result."""
         id = op.outputs[0]
         first = self.before.get(self.again[id]) if id in self.again else None
         if first is None:

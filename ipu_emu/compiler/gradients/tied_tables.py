@@ -5,8 +5,8 @@
                                                           after the last micro-batch: Accum___w += Accum___w/tied
 
 In a pipeline the backward pass of the product comes many micro-batches before that of the look-up, and a gradient as
-large as the table would be kept for each of them. Sums of their own need none of the others. Their order of additions
-follows from the graph alone, so that results are bitwise the same with every schedule and placement.
+large as the table would be kept for each of them. Separate sums avoid this. The order of additions depends only on
+the graph, so that results are bitwise the same with every schedule and placement.
 """
 
 from __future__ import annotations

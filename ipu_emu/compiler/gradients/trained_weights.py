@@ -1,9 +1,9 @@
-"""Trained weights: which initializers training changes, and which of those are probably constants of the model.
+"""Trained weights: selects the initializers that are trained, and reports those that are probably constants.
 
-An ONNX file does not say which of its initializers are parameters. Without a list every floating-point initializer is
-trained, as PopART does it: also scalars, masks and frequencies that were buffers, parameters that were frozen, and as
-one those that the exporter merged because they were equal. Signs of this in a model are reported; nothing is changed.
-Where the model lists the parameters of its module, these are trained and nothing else is.
+An ONNX file does not list the parameters among its initializers. Without a list every floating-point initializer is
+trained, as in PopART: also scalars, masks and frequencies that were buffers, frozen parameters, and equal parameters
+that the exporter merged into one. Signs of this in a model are reported; nothing is changed. If the model lists the
+parameters of its module, exactly these are trained.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ _BUFFER = re.compile(
     r"(^|[._/])(running_(mean|var)|num_batches_tracked|inv_freq|freqs(_cis)?|masked_bias|\w*mask|(sin|cos)(_cached)?"
     r"|position_ids|relative_position_index)$"
 )
-_LARGE = 1e4  # where an attention mask has it, no softmax is left
-#: Ops that pass values on, and ops through which no gradient comes.
+_LARGE = 1e4  # masked elements of an attention mask are beyond this
+#: Ops that only move values, and ops without a gradient.
 _VIEWS = frozenset({"Identity", "Slice", "Reshape", "Unsqueeze", "Squeeze", "Transpose", "Cast", "Expand", "Flatten"})
 _ENDS = frozenset({"Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Equal", "Not", "Shape", "Size"})
 #: A word embedding that is the output layer too.
@@ -59,7 +59,7 @@ class _Reader:
 
 
 def check_trained(graph: Graph, trained: Collection[str]) -> None:
-    """Raise EmulatorError for an id that is no floating-point initializer."""
+    """Raise EmulatorError for an id that is not a floating-point initializer."""
     weights = {tensor.id: tensor for tensor in graph.with_role(Role.WEIGHT)}
     for id in trained:
         if id not in weights:
@@ -70,9 +70,9 @@ def check_trained(graph: Graph, trained: Collection[str]) -> None:
 
 
 def doubts(graph: Graph, trained: Collection[str] | None) -> str:
-    """Say what is probably trained otherwise than meant, with names and the cure; no text if nothing is.
+    """Describe weights that are probably trained, or not trained, by mistake, with the remedy; '' without any.
 
-    With a list of what is ``trained``, and in models that were not imported, only the losses are looked at.
+    With a list of ``trained`` weights, and in models that were not imported, only the losses are checked.
     """
     seen = _Doubts(graph)
     lines = list(seen.of_losses())
@@ -155,7 +155,7 @@ class _Doubts:
                 yield f"{op.label} needs the result of a {needed}, and gets that of {source.label}: insert a {needed}"
 
     def gets_gradient(self, id: str) -> bool:
-        """Whether a gradient can come back to a tensor from any of its readers."""
+        """Whether a gradient can reach a tensor from any of its readers."""
         return any(
             self.gets_gradient(op.outputs[0]) if op.type in _VIEWS else not self.is_end(_Reader(op, index))
             for op, index in ((reader.op, reader.index) for reader in self.readers.get(id, []))
@@ -173,7 +173,7 @@ class _Doubts:
         return square or bool(weight.rank > 1 and data.size and float(np.min(data)) <= -_LARGE)
 
     def is_merged(self, weight: Tensor) -> bool:
-        """Whether all elements are equal, as in fresh biases and scales, and several nodes read them unlike."""
+        """Whether all elements are equal, as in fresh biases and scales, and several nodes read them differently."""
         data, readers = self.graph.data[weight.id], self.readers.get(weight.id, [])
         types = {reader.op.type for reader in readers}
         unlike = len({(reader.op.type, reader.index) for reader in readers}) > 1 and not types <= _TIED
@@ -184,7 +184,7 @@ class _Doubts:
         return [reader.op.label for reader in self.readers[id]]
 
     def source(self, id: str) -> Op | None:
-        """The op that computes a tensor, behind ops that pass values on."""
+        """The op that computes a tensor, skipping ops that only move values."""
         op = self.makers.get(id)
         while op is not None and op.type in _VIEWS:
             op = self.makers.get(op.inputs[0])

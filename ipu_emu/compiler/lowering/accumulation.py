@@ -1,13 +1,13 @@
 """Accumulation: the instructions that sum the gradients of micro-batches, or keep their running mean.
 
-A sum in Streaming Memory visits its IPU for every micro-batch.
+A sum in Streaming Memory is loaded and stored for every micro-batch.
 
     CountMicroBatch keep, take                    for running means
     RemoteLoad    near = RemoteLoad(Accum___w)    off chip
     AccumulateGradient near += Gradient___w
     RemoteStore   RemoteUpdate(Accum___w, near)   off chip
 
-After the last micro-batch a total that joins another is added to it.
+After the last micro-batch, a total that joins another is added to that.
 
     IpuCopy       Accum___w/tied/ipu0 = IpuCopy(Accum___w/tied)     from another IPU
     Compute       Accum___w = AddInto(Accum___w, Accum___w/tied/ipu0)

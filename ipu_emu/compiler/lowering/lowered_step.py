@@ -202,7 +202,7 @@ class _Lowering:
 
     @cached_property
     def accumulation_writer(self) -> AccumulationWriter:
-        """What sums the gradients of micro-batches, or keeps their running mean."""
+        """The writer of the instructions that sum the gradients of micro-batches, or keep their running mean."""
         running = self.options.reduction is GradientReduction.MEAN_RUNNING
         return AccumulationWriter(self.graph, self.tensor_places, self.stages, running=running)
 
@@ -293,7 +293,7 @@ def _host_load(tensor: Tensor, streams: HostStreams) -> HostLoad:
 
 
 def _without_host_io(program: Sequence[Instruction]) -> Iterator[Instruction]:
-    """Return all instructions but those of host I/O."""
+    """Return all instructions except those of host I/O."""
     for part in program:
         if not part.is_host_io:
             yield part.with_bodies([tuple(_without_host_io(body)) for body in part.bodies])

@@ -64,7 +64,8 @@ class Pipelining:
     def of(cls, graph: Graph, kind: str, *, training: bool, iterations: int = 1) -> Pipelining:
         """Return the pipeline of a graph whose ops have places.
 
-        Where nothing needs the forward pass of a stage, as that of a loss, its gradients say on which IPUs it is.
+        If the forward pass of a stage, such as that of a loss, is not needed, the stage has the IPUs of its
+        gradients.
         """
         ipus: dict[int, set[int]] = {}
         for phase in (StepPhase.FORWARD, StepPhase.BACKWARD):

@@ -1,4 +1,4 @@
-"""Weight preloading: the weights of the next execution phase are loaded while the present one computes.
+"""Weight preloading: the weights of the next execution phase are loaded while the current one computes.
 
     Compute a  on IPU 0                 preload
     RemoteLoad v, w  on IPU 1             RemoteLoad v, w  on IPU 1

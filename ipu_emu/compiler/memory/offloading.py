@@ -135,7 +135,7 @@ def offload_activations(graph: Graph, storage: ActivationStorage) -> None:
 
 
 def _may_leave(op: Op) -> bool:
-    """Say whether the results of ``op`` may be off chip: not those of updates in place, and not loaded copies."""
+    """Whether the results of ``op`` may be off-chip: not those of updates in place, and not loaded copies."""
     return not TABLE[op].updates and op.type not in _COPIES
 
 

@@ -114,14 +114,14 @@ class _Planner:
         )
 
     def add_collective_workspaces(self) -> None:
-        """Buffers for collectives of shards; the collectives of one IPU share them in turn."""
+        """Add buffers for collectives of shards; the collectives of one IPU share them in turn."""
         for leaf in of_type(self.program, ShardCollectives):
             region = workspace_of(leaf.ops[0]).region
             nbytes = sum(collective_bytes(node_in(self.graph, op)) for op in leaf.ops)
             self.sizes[region] = max(self.sizes.get(region, 0), nbytes)
 
     def add_widening_workspaces(self) -> None:
-        """Buffers in which FLOAT16 buckets are reduced in FLOAT."""
+        """Add buffers in which FLOAT16 buckets are reduced in FLOAT."""
         for leaf in of_type(self.program, AllReduce):
             if leaf.rounded:
                 bucket = Bucket.named(leaf.bucket)
@@ -129,7 +129,7 @@ class _Planner:
                 self.sizes[bucket.workspace.region] = max(self.sizes.get(bucket.workspace.region, 0), nbytes)
 
     def place_shared(self, shared_places: Mapping[str, tuple[str, int]]) -> dict[str, int]:
-        """The offsets of tensors that use a region in turn."""
+        """Set the offsets of tensors that use a region in turn."""
         for id, (region, offset) in shared_places.items():
             self.fixed[id] = region
             self.sizes[region] = max(self.sizes.get(region, 0), offset + aligned(self.graph.tensor(id).nbytes))

@@ -123,7 +123,7 @@ class LossScaler:
         for index, own in enumerate(sums[1:], 2):
             more = every if index == len(sums) else graph.unused("lossScaleStatistics/sum")
             total = writer.append("Add", (total, own), (more,))[0].id
-        if self.period > 1:  # 0 in batches whose numbers are not asked for
+        if self.period > 1:  # 0 in batches whose numbers are not needed
             zero, due = graph.constant(0.0, graph.tensor(_SEEN)).id, graph.unused("lossScaleStatistics/due")
             writer.append("Equal", (_SEEN, zero), (due,))
             total = writer.append("Where", (due, total, zero), (name,))[0].id

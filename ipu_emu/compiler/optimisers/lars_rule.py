@@ -4,7 +4,7 @@
 
     ratio = c |w| / (|g| + d |w|), 1 where a norm is 0        h = ratio (g + d w)        h is the momentum's gradient
 
-Weights of one axis, which are biases and the scales of norms, take the gradient as it is, without decay. g may be
+Weights of one axis, which are biases and the scales of norms, use the unscaled gradient, without decay. g may be
 multiplied by the loss scaling and not yet divided by A R, as in ``sgd_rule``; h is then too.
 """
 
@@ -23,7 +23,7 @@ __all__ = ["LarsRule"]
 
 @dataclass(frozen=True)
 class LarsRule(SgdRule):
-    """``coefficient`` is c, the share of a layer's norm that a step may change; ``decay`` is d."""
+    """``coefficient`` is c, the largest relative change of a layer's norm in a step; ``decay`` is d."""
 
     coefficient: float = 0.001
     decay: float = 5e-5

@@ -95,7 +95,7 @@ def _sharded(
 
 
 def _by_shards(total: Tensor, domain: tuple[int, int], replicas: int) -> bool:
-    """Whether reducing a gradient shard by shard is bitwise the same as reducing it as a whole.
+    """Whether reducing a gradient by shards gives bitwise the same result as reducing it as a whole.
 
     If several domains share a weight, that holds if a domain is a subtree of the tree in which replicas are summed,
     and sums are not rounded in between.

@@ -6,10 +6,10 @@
     CopyVarUpdate(w, v)                          CopyVarUpdate(m, n)
                                                  AllGatherWeight(w, v)
 
-The element-wise ops of an update that depend on each other are a cluster. It works on shards if it writes a state
-that is to be divided, and if all that it reads is the same on all replicas. What others make is cut where a cluster
-reads it; what they read is gathered. A gradient that a cluster alone reads is reduced shard by shard. Elements do not
-depend on each other, so no bit changes.
+Element-wise ops of an update that depend on each other are a cluster. A cluster works on shards if it writes a state
+that is to be sharded, and if all its operands are the same on all replicas. Operands from outside are divided, and
+results that are read outside are gathered. A gradient that only a cluster reads is reduced by shards. Elements are
+independent of each other, so results are bitwise the same.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def shard_traced_states(
 
 @dataclass
 class _Cluster:
-    """Element-wise ops by their outputs, and the ids of what they copy to, read and make."""
+    """Element-wise ops by their outputs, and the ids of the tensors that they update, read and make."""
 
     domain: tuple[int, int]
     shape: tuple[int, ...]
@@ -92,7 +92,7 @@ def _shared(graph: Graph, gradients: Sequence[Gradient]) -> set[str]:
 
 
 def _is_divisible(graph: Graph, op: Op) -> bool:
-    """Whether each element of the result depends on one element of the operands, and on single numbers."""
+    """Whether each element of the result depends on one element of the operands, and on scalars."""
     if op.phase is not StepPhase.UPDATE or len(op.outputs) != 1 or "axis" in op.attributes or op.guard:
         return False
     if TABLE[op].formula is None and op.type not in _MORE:
@@ -103,7 +103,7 @@ def _is_divisible(graph: Graph, op: Op) -> bool:
 
 
 def _clusters(graph: Graph, divide: Divide) -> list[_Cluster]:
-    """The clusters that write a state which is to be divided, and whose states no other op of the step reads."""
+    """The clusters that write a state to be sharded, and whose states no other op of the step reads."""
     parent: dict[str, str] = {}
 
     def root(id: str) -> str:
@@ -127,7 +127,7 @@ def _clusters(graph: Graph, divide: Divide) -> list[_Cluster]:
 
 
 def _cluster(graph: Graph, ops: list[Op], divide: Divide) -> _Cluster | None:
-    """The cluster of ``ops``, None where it is not to be divided, or cannot be."""
+    """The cluster of ``ops``; None if it need not or cannot be sharded."""
     changed = [graph.tensor(op.inputs[0]) for op in ops if op.type == _COPY]
     states = [one for one in changed if one.role is Role.STATE]
     domains = {divide(state) for state in states}
@@ -195,7 +195,7 @@ class _Division:
             self.ops.append(self.op(GATHER_SHARDS, (output.id,), _GATHERED + output.id, op))
 
     def shard(self, id: str, reader: Op) -> str:
-        """The replica's shard of an operand; single numbers stay as they are."""
+        """The replica's shard of an operand; scalars are unchanged."""
         cluster = self.cluster
         if not id or id in cluster.made or id in cluster.states or self.graph.tensor(id).shape != cluster.shape:
             return id

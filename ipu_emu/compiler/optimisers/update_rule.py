@@ -1,7 +1,7 @@
 """UpdateRule: how an optimiser turns the reduced gradient of a weight into its new value, as ops of the update phase.
 
-A rule gives, for each weight, the update op, its optimiser states, and its scalars. States are
-variables like weights; scalars are tensors, so that the host can change those that are not constant between runs.
+A rule defines, for each weight, the update op, its optimiser states, and its scalars. States are variables like
+weights; scalars are tensors, so that the host can change those that are not constant between runs.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def ones(shape: tuple[int, ...], dtype: DType) -> NDArray[Any]:
 
 
 def scalar(graph: Graph, id: str, hyper: HyperParameter) -> str:
-    """Add the scalar ``id`` unless it is there already."""
+    """Add the scalar ``id`` unless the graph has it."""
     if id not in graph.tensors:
         role = Role.CONSTANT if hyper.constant else Role.SCALAR
         graph.add(Tensor(id, FLOAT, (), role), np.array(hyper.value, np.float32))
@@ -66,7 +66,7 @@ def scalar(graph: Graph, id: str, hyper: HyperParameter) -> str:
 
 
 class UpdateRule(ABC):
-    """What the compiler needs to know about an optimiser."""
+    """The compiler's view of an optimiser."""
 
     loss_scaling: HyperParameter
     clips: tuple[Clip, ...]

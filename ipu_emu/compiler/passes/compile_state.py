@@ -50,7 +50,7 @@ class CompileState:
 
     @property
     def stages(self) -> Stages:
-        """The stage of every op of the present graph."""
+        """The stage of every op of the current graph."""
         continuous = bool(self.gradients) and self.options.step.accumulation == 1
         return Stages(self.graph, self.pipelining, continuous=continuous)
 

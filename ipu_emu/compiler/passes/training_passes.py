@@ -69,7 +69,7 @@ def gradients_pass(state: CompileState) -> CompileState:
 
 
 def _gradient(state: CompileState, weight: Tensor) -> Gradient:
-    """The total of a gradient: without accumulation the gradient of the micro-batch, else a tensor of its own."""
+    """The total of a gradient: without accumulation the gradient of the micro-batch, else a new tensor."""
     graph, rule, part = state.graph, training_options(state).rule, GRADIENT + weight.id
     if state.options.step.accumulation == 1:
         graph.tensors[part] = replace(graph.tensors[part], group=weight.group)
@@ -82,7 +82,7 @@ def _gradient(state: CompileState, weight: Tensor) -> Gradient:
 
 
 def unscale_gradients_pass(state: CompileState) -> CompileState:
-    """The numbers of small and large elements as the gradient of a weight without a name: reduced like one."""
+    """Remove the loss scale from gradients; the counts of small and large elements are reduced like a gradient."""
     scaler, graph = training_options(state).loss_scaler, state.graph
     assert scaler is not None
     counts: tuple[Gradient, ...] = ()

@@ -1,4 +1,4 @@
-"""Restored anchors: activations as they are in their stash, and as the backward stages of a pipeline get them back.
+"""Restored anchors: anchors of the stash of an activation, and of its value when a backward stage restores it.
 
 anchored: Restored___y        y -> stage 2's gradients    ->    Restored___y = Identity(y), in that backward stage
 anchored: Stashed___y         y, made in stage 0          ->    Stashed___y = the stash once it has y, in stage 0
@@ -21,7 +21,7 @@ __all__ = ["restore_anchored"]
 
 
 def restore_anchored(graph: Graph, anchored: Iterable[str]) -> None:
-    """Append what makes the anchors of stashed activations; those of the last forward stage are not stashed."""
+    """Append the ops that make the anchors of stashed activations; the last forward stage stashes none."""
     last = max((op.place.stage for op in graph.ops if op.phase is StepPhase.FORWARD), default=0)
     for id in anchored:
         base = id.removeprefix(RESTORED).removeprefix(STASHED)

@@ -1,4 +1,4 @@
-"""BFLOAT16: a type in which models are stored; the emulator computes in FLOAT, which represents every value of it.
+"""BFLOAT16: converts models stored in this type to FLOAT, which represents all its values.
 
     initializer w: BFLOAT16        initializer w: FLOAT
     Cast(x, to=BFLOAT16)     ->    Cast(x, to=FLOAT)

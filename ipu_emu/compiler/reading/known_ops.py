@@ -1,4 +1,4 @@
-"""Known ops: ops that are not in the table are replaced by the functions that ONNX defines them as, or all refused.
+"""Known ops: replaces ops that are not in the table by their definitions in ONNX, or refuses all that have none.
 
 Attention(Q, K, V)     MatMul, Softmax, MatMul, ...        from the schema of the onnx package
 GridSample(x, grid)    refused, together with all others that are in the model

@@ -4,7 +4,7 @@
     y = SequenceAt(parts, 1)           ->      y = Identity(x1)
     z = ConcatFromSequence(parts)              z = Concat(x0, x1)
 
-A sequence of unknown length, one in a loop, and one that is an input or an output of the model stay, and are refused.
+Sequences of unknown length, in loops, and as inputs or outputs of the model are not supported.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def without_sequences(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
 
 
 class _UnknownError(Exception):
-    """What a node needs is not known."""
+    """A value that a node needs is unknown."""
 
 
 class _Removal:

@@ -19,7 +19,7 @@ def check_anchors(graph: Graph, anchors: Sequence[Anchor]) -> None:
 
 
 def _hint(graph: Graph, id: str) -> str:
-    """What to say of an unknown anchor: that its base is a tensor, or which tensors there are."""
+    """The hint for an unknown anchor: that its base is a tensor, or the list of tensors."""
     base = id.partition("___")[2]
     if base in graph.tensors:
         return (

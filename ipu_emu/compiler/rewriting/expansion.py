@@ -39,7 +39,7 @@ def expanded(model: Graph, kept: frozenset[str] = frozenset(), *, differentiated
             _expand(graph, op, differentiated)
         except EmulatorError:
             raise
-        except (ArithmeticError, LookupError, TypeError, ValueError) as error:  # an operand or attribute does not fit
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:  # an operand or attribute is invalid
             raise EmulatorError(f"Op {op.label} is malformed: {type(error).__name__}: {error}") from error
     return graph
 

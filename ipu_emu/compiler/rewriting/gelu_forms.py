@@ -4,8 +4,8 @@
     x^3 times 0.044715, + x, times sqrt(2 / pi) -> Tanh -> + 1 -> ...       ->  Gelu(x)
 
 The ops may come in any order, and constants may be split or merged. Every tensor is read as a polynomial in x and in
-t, the result of Erf or Tanh; an op whose polynomial is (x + x t) / 2 is a GELU. The gradient then reads x alone,
-where that of the elementary ops reads what each of them made.
+t, the result of Erf or Tanh; an op whose polynomial is (x + x t) / 2 is a GELU. The gradient then reads only x,
+while those of the elementary ops read the result of each of them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _CLOSE = {FLOAT: 1e-5, FLOAT16: 4e-3}
 
 
 def with_gelu(model: Graph) -> Graph:
-    """Return ``model`` with the ops that finish a GELU replaced by GELU; the others go if nothing reads them."""
+    """Return ``model`` with the last op of each GELU replaced by GELU; its other ops are removed if unused."""
     if not any(op.type in _FORMS for op in model.ops):
         return model
     graph = model.copy()

@@ -1,4 +1,4 @@
-"""Pruning: drops ops and tensors that no result depends on."""
+"""Pruning: removes ops and tensors that no result depends on."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["prune"]
 
 
 def prune(graph: Graph, wanted: Iterable[str]) -> None:
-    """Keep what ``wanted`` tensors depend on, and always inputs, weights, updates in place, aborts and prints."""
+    """Keep the ops that ``wanted`` tensors depend on, and inputs, weights, updates in place, aborts and prints."""
     needed = set(wanted)
     kept = []
     for op in reversed(graph.ops):

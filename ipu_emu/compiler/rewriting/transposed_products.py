@@ -2,8 +2,8 @@
 
     MatMul(x, Transpose(w))  ->  MatMulT(x, w, transB=1)
 
-Exporters write the weights of a linear layer so. A transposition costs as much time as it moves memory, in every
-step, and so does that of its gradient.
+Exporters write the weights of a linear layer like this. A transposition, and that of its gradient, would move the
+whole matrix in every step.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SERIALISED = "__serialize_matmul"
 
 
 def with_transposed_products(model: Graph) -> Graph:
-    """Return ``model`` with products of transposed matrices as one op; a transposition goes if nothing reads it."""
+    """Return ``model`` with products of transposed matrices as one op; unused transpositions are removed."""
     turned = {op.outputs[0]: op for op in model.ops if _exchanges_matrix_axes(model, op)}
     if not turned:
         return model

@@ -1,4 +1,4 @@
-"""Unfolding: constant expressions that are computed in the step, because a gradient must flow through them.
+"""Unfolding: keeps constant expressions as ops of the step if a gradient must flow through them.
 
 When a model is read, an op whose inputs are all constants becomes a constant, so that the constants before it have no
 gradient. As in PopART, an anchored result is not folded:

@@ -56,7 +56,7 @@ def _groups(count: int, size: int, least: int = 1) -> list[tuple[int, int]]:
 
 
 class Blocked(Operands):
-    """``scratch`` is what ``blocked_workspace`` asks for."""
+    """A blocked product; ``scratch`` has the size that ``blocked_workspace`` returns."""
 
     def fits(self) -> bool:
         """Whether adjacent elements in memory are adjacent in a row or in a column of each operand."""
@@ -110,7 +110,7 @@ class Blocked(Operands):
         return calls
 
     def _rest(self, low: int, high: int) -> _Array:
-        """The copies of the rows that fill no block."""
+        """The copies of the remaining rows, which do not fill a block."""
         k, (blocks, left) = self.a.shape[1], divmod(high - low, ROWS)
         return self.scratch[0][blocks * ROWS * k :][: left * k].reshape(left, k)
 

@@ -1,8 +1,7 @@
-"""Compiler pages: after its kernels are linked, a process returns the memory of LLVM's own machine code.
+"""Compiler pages: releases the memory of LLVM's own machine code after the kernels of a process are linked.
 
-Loading kernels touches 48 MiB of it and compiling some 67 MiB, of which a step needs nothing. The pages are clean and
-come from a file, so the system keeps them for others and reads them again if another kernel is compiled, in about a
-millisecond.
+Loading kernels touches 48 MiB of it and compiling some 67 MiB, none of which a step needs. The pages are clean and
+backed by a file, so the system reads them again, in about a millisecond, if another kernel is compiled.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ _DONTNEED = 4
 
 
 def give_back_compiler() -> None:
-    """Drop the pages of LLVM's code from this process; nothing happens where the system offers no such call."""
+    """Drop the pages of LLVM's code from this process, if the system supports that."""
     libc = ctypes.CDLL(None)
     for start, end in _compiler_code():
         libc.madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), _DONTNEED)
 
 
-@cache  # a library that is loaded stays where it is
+@cache  # a loaded library is never moved
 def _compiler_code() -> tuple[tuple[int, int], ...]:
     return tuple(code_of(get_library_name()))
 

@@ -2,8 +2,8 @@
 
     weights [k, n] of a product   ->   strips of columns, as ``product`` reads them
 
-The weights of inference change only when the host sets them. ``refresh`` then makes the copies again. Copies lie one
-after the other in the order of the ops, so that a kernel can request what the next one reads.
+The weights of inference change only when the host sets them; ``refresh`` then renews the copies. Copies are
+contiguous in the order of the ops, so that a kernel can prefetch the operands of the next one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 __all__ = ["HeldCopies"]
 
 _Array = NDArray[Any]
-#: Bytes that are reserved at a time; they take no memory before they are written to.
+#: Bytes that are reserved at a time; they take no memory until they are written.
 _RESERVED = 1 << 26
 _LINE = 64
 
@@ -34,7 +34,7 @@ class HeldCopies:
         self._free = np.empty(0, np.float32)
 
     def copy(self, source: _Array, form: str, nelms: int, fill: Callable[[_Array], Sequence[Any]]) -> _Array:
-        """The float32 copy of ``source`` in a ``form``, which the calls of ``fill`` make; one for all its users."""
+        """The float32 copy of ``source`` in a ``form``, which the calls of ``fill`` fill; all users share it."""
         key = (form, source.ctypes.data, source.shape, source.strides, source.dtype.str)
         if key not in self._copies:
             made = self._copies[key] = self._allocated(nelms)
@@ -42,7 +42,7 @@ class HeldCopies:
         return self._copies[key]
 
     def refresh(self) -> None:
-        """Make all copies from the present values."""
+        """Renew all copies from the current values."""
         for call in self._calls:
             call()
 

@@ -112,7 +112,7 @@ class Kernel:
 
 
 class NamedKernel(Kernel):
-    """``names`` in the order of the arguments; strides are in bytes. Those that are ``fixed`` become constants."""
+    """``names`` in the order of the arguments; strides are in bytes. ``fixed`` arguments become constants."""
 
     def __init__(self, name: str, names: list[str], fixed: Iterable[tuple[str, int]] = ()) -> None:
         super().__init__(name, len(names))

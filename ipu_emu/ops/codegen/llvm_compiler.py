@@ -4,7 +4,7 @@ numba needs about half a second for a kernel, most of it for type inference, whi
 intermediate representation directly takes about ten milliseconds. A kernel is an object file named by the hash of
 everything that it is made from: the function that writes its text, the arguments of that function, the files of this
 folder, the processor and the version of LLVM. So a cached file is never stale, and its text need not be
-generated again; a truncated file fails its checksum and is replaced. What other users may have written is not loaded.
+generated again; a truncated file fails its checksum and is replaced. Files that other users can write are not loaded.
 """
 
 from __future__ import annotations
@@ -83,22 +83,22 @@ def generated(write: Callable[P, str]) -> Callable[P, Function]:
         key = sha256(made_from.encode()).hexdigest()[:32]
         return _Library.shared().function(write.__name__, key, lambda: write(*args, **named))
 
-    once: Any = cache(made)  # grows with the kernels that are linked, which the library keeps anyway
+    once: Any = cache(made)  # grows only with the linked kernels, which the library keeps anyway
     remembered: Callable[P, Function] = once
     return remembered
 
 
 @cache
 def _sources() -> str:
-    """A hash of the files that write kernels: taken once, since a process does not reload them."""
+    """A hash of the files that write kernels, computed once, as a process does not reload them."""
     return sha256(b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py")))).hexdigest()
 
 
 class _Library:
     """All kernels of this process.
 
-    One for the process, not one for each session: linked code depends on its text alone, is never unlinked, and
-    sessions with the same kernels use the same machine code.
+    It belongs to the process, not to a session: linked code depends only on its text, is never unlinked, and sessions
+    with the same kernels share it.
     """
 
     def __init__(self) -> None:
@@ -135,8 +135,8 @@ def _compile(text: str) -> bytes:
     module.verify()
     builder = llvm.create_pass_builder(machine.target, llvm.create_pipeline_tuning_options(speed_level=3))
     passes = llvm.create_new_module_pass_manager()
-    # Loops are unrolled and vectorised as they are written. LLVM's own pipeline makes code of the same speed from
-    # these kernels, in ten times the time.
+    # The kernels are already unrolled and vectorised: LLVM's own pipeline would produce equally fast code in ten
+    # times the compile time.
     passes.add_instruction_combine_pass()
     passes.add_loop_rotate_pass()
     passes.add_new_gvn_pass()

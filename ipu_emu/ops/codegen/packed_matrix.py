@@ -23,7 +23,7 @@ __all__ = ["PackedMatrix", "held_matrix", "lanes_within", "packing_calls", "tile
 
 _Array = NDArray[Any]
 
-#: Bytes of the strips that are multiplied by all rows before the next ones, a part of a typical L2 cache.
+#: Bytes of the strips that are multiplied by all rows before the next strips: part of a typical L2 cache.
 _CHUNK = 1 << 18
 #: Bytes of a cache line.
 _LINE = 64
@@ -129,7 +129,7 @@ class PackedMatrix:
 
 
 def held_matrix(b: _Array, held: HeldCopies) -> PackedMatrix:
-    """``b``, which no step changes: its strips are copied with what else is ``held``, and not by ``packing``."""
+    """``b``, which no step changes: its strips are copied with the other ``held`` copies, not by ``packing``."""
     strips = held.copy(b, "strips", PackedMatrix.size(*b.shape), lambda strips: PackedMatrix(b, strips).packing)
     matrix = PackedMatrix(b, strips)
     matrix.packing = []

@@ -167,7 +167,7 @@ def _tail(k: Kernel, x: Any) -> Any:
 
 
 def _below(k: Kernel, x: Any) -> Any:
-    """Phi(x), the share of a normal distribution below x."""
+    """Phi(x), the cumulative distribution function of the normal distribution."""
     b, tail = k.b, _tail(k, x)
     other = b.fsub(number(2, x), tail)
     return b.fmul(number(0.5, x), b.select(b.fcmp_ordered("<", x, number(0, x)), tail, other))

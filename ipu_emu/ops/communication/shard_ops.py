@@ -5,8 +5,8 @@
     AllGatherWeight        (weight, shard) -> the whole weight, gathered from the shards of all replicas, in place
     AllGatherShards        shard -> a whole tensor of ``shape``, gathered from the shards of all replicas
 
-All but the first are collectives. The attribute ``shards`` says which replicas hold the shards and how the tensor is
-divided; ``between`` names the replicas of other domains, with which a gradient is reduced as well.
+All but the first are collectives. The attribute ``shards`` has the replicas that hold the shards and the division of
+the tensor; ``between`` has the replicas of other domains, with which a gradient is also reduced.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def is_shard_collective(op: Op) -> bool:
 
 
 def shards_of(op: Op) -> Shards:
-    """How the tensor of ``op`` is divided."""
+    """The division of the tensor of ``op``."""
     shards: Shards = op.attributes["shards"]
     return shards
 

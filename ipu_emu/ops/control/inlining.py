@@ -48,7 +48,7 @@ def check_inputs(node: Node, body: Graph, given: int) -> None:
 
 
 def check_call(node: Node, body: Graph) -> None:
-    """Raise RefusedError unless a call gives and takes as many tensors as the subgraph; text as in PopART."""
+    """Raise RefusedError unless a call has as many operands and results as the subgraph; text as in PopART."""
     for what, given, wanted in (
         ("input", len(node.inputs), len(body.inputs)),
         ("output", len(node.op.outputs), len(body.outputs)),
@@ -100,7 +100,7 @@ class Inliner:
         if not outer:
             return condition
         both = self.rewrite.op("And", outer, condition)
-        self.rewrite.ops[-1] = replace(self.rewrite.ops[-1], guard="")  # false where the outer one is
+        self.rewrite.ops[-1] = replace(self.rewrite.ops[-1], guard="")  # false if the outer guard is
         return both
 
     def choose(self, condition: str, first: str, second: str) -> str:

@@ -1,4 +1,4 @@
-"""Iteration bounds: the most iterations of a loop whose number is computed, so that it can be unrolled for gradients.
+"""Iteration bounds: upper bounds of computed numbers of iterations, so that loops can be unrolled for gradients.
 
 M = Min(n, 8)        at most 8          M = Mod(n, 5)       at most 4
 M = Clip(n, max=6)   at most 6          M = Cast(UINT8 n)   at most 255
@@ -25,7 +25,7 @@ _SMALL = {"BOOL": 1, "INT8": 127, "UINT8": 255}
 
 
 def with_bound(graph: Graph, op: Op) -> Op:
-    """A Loop that knows the most iterations that it can have; any other ``op``, or one without a bound, unchanged."""
+    """A Loop with the bound of its iterations as an attribute; any other ``op`` is unchanged."""
     if op.type != "Loop" or op.domain or not op.inputs or not op.inputs[0] or op.inputs[0] in graph.data:
         return op
     bound = _bound(graph, graph.producers(), op.inputs[0])
@@ -35,7 +35,7 @@ def with_bound(graph: Graph, op: Op) -> Op:
 
 
 def _bound(graph: Graph, producers: Mapping[str, Op], id: str) -> float:
-    """No element of ``id`` is larger."""
+    """An upper bound of the elements of ``id``; infinity if unknown."""
     tensor = graph.tensor(id)
     if tensor.role is Role.CONSTANT and id in graph.data:
         return float(graph.data[id].max(initial=0))
@@ -60,7 +60,7 @@ def _first(bounds: Sequence[float]) -> float:
     return bounds[0]
 
 
-#: The operands that matter, where these are not all.
+#: The operands that determine the bound, if not all do.
 _OPERANDS: dict[str, Any] = {"Where": slice(1, 3), "Mod": slice(1, 2)}
 
 _RULES: dict[str, _Rule] = {

@@ -103,7 +103,7 @@ def _keeps_going(body: Graph) -> bool:
 
 
 def _unrolled(graph: Graph, op: Op, count: int, *, ends: bool, computed: str = "") -> list[Op]:
-    """The body ``count`` times; it stops where the condition or the ``computed`` number of iterations says so."""
+    """The body ``count`` times; the condition or the ``computed`` number of iterations stops it earlier."""
     inliner, body, carried = Inliner(Rewrite(graph, op)), op.attributes["body"], len(op.inputs) - 2
     rewrite, states, scanned = inliner.rewrite, list(op.inputs[2:]), []
     always_true = rewrite.constant(np.array(True))

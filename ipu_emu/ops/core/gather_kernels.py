@@ -23,7 +23,7 @@ __all__ = [
     "zero_unindexed",
 ]
 
-#: How a new element is combined with the one at its index.
+#: The way in which a new element is combined with the one at its index.
 SCATTER_REDUCTIONS = {"none": 0, "add": 1, "sum": 1, "mul": 2, "max": 3, "min": 4}
 
 

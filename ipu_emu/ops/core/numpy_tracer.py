@@ -58,7 +58,7 @@ def traced_workspace(function: _Function) -> Workspace:
 
 @dataclass(frozen=True)
 class _TraceKey:
-    """All that a traced function may depend on, as a hashable value."""
+    """Everything that a traced function may depend on, as a hashable key."""
 
     function: _Function
     attributes: str
@@ -71,7 +71,7 @@ def _workspace_size(asked: _TraceKey) -> int:
     """The size of the scratch, in float32 elements.
 
     A pure function of its key, so one cache serves all sessions of the process: tracing a long sequence is slow, and
-    the planner asks several times.
+    the planner needs the size several times.
     """
     tracer = Tracer(None)
     asked.function(

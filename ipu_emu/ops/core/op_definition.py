@@ -1,4 +1,4 @@
-"""Op definition: one entry of the table of ops, with everything that the project knows about an op."""
+"""Op definition: one entry of the table of ops, with all properties of an op."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class BoundOp:
         return array
 
     def held_of(self, index: int) -> HeldCopies | None:
-        """What keeps copies of an input that no step changes; None for other inputs."""
+        """The copies of an input that no step changes; None for other inputs."""
         return self.held if index in self.held_inputs else None
 
 
@@ -79,7 +79,7 @@ Workspace = Callable[[Node], list[int]]
 #: The outputs of an op without a kernel.
 ConstantOutputs = Callable[[Node], Sequence[NDArray[Any]]]
 
-#: The ops that replace one; None where it stays.
+#: The ops that replace one; None if it is not replaced.
 Expand = Callable[[Graph, Op], "Sequence[Op] | None"]
 
 

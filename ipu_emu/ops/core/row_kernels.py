@@ -30,7 +30,7 @@ class RowKernel:
         self.passes: list[RowPass] = []
 
     def scalars(self, **arrays: _Array) -> RowKernel:
-        """Append operands that are a single number."""
+        """Append scalar operands."""
         for name, array in arrays.items():
             self.places[name] = len(self.operands)
             self.operands.append(Operand("scalar", array.dtype == np.float16))

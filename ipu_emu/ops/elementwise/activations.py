@@ -59,7 +59,7 @@ def _hard_sigmoid_gradient(g: Term, x: Term, alpha: float, beta: float) -> Term:
 
 
 def _hard_swish_slope(x: Term) -> Term:
-    """0 up to -3, 1 from 3 on; what is no number stays none."""
+    """0 up to -3, 1 from 3 on; NaN stays NaN."""
     return (-x.of("abs") + 3.0).if_positive((x * 2.0 + 3.0) / 6.0, x.of("clip_to_unit"))
 
 

@@ -53,7 +53,7 @@ _COMBINE: Mapping[str, Any] = {
 
 @dataclass(frozen=True)
 class _Form:
-    """What differs between the ops: the name in errors, the inputs of source and initial values, and defaults."""
+    """The differences between the ops: the name in errors, the inputs of source and initial values, and defaults."""
 
     name: str
     source: int
@@ -193,7 +193,7 @@ def _rows_of_indices(
 
 
 def _start(reduction: str, dtype: Any) -> Any:
-    """What a place without an initial value holds before the first element is combined with it."""
+    """The value of a place without an initial value, with which the first element is combined."""
     if reduction in ("max", "min"):
         low, high = (False, True) if dtype.kind == "b" else (-np.inf, np.inf)
         if dtype.kind in "iu":

@@ -1,4 +1,4 @@
-"""TF-IDF vectorizer: how often the n-grams of a pool occur in a row of integers.
+"""TF-IDF vectorizer: counts the n-grams of a pool in rows of integers.
 
 pool of 2-grams (1 2) (2 5), row 1 2 5 1 2          found 2, 1
 with up to one number skipped (1 _ 5) counts as (1 5)
@@ -42,7 +42,7 @@ def _shape(node: Node) -> OutputTypes:
 
 
 def _pool(node: Node) -> Iterator[tuple[int, ...]]:
-    """The n-grams of the pool; ``ngram_counts`` says where those of each length begin."""
+    """The n-grams of the pool; ``ngram_counts`` has the positions at which those of each length begin."""
     numbers, starts = node.attribute("pool_int64s", []), list(node.attribute("ngram_counts", []))
     for length, (start, end) in enumerate(zip(starts, [*starts[1:], len(numbers)], strict=True), 1):
         for at in range(start, end - length + 1, length):

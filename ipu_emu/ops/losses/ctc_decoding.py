@@ -2,9 +2,9 @@
 
     log_probs [T, N, C]   lengths [N]   ->   log of the probability [N, P]   labels in it [N, P]   labels [N, P, T]
 
-Beam search over prefixes of sequences: each of the best W is kept with the log of its paths so far that end with a
-blank, and of those that end with its last label. Behind the last label of a sequence there are zeros; where fewer
-than P sequences have a path at all, the others are empty, with a log of minus infinity.
+Beam search over prefixes of sequences: each of the best W is kept with the log probability of its paths that end with
+a blank, and of those that end with its last label. Sequences are padded with zeros; if fewer than P sequences have a
+path, the others are empty, with a log probability of minus infinity.
 Source: Graves et al. 2012; PopART 3.4 for the arguments, Poplar 3.4 (popnn, CTCInference) for the results.
 """
 

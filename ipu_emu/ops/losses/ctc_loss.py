@@ -1,4 +1,4 @@
-"""CTC loss: connectionist temporal classification, the loss of label sequences whose alignment is not known.
+"""CTC loss: connectionist temporal classification, the loss of label sequences of unknown alignment.
 
     log_probs [T, N, C]   targets [N, S]   input_lengths [N]   target_lengths [N]   ->   a loss for each of N
 
@@ -109,7 +109,7 @@ def ctc_grad(
     zero_infinity: bool,
     mean: bool,
 ) -> None:
-    """dp[t, n, c] = -g times the share of the paths that are at a station of label c at time t.
+    """dp[t, n, c] = -g times the probability that a path is at a station of label c at time t.
 
     beta[k] = log probability of the rest of the paths from station k on, at the current time.
     """

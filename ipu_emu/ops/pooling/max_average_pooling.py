@@ -180,7 +180,7 @@ def _max_pool(bound: BoundOp) -> Call:
 
 
 def _compiled_max_pool(node: Node, x: NDArray[Any], y: NDArray[Any]) -> Call | None:
-    """The compiled kernel; None for other element types, and for windows that it cannot take."""
+    """The compiled kernel; None for element types and windows that it does not support."""
     if x.dtype != np.float32:
         return None
     windows = _windows(node, x.shape)

@@ -3,7 +3,7 @@
 bhid,bhjd->bhij      two operands at a time, from the left:
                      axes that are not needed any more  summed
                      axes of both that are needed       batch
-                     axes of both that are not          the inner axis of the product
+                     axes of both that are not needed   the inner axis of the product
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ _Array = NDArray[Any]
 _MOST_TAPS = 25
 
 
-#: The fewest numbers of a tile that are faster than a wider tile, which computes some of its results twice.
+#: The smallest width of a narrower tile that is faster than a wider one, which computes some results twice.
 _NARROW = 8
 
 

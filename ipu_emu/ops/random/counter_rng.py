@@ -53,7 +53,7 @@ def has_key(graph: Graph) -> bool:
 
 
 def stream_id_of(op: Op) -> int:
-    """A number that is unique to ``op`` in its graph, or the one that its attribute gives."""
+    """A number that is unique to ``op`` in its graph, or the one in its attribute."""
     return int(op.attributes.get(STREAM_ID, crc32(op.outputs[0].encode())))
 
 

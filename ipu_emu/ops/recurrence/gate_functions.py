@@ -57,7 +57,7 @@ FUNCTIONS: dict[str, tuple[Formula, Callable[..., _Array]]] = {
 def gate_functions(
     names: Sequence[str], alphas: Sequence[float], betas: Sequence[float], clip: float
 ) -> list[GateFunction]:
-    """The functions of these names; each that has an alpha or a beta takes the next one, or its default.
+    """The functions of these names; each with an alpha or a beta takes the next value of the list, or its default.
 
     Arguments are clamped to [-clip, clip] (0: no limit).
     """

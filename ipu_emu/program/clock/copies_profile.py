@@ -1,7 +1,7 @@
 """Copies profile: the program that reads weights back to the host, as plain data with units in the keys.
 
-IPUs have such a program beside that of a step: a list of transfers, each after a sync with the host. Which tensors it
-copies, from which replica, and how many bytes, is what the engine did; the times are modelled.
+IPUs have such a program in addition to that of a step: a list of transfers, each after a sync with the host. Tensors,
+replicas and bytes are those that the engine copied; the times are modelled.
 """
 
 from __future__ import annotations

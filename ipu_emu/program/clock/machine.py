@@ -25,8 +25,8 @@ class ModelledMachine:
     ``io_tiles`` of each IPU transfer data with the host while the others compute. ``order`` gives the positions of
     the IPUs of a replica on the ladder.
 
-    ``rates`` are the shares of nominal rates that are reached. ``host`` are bytes per second between a replica
-    and its host, 0 for those of ``transfer_rates``.
+    ``rates`` are the fractions of nominal rates that are reached. ``host`` is the rate between a replica and its
+    host in bytes per second, 0 for that of ``transfer_rates``.
     """
 
     system: System

@@ -1,4 +1,4 @@
-"""Memory by op: the bytes of each IPU's tensors by the instruction that makes them, or that uses a variable first."""
+"""Memory by op: the bytes of each IPU's tensors by the instruction that makes them, or that first uses a variable."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ipu_emu.program.memory_plan import Lifetime
 
 __all__ = ["memory_by_op"]
 
-#: Of tensors that no instruction names.
+#: The label of tensors that no instruction names.
 _NONE = LeafLabel("(no instruction)", "")
 
 

@@ -50,7 +50,7 @@ __all__ = ["PRICES", "CostCategory", "InstructionPrice", "Pricing"]
 
 
 class CostCategory(StrEnum):
-    """What modelled time is spent on."""
+    """The kind of work that modelled time is spent on."""
 
     COMPUTE = "compute"
     COPY = "copies between IPUs"
@@ -63,7 +63,7 @@ class CostCategory(StrEnum):
 
 
 class Duration(NamedTuple):
-    """Seconds, and which of them are for syncs and for moving data between tiles, IPUs or host; the rest is work."""
+    """Seconds, with the parts for syncs and for data movement between tiles, IPUs or host; the rest is work."""
 
     seconds: float
     sync: float = 0.0
@@ -71,7 +71,7 @@ class Duration(NamedTuple):
 
     @classmethod
     def of_transfer(cls, moving: float, sync: float) -> Duration:
-        """A sync, and what moves after it."""
+        """The duration of a sync and of the data movement after it."""
         return cls(moving + sync, sync, moving)
 
 
@@ -159,7 +159,7 @@ class Pricing:
         return InstructionPrice(CostCategory.COLLECTIVE, first.place.ipu, *map(sum, zip(*parts, strict=True)))
 
     def free(self, leaf: CountMicroBatch | DrawKey) -> InstructionPrice:
-        """Nothing: these instructions set scalars in the control program."""
+        """Price 0: these instructions set scalars in the control program."""
         return InstructionPrice(CostCategory.COMPUTE, 0, 0.0)
 
     @property

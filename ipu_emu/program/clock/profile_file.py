@@ -1,7 +1,8 @@
 """ProfileFile: where the profiles of a program are written: next to its executable or, without one, to the trace.
 
-The trace says which profiles beside executables are of its run, and their checksums: a later run may replace them.
-The folder of executables of a launched job may end with it, so a profile there has a copy beside the trace.
+The trace lists the profiles next to executables that belong to its run, with checksums, as a later run may replace
+them. The folder of executables of a launched job may be deleted at its end, so a profile there has a copy next to the
+trace.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ class ProfileFile:
         self._written: Path | None = None
 
     def is_beside(self, executable: Path | None) -> bool:
-        """Whether the profile is where it belongs, if this is the file of the executable."""
+        """Whether the profile is next to the file of the executable."""
         wanted = self._beside(executable)
         return self._written is not None and self._written.is_file() and wanted in (None, self._written)
 
     def write(self, profile: Mapping[str, Any], executable: Path | None) -> None:
-        """Write the profile, instead of where it was beside the trace; nothing if this process records none."""
+        """Write the profile, and remove an earlier one next to the trace; do nothing without a trace."""
         recorder = trace.recorder()
         if recorder is None:
             return
@@ -71,7 +72,7 @@ def _is_of_the_job(path: Path) -> bool:
 
 
 def _fault(path: Path, data: bytes) -> str:
-    """Write a file, unless it has these bytes; why that failed, or ""."""
+    """Write a file, unless it has these bytes; return why that failed, or ""."""
     with suppress(OSError):
         if read_file(path, len(data)) == data:
             return ""

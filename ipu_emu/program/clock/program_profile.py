@@ -1,4 +1,4 @@
-"""Program profile: what a compiled program needs on IPUs, as plain data with units in the keys; all of it modelled.
+"""Program profile: modelled time and memory of a compiled program on IPUs, as plain data with units in the keys.
 
 step           training or inference, modelled seconds and cycles, the machine
 instructions   of each: how often it runs in a step, seconds of one call, those for exchange and sync, FLOPs, bytes
@@ -40,7 +40,7 @@ _LONGEST_NAME = 120
 
 
 def program_profile(step: ModelledStep, name: str) -> dict[str, Any]:
-    """The profile of a program that is shown as ``name``."""
+    """The profile of a program, called ``name``."""
     executable, machine = step.executable, step.machine
     kind = machine.generation
     return {

@@ -1,4 +1,4 @@
-"""ProgramRecord: what a traced process writes about one of its programs in addition: a profile for each phase."""
+"""ProgramRecord: the profiles that a traced process writes of one of its programs, one for each phase."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["ProgramRecord"]
 class ProgramRecord:
     """The profile of a step, and of each kind of copies of its weights to the host; shown as ``name``.
 
-    ``executable`` says in which file the program is. Only the ``first`` process of a job writes beside it, and
+    ``executable`` returns the file of the program. Only the ``first`` process of a job writes next to it, and
     describes the step, which is the same for all; local replicas begin at ``offset``.
     """
 

@@ -31,7 +31,7 @@ _COLOURS = {
     TaskType.BOTH: "#80cbc4",
 }
 _LABEL, _BAR, _MARKS = 70, 26, 8
-#: Narrower boxes are not drawn.
+#: The narrowest box that is drawn.
 _THIN = 0.2
 
 

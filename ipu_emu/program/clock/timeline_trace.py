@@ -1,9 +1,9 @@
 """Timeline trace: a modelled timeline as trace events for Perfetto (ui.perfetto.dev).
 
-Every IPU has a row, and what its I/O tiles do at the same time has another one. The instructions of a stage are
-inside of it, for every micro-batch; an arrow goes from a stage to the one on another IPU that works on its
-micro-batch next, and a counter says how many IPUs work. Spans begin at whole nanoseconds, the unit of Perfetto, which
-rounds begins and lengths down: so those that nest here nest there.
+Every IPU has a row, and its I/O tiles another one. The instructions of a stage are nested in it, for every
+micro-batch; an arrow leads from a stage to the next one of its micro-batch on another IPU, and a counter has the
+number of busy IPUs. Spans begin at whole nanoseconds, the unit of Perfetto, which rounds begins and lengths down, so
+that nesting is preserved.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ipu_emu.trace.pipelines.working_ipus import working_ipus
 
 __all__ = ["MOST_PARTS", "timeline_trace"]
 
-#: Instructions inside of stages that are written; stages that come later are there without them.
+#: The most instructions nested in stages; later stages are written without them.
 MOST_PARTS = 200_000
 _PROCESS = 0
 _BESIDE = {CostCategory.BESIDE, CostCategory.PREFETCH}
@@ -39,7 +39,7 @@ def timeline_trace(title: str, seconds: float, spans: Sequence[Span]) -> dict[st
 
 @dataclass
 class _Events:
-    """The events of spans, and what is known of those that were added: begin and end of the work of each row."""
+    """The events of spans, with the begin and end of the work in each row."""
 
     events: list[Event] = field(default_factory=list)
     work: dict[tuple[int, bool], list[tuple[int, int]]] = field(default_factory=dict)
@@ -105,7 +105,7 @@ class _Events:
             number += 1
 
     def counter(self) -> Iterator[Event]:
-        """How many IPUs work."""
+        """Events of the counter of busy IPUs."""
         work = [each for (_, beside), spans in self.work.items() if not beside for each in spans]
         for at, count in working_ipus(work):
             yield {"name": "IPUs at work", "ph": "C", "pid": _PROCESS, "ts": at / 1e3, "args": {"IPUs": count}}

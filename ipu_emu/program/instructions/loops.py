@@ -15,7 +15,7 @@ __all__ = ["Counter", "Pipeline", "PipelineStage", "Preload", "Repeat"]
 
 
 class Counter(Enum):
-    """What a loop counts."""
+    """The unit that a loop counts."""
 
     BATCH = "batch"
     MICRO_BATCH = "micro-batch"

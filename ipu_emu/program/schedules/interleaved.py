@@ -44,7 +44,7 @@ def _collide(stages: Sequence[Stage], start: int, other: int) -> bool:
 
 
 def _refuse_shared(stages: Sequence[Stage]) -> None:
-    """Raise EmulatorError for stages that share an IPU in training."""
+    """Raise EmulatorError if stages share an IPU in training."""
     forward = [stage for stage in stages if stage.what is TaskType.FORWARD]
     ipus = sorted(ipu for stage in forward for ipu in stage.ipus)
     shared = sorted({one for one, two in pairwise(ipus) if one == two})

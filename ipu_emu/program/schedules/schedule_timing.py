@@ -19,7 +19,7 @@ from ipu_emu.program.schedules.task import ALL_IPUS, Slot, Task, TaskType
 
 __all__ = ["Barrier", "ScheduleTiming", "StageTimes", "TimedTask", "timed", "timing"]
 
-#: Transfers of I/O tiles, beside compute.
+#: Transfers of I/O tiles, which overlap with compute.
 _TRANSFERS = (TaskType.LOAD, TaskType.STORE)
 
 

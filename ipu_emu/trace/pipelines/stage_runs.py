@@ -54,7 +54,7 @@ def stage_runs(process: Process) -> Sequence[StageRun]:
 
 
 def handed_over(runs: Sequence[StageRun]) -> Iterator[tuple[StageRun, StageRun]]:
-    """The stages of a replica that pass a micro-batch on to another IPU: from whom, and to whom."""
+    """Pairs of stages of a replica between which a micro-batch passes to another IPU."""
     where = {(each.replica, each.step, each.micro_batch, each.stage): each for each in runs}
     for each in runs:
         next_one = where.get((each.replica, each.step, each.micro_batch, each.stage + 1))

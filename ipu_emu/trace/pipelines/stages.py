@@ -17,11 +17,11 @@ _WORK = (Category.COMPUTE.value, Category.UPDATE.value, Category.STREAMING_MEMOR
 
 @dataclass(frozen=True)
 class StageBalance:
-    """Seconds of work by stage and by IPU, of all replicas and instances together; waiting is not work."""
+    """Seconds of work by stage and by IPU, summed over replicas and instances; waiting is not work."""
 
     stages: Mapping[int, float]
     ipus: Mapping[int, float]
-    #: Seconds in which each IPU could have worked: those in which steps run, for each replica.
+    #: Seconds in which steps run, summed over replicas: the most that an IPU can work.
     available: Mapping[int, float]
 
     @property
@@ -31,14 +31,14 @@ class StageBalance:
 
     @property
     def busy(self) -> Mapping[int, float]:
-        """The part of the time in which each IPU works."""
+        """The fraction of time in which each IPU works."""
         return {
             ipu: min(seconds / (self.available.get(ipu) or seconds or 1), 1.0) for ipu, seconds in self.ipus.items()
         }
 
     @property
     def efficiency(self) -> float:
-        """The part of the time in which the IPUs work; the rest is bubble and waiting."""
+        """The fraction of time in which the IPUs work; the rest is bubble and waiting."""
         available = sum(self.available.values())
         return min(sum(self.ipus.values()) / available, 1.0) if available else 0.0
 

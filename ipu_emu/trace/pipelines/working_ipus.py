@@ -1,4 +1,4 @@
-"""WorkingIpus: how many IPUs work at a time, as the values of a counter."""
+"""WorkingIpus: the number of IPUs that work at the same time, as the values of a counter."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["working_ipus"]
 
 
 def working_ipus(spans: Iterable[tuple[int, int]]) -> Sequence[tuple[int, int]]:
-    """Times at which another number of ``spans`` (begin, end) is open, each with that number."""
+    """The times at which the number of open ``spans`` (begin, end) changes, each with the new number."""
     changes: defaultdict[int, int] = defaultdict(int)
     for begin, end in spans:
         changes[begin] += 1

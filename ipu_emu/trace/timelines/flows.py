@@ -25,7 +25,7 @@ class Flow:
 
     @property
     def is_possible(self) -> bool:
-        """Whether it was received after it was sent, as far as the clocks can tell."""
+        """Whether it was received after it was sent, within the error of the clocks."""
         return self.sent <= self.received + self.sender.error + self.receiver.error
 
 

@@ -1,6 +1,6 @@
 """Lanes: the spans of a run as rows of a timeline, packed for a page; too many short ones are merged.
 
-A thread has a row of its own, and one more for each IPU of a replica that it emulates.
+A thread has a row, and one more for each IPU of a replica that it emulates.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from ipu_emu.trace.timelines.flows import flows
 
 __all__ = ["MOST_FLOWS", "MOST_SPANS", "packed_lanes"]
 
-#: Spans of a page; a page with more would be larger than 24 MiB and slow.
+#: The most spans of a page; with more it would be larger than 24 MiB and slow.
 MOST_SPANS = 1_000_000
-#: Transfers of a page; later ones are left out.
+#: The most transfers of a page; later ones are left out.
 MOST_FLOWS = 20_000
 
 _LANE = np.dtype(
@@ -59,7 +59,7 @@ def _flows(run: Run, rows: Sequence[_Row]) -> list[list[Any]]:
 
 @dataclass(frozen=True)
 class _Row:
-    """A row of the timeline; rows of one thread hold the parts of one nest of spans, and share its number."""
+    """A row of the timeline; rows of one thread hold parts of the same nested spans, and share its number."""
 
     process: Process
     label: str
@@ -118,7 +118,7 @@ def _number(process: Process, number: int, names: list[Mapping[str, Any]], numbe
 
 
 def _merged(lane: NDArray[Any], total: int, most: int) -> NDArray[Any]:
-    """Keep the longest spans; of the others those of one depth in one interval become one, named after the first."""
+    """Keep the longest spans; merge the others of one depth in one interval, under the name of the first."""
     share = int(len(lane) * most / total) if total > most else len(lane)
     if share >= len(lane):
         return lane

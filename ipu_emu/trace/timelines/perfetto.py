@@ -1,7 +1,7 @@
 """Perfetto: a run as trace events for ui.perfetto.dev: spans, instants, counters and flows of all processes.
 
-Every IPU of a replica has a row of its own. The instructions of a pipeline are inside of their stage, and an arrow
-goes from a stage to the one that works on its micro-batch next; a counter says how many IPUs work.
+Every IPU of a replica has a row. The instructions of a pipeline are nested in their stage, and an arrow leads from a
+stage to the next one of its micro-batch; a counter has the number of IPUs that work.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def trace_events(run: Run) -> bytes:
 
 
 def _finite(value: Any) -> Any:
-    """Replace numbers that JSON has not, NaN and infinity, by null."""
+    """Replace NaN and infinity, which JSON does not have, by null."""
     match value:
         case float():
             return value if math.isfinite(value) else None
@@ -82,13 +82,13 @@ def _events(number: int, process: Process) -> Iterator[dict[str, Any]]:
 
 
 def _at_work(number: int, runs: Sequence[StageRun]) -> Iterator[dict[str, Any]]:
-    """How many IPUs of a pipeline work at a time, all replicas of the process together."""
+    """The number of IPUs of a pipeline that work at the same time, summed over the replicas of the process."""
     for at, count in working_ipus((run.begin, run.end) for run in runs):
         yield {"name": "IPUs at work", "ph": "C", "pid": number, "ts": at / 1e3, "args": {"IPUs": count}}
 
 
 class _Lanes:
-    """The rows of a process: its threads, and what threads do for an IPU or, in the launcher, for an instance."""
+    """The rows of a process: its threads, and their work for an IPU or, in the launcher, for an instance."""
 
     def __init__(self, process: Process) -> None:
         self._trace = process.trace

@@ -39,5 +39,5 @@ _FILES = {
 
 
 def _json(value: Any) -> str:
-    """JSON that may stand in a script element."""
+    """JSON that is safe in a script element."""
     return json.dumps(value, default=str).replace("<", "\\u003c")

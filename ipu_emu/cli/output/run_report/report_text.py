@@ -91,7 +91,7 @@ def _collectives(rows: Sequence[Mapping[str, Any]]) -> Iterator[RenderableType]:
 
 
 def _limits(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """For each limit of bandwidth the largest part of it that a collective reaches."""
+    """For each limit of bandwidth, the largest fraction of it that a collective reaches."""
     shares: dict[tuple[str, str, float | None], float] = {}
     for one in rows:
         key = one["limit"], one["limit_interface"], one["limit_gigabytes_per_second"]
@@ -104,7 +104,7 @@ def _limits(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _ops(rows: Sequence[Mapping[str, Any]]) -> Iterator[RenderableType]:
-    """The ops; with the profile of the program, the modelled time of a call beside the measured one."""
+    """The ops; with a profile of the program, the modelled time of a call next to the measured one."""
     if not rows:
         return
     total = sum(row["seconds"] for row in rows)
@@ -136,7 +136,7 @@ def _microseconds(seconds: float | None) -> str:
 
 
 def _programs(programs: Sequence[Mapping[str, Any]]) -> Iterator[RenderableType]:
-    """The memory of each program's IPUs by use; it is modelled."""
+    """The modelled memory of each program's IPUs by use."""
     for program in programs:
         memories = program["memory"]
         title = f"memory of {program['name'] or 'the program'}: bytes by use on each IPU of a replica, modelled"
@@ -149,7 +149,7 @@ def _programs(programs: Sequence[Mapping[str, Any]]) -> Iterator[RenderableType]
 
 
 def _checkpointing(data: Mapping[str, Any]) -> Iterator[RenderableType]:
-    """What was copied from the IPUs to the host, by tensor, and what was written to files."""
+    """The copies from the IPUs to the host, by tensor, and the files written."""
     copies, sections = data["copies"], data["sections"]
     if copies:
         head = ["tensor", "IPU", "size", "copies", "a copy [us]", "modelled [us]"]

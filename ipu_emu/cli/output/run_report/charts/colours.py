@@ -25,7 +25,7 @@ CATEGORIES = {
     IMPORTS: "#5f6b7a",
 }
 PALETTE = tuple(CATEGORIES.values())
-#: Of the modelled work of IPUs.
+#: Colours of the modelled work of IPUs.
 TASKS = {
     "forward": "#4e79a7",
     "backward": "#f28e2b",

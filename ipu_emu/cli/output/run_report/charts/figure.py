@@ -1,4 +1,4 @@
-"""Figure: a chart as plain data, traces and layout, in plotly's format; and what all charts have in common.
+"""Figure: a chart as plain data, traces and layout, in plotly's format; and functions shared by all charts.
 
 Values are those of the report, never rounded; texts are escaped, because plotly reads some HTML in them.
 """
@@ -94,12 +94,12 @@ def bytes_axis(title: str, most: float) -> Mapping[str, Any]:
 
 
 def plain(text: str) -> str:
-    """A text of which nothing is read as HTML."""
+    """A text escaped such that plotly reads no HTML in it."""
     return escape(text, quote=False)
 
 
 def distinct(labels: Sequence[str]) -> list[str]:
-    """The labels as plain texts, a number behind those that came before."""
+    """The labels as plain texts, made unique by numbers."""
     counts: dict[str, int] = {}
     found = []
     for label in labels:

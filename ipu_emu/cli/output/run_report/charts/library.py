@@ -21,5 +21,5 @@ def library_script() -> Path | None:
 
 
 def packed(script: Path) -> str:
-    """The script as text, compressed: it is most of a small page."""
+    """The script compressed, as text, because it is most of a small page."""
     return base64.b64encode(zlib.compress(script.read_bytes())).decode()

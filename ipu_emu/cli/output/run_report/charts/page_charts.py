@@ -14,7 +14,7 @@ __all__ = ["all_charts", "page_charts"]
 
 
 def page_charts(data: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Figures by name, the library that draws them, and what is said if it is missing."""
+    """Figures by name, the library that draws them, and a note if it is missing."""
     script = library_script()
     if script is None:
         return {"figures": {}, "library": None, "missing": MISSING}

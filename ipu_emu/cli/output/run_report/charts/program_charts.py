@@ -1,6 +1,6 @@
 """Charts of compiled programs: memory of each IPU by use and over time, the schedule of a pipeline with its bubbles.
 
-They are modelled, but for how much of the time each IPU of a pipeline worked.
+They are modelled, except the measured fraction of time in which each IPU of a pipeline worked.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _BUBBLE = "bubble"
 
 
 def program_charts(data: Mapping[str, Any]) -> dict[str, Figure | None]:
-    """The charts by name; None where there is nothing to draw."""
+    """The charts by name; None without data."""
     made: dict[str, Figure | None] = {"busy": None if data["stages"] is None else _busy(data["stages"])}
     for number, program in enumerate(data["programs"]):
         made[f"memory-{number}"] = _uses(program)
@@ -62,7 +62,7 @@ def _uses(program: Mapping[str, Any]) -> Figure | None:
 
 
 def _liveness(live: Sequence[int]) -> Figure | None:
-    """Bytes that are not always live while each instruction runs."""
+    """The bytes that are live during each instruction, except those that are always live."""
     if not live:
         return None
     trace = {
@@ -119,7 +119,7 @@ def _schedule(pipeline: Mapping[str, Any]) -> Figure:
 
 def _bubbles(pipeline: Mapping[str, Any]) -> Iterator[tuple[int, float, float]]:
     """IPU, start and length of the times in which an IPU does nothing, between the begin of the step and its end."""
-    least = pipeline["seconds"] * 1e-6  # what is shorter comes from rounding
+    least = pipeline["seconds"] * 1e-6  # shorter gaps are rounding errors
     for ipu in sorted({ipu for ipu, *_ in pipeline["spans"]}):
         free = 0.0
         for start, length in sorted((start, length) for on, start, length, *_ in pipeline["spans"] if on == ipu):
@@ -131,7 +131,7 @@ def _bubbles(pipeline: Mapping[str, Any]) -> Iterator[tuple[int, float, float]]:
 
 
 def _busy(stages: Mapping[str, Any]) -> Figure:
-    """The part of the time in which each emulated IPU works, as it was measured on the hosts."""
+    """The fraction of time in which each emulated IPU works, as measured on the hosts."""
     shares = stages["busy_by_ipu"]
     parts = {
         "works": (TASKS["forward"], list(shares.values())),

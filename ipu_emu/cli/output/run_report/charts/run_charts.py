@@ -1,4 +1,4 @@
-"""Charts of a run, measured: time by category and instance, who keeps others waiting, bandwidth of collectives."""
+"""Charts of a run, measured: time by category and instance, stragglers, bandwidth of collectives."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _STRAGGLERS = {
 
 
 def run_charts(data: Mapping[str, Any]) -> dict[str, Figure | None]:
-    """The charts by name; None where there is nothing to draw."""
+    """The charts by name; None without data."""
     return {
         "stepping_seconds_by_category": _times(data["instances"], "stepping_seconds_by_category"),
         "seconds_by_category": _times(data["instances"], "seconds_by_category"),
@@ -46,7 +46,7 @@ def _times(instances: Sequence[Mapping[str, Any]], key: str) -> Figure | None:
 
 
 def _stragglers(rows: Sequence[Mapping[str, Any]]) -> Figure | None:
-    """What each instance does while steps run, beside each other."""
+    """The time of each instance while steps run: work and waiting, side by side."""
     if not rows:
         return None
     parts = {name: (colour, [row[key] for row in rows]) for name, (colour, key) in _STRAGGLERS.items()}
@@ -58,7 +58,7 @@ def _stragglers(rows: Sequence[Mapping[str, Any]]) -> Figure | None:
 def _bandwidth(rows: Sequence[Mapping[str, Any]]) -> Figure | None:
     """Bytes of a collective by the rate at which they move, a colour for each kind of collective, and the limits.
 
-    The rate is that of the bytes which the limit bounds, so that it can be compared with the limit.
+    The rate counts the bytes that the limit bounds, so that they can be compared.
     """
     moved = [row for row in rows if row["bytes"] and row["bandwidth_gigabytes_per_second"]]
     if not moved:
@@ -70,7 +70,7 @@ def _bandwidth(rows: Sequence[Mapping[str, Any]]) -> Figure | None:
         {
             "type": "scatter",
             "mode": "markers",
-            "cliponaxis": False,  # marks at zero are whole
+            "cliponaxis": False,  # marks at zero are drawn whole
             "name": plain(name),
             "x": [row["bytes"] for row in these],
             "y": [row["limited_gigabytes_per_second"] or row["bandwidth_gigabytes_per_second"] for row in these],
