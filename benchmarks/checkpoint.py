@@ -3,9 +3,9 @@
     python benchmarks/checkpoint.py [--quick] [--json FILE]
 
 Each contender trains a network of 50 million weights with momentum (400 MB of state) and saves while it trains. A
-number is the time of the steps from the call that saves until the state is on the disk, over what as many steps take
-without: 0 % is no slow-down. PyTorch: ``torch.save`` and fsync between two steps, and ``async_save`` of
-torch.distributed.checkpoint. All train on one thread.
+number is the time of the steps from the call that saves until the state is on the disk, relative to the time of as
+many steps without saving: 0 % is no slow-down. PyTorch: ``torch.save`` and fsync between two steps, and
+``async_save`` of torch.distributed.checkpoint. All train on one thread.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ WIDTH, LAYERS, BATCH = 4096, 3, 32
 RATE, MOMENTUM = 1e-4, 0.9
 
 Step = Callable[[], None]
-#: Starts to save; what it returns says whether the state is on the disk.
+#: Starts saving; returns a function that tells whether the state is on the disk.
 Save = Callable[[], Callable[[], bool]]
 
 

@@ -6,7 +6,7 @@ Activations: a transformer of 12 layers (GPT-2, 256 wide, 256 long) in a process
 that of the region whose tensors come and go; measured is the anonymous memory of the process after three steps, less
 what it had before the engine was made, and less what the plan always holds; Streaming Memory is not anonymous.
 States: Adam for 4 million weights in 4 processes of one replica; measured are their resident pages after three steps.
-All numbers are percent of the same without.
+All numbers are percent of the value without the option.
 """
 
 from __future__ import annotations

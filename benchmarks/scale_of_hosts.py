@@ -1,4 +1,4 @@
-"""Scale of hosts: what many instances cost: to start them, in memory, and in the launcher itself.
+"""Scale of hosts: the cost of many instances: time to start, memory, and the launcher itself.
 
     python benchmarks/scale_of_hosts.py [--quick] [--json FILE]
 

@@ -1,4 +1,4 @@
-"""Start-up: how long real networks take to compile: without caches, with cached kernels, with an executable.
+"""Start-up: the time to compile real networks: without caches, with cached kernels, with an executable.
 
     python benchmarks/startup.py [--quick] [--json FILE]
 

@@ -1,4 +1,4 @@
-"""What all tests start from."""
+"""Fixtures and options for all tests."""
 
 import gc
 import os

@@ -1,4 +1,4 @@
-"""Overlap: which part of DDP's all-reduces runs before the backward pass ends, by the time stamps of each of them."""
+"""Overlap: the fraction of DDP's all-reduces that runs before the backward pass ends, from their time stamps."""
 
 from __future__ import annotations
 

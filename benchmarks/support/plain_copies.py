@@ -1,4 +1,4 @@
-"""Plain copies: the least that a collective which writes as many bytes can take."""
+"""Plain copies: the least time of a collective that writes as many bytes."""
 
 from __future__ import annotations
 

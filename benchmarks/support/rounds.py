@@ -1,4 +1,4 @@
-"""Rounds: contenders that take turns, what is measured of each, and the resulting row.
+"""Rounds: measures contenders that take turns, and makes the resulting row.
 
 A number is the median over rounds, the ratio the median of the ratios of the rounds: above 1 we are faster.
 """

@@ -1,4 +1,4 @@
-"""Address space: a limit of what this process may map, reckoned from what it has mapped already."""
+"""Address space: limits the memory that this process may map, relative to what it has mapped already."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["at_most"]
 
 @contextmanager
 def at_most(more: int) -> Iterator[None]:
-    """Let this process map so many bytes more than it has mapped already, and no others: MemoryError then."""
+    """Limit this process to ``more`` bytes of additional address space; beyond that, MemoryError is raised."""
     limits = resource.getrlimit(resource.RLIMIT_AS)
     mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (mapped + more, limits[1]))

@@ -1,6 +1,6 @@
-"""Isolation: a process in namespaces of its own, with its own /tmp, /dev/shm and list of processes.
+"""Isolation: runs a process in its own namespaces, with its own /tmp, /dev/shm and list of processes.
 
-Whatever is found there in the end was left by what ran there. The checkout and Python stay visible.
+Everything that is found there at the end was left by the isolated process. The checkout and Python stay visible.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ ROOT = Path(__file__).parents[2]
 _NEWNS, _NEWUSER, _NEWPID, _NEWNET = 0x00020000, 0x10000000, 0x20000000, 0x40000000
 _PR_SET_PDEATHSIG = 1
 
-#: What must stay visible below a folder that is covered by an empty one.
+#: Paths that stay visible below a folder that is covered by an empty one.
 _VISIBLE = (ROOT, Path(sys.base_prefix), Path(sys.prefix))
 
 
 def isolate() -> None:
     """Continue in a child that sees its own processes, /tmp, /dev/shm and network; raise OSError if that fails.
 
-    The calling process stays behind as the parent, and ends as the child does; if it is killed, so is all below it.
+    The calling process remains as the parent, and ends as the child does; if it is killed, so are its descendants.
     """
     user, group = os.geteuid(), os.getegid()
     _unshare(_NEWNS | _NEWPID | _NEWNET | (_NEWUSER if user else 0))
@@ -37,7 +37,7 @@ def isolate() -> None:
         Path("/proc/self/setgroups").write_text("deny")
         Path("/proc/self/uid_map").write_text(f"0 {user} 1")
         Path("/proc/self/gid_map").write_text(f"0 {group} 1")
-    _go_on_in_child(wait_for_all=False)  # process 1 of the namespace, which adopts and buries what others leave
+    _go_on_in_child(wait_for_all=False)  # process 1 of the namespace, which adopts and reaps orphans
     _go_on_in_child(wait_for_all=True)
     _run("mount", "--make-rprivate", "/")
     _run("mount", "-t", "proc", "proc", "/proc")
@@ -61,7 +61,7 @@ def cover(folder: str, *, mode: str = "755", size: str = "50%") -> None:
 
 
 def run_isolated(call: Callable[[], int]) -> int:
-    """The result of ``call``, 0 to 255, made in a process of its own that is isolated."""
+    """Return the result of ``call``, 0 to 255, run in an isolated process."""
     pid = os.fork()
     if not pid:
         code = 255

@@ -1,6 +1,6 @@
-"""Kept errors: what a process of tests wrote to its stderr before it died, such as the message of an abort in C++.
+"""Kept errors: prints the stderr of a test process that died, such as the message of an abort in C++.
 
-Pytest captures it in a file without a name, which is lost with a worker of pytest-xdist.
+Pytest captures stderr in a file without a name, which is lost when a worker of pytest-xdist dies.
 """
 
 import os
@@ -22,7 +22,7 @@ def pytest_configure_node(node: Any) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Let a worker capture its stderr in the file that it was given, which always has that of the present test."""
+    """Make a worker capture its stderr in the file that it was given, which always has that of the current test."""
     path = getattr(config, "workerinput", {}).get(_PATH)
     manager: Any = config.pluginmanager.getplugin("capturemanager")
     captured = getattr(getattr(manager, "_global_capturing", None), "err", None)
@@ -36,7 +36,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any, error: Any) -> None:
-    """Print what a worker that died has left."""
+    """Print the stderr of a worker that died."""
     path = Path(node.workerinput[_PATH])
     left = path.read_text(errors="replace").strip() if error else ""
     path.unlink()

@@ -1,4 +1,4 @@
-"""Jobs: a small program started as the instances of one job by a real mpirun, the way tests need it.
+"""Jobs: starts a small program as the instances of one job with a real mpirun, for tests.
 
 Every instance gets its POPDIST_* variables from popdist_py's own table, and its output is kept apart.
 """
@@ -26,20 +26,20 @@ from tests.helpers.warm_processes import warm_python
 __all__ = ["MPICH", "OPENMPI", "PROGRAMS", "ROOT", "Ended", "Mpi", "every_mpi", "run_alone", "run_job"]
 
 ROOT = Path(__file__).parents[2]
-#: What tests start as processes, a file each.
+#: The folder of the programs that tests start as processes.
 PROGRAMS = ROOT / "tests" / "programs"
 
 
 @dataclass(frozen=True)
 class Mpi:
-    """One MPI: its launcher, and what its processes must find in their environment."""
+    """One MPI: its launcher, and the environment of its processes."""
 
     mpirun: Path
     flags: tuple[str, ...] = ()
     environ: Mapping[str, str] = field(default_factory=dict)
 
 
-#: The package index's MPICH, told to let the survivors of a death live, so that they can say what they heard.
+#: The package index's MPICH, with the option to keep survivors of a death alive, so that they can report errors.
 MPICH = Mpi(Path(sys.executable).parent / "mpirun", ("-disable-auto-cleanup",))
 
 _OPENMPI = ROOT / ".venv-openmpi"
@@ -90,7 +90,7 @@ class Ended:
     err: list[str]
 
     def succeeded(self) -> Ended:
-        """Itself; fail the test with all the instances' words if the job did not end well."""
+        """Return self; fail the test with the output of all instances if the job failed."""
         assert self.code == 0, "\n".join([f"exit code {self.code}", *self.out, *self.err])
         return self
 
@@ -126,7 +126,7 @@ def run_job(
         try:
             code = _wait(process, None if until is None else folder / f"code.{until}", timeout)
         except subprocess.TimeoutExpired:
-            _signal_instances(folder, signal.SIGABRT)  # they say where they are
+            _signal_instances(folder, signal.SIGABRT)  # they print where they are
             process.terminate()
             raise AssertionError(f"not over after {timeout:g} s\n{_said(folder)}") from None
         finally:
@@ -141,7 +141,7 @@ def run_job(
 
 
 def _wait(process: subprocess.Popen[bytes], file: Path | None, timeout: float) -> int:
-    """The exit code of the launcher, which is told to end once ``file`` is there."""
+    """The exit code of the launcher, which is told to end once ``file`` exists."""
     deadline = time.monotonic() + timeout
     while file is not None and process.poll() is None and not _read(file):
         time.sleep(0.02)
@@ -163,7 +163,7 @@ def run_alone(
 
 
 def _script(program: Path | str, folder: Path) -> Path:
-    """The file of a program; what is given as its source is put into ``folder``."""
+    """The file of a program; source code is written to ``folder``."""
     if isinstance(program, Path):
         return program
     script = folder / "program.py"
@@ -172,7 +172,7 @@ def _script(program: Path | str, folder: Path) -> Path:
 
 
 def _instance(counts: Sequence[int], instance: int, folder: Path) -> list[str]:
-    """What stands before the program: its variables, and a shell in its folder."""
+    """The command before the program: its variables, and a shell in its folder."""
     variables = Environment.of_instance(Layout.of(counts), instance, local_instance_index=instance).to_environ()
     return [
         "env",
@@ -198,7 +198,7 @@ def _instances(folder: Path) -> list[int]:
 
 
 def _signal_instances(folder: Path, number: int) -> bool:
-    """Signal every instance that is still there, whatever the launcher did; say whether there was one."""
+    """Signal every remaining instance, whatever the launcher did; return whether there was one."""
     found = False
     for pid in _instances(folder):
         with suppress(OSError):
@@ -209,7 +209,7 @@ def _signal_instances(folder: Path, number: int) -> bool:
 
 
 def _said(folder: Path) -> str:
-    """What launcher and instances wrote, once those that were told to abort have done it."""
+    """The output of launcher and instances, once the instances that were told to abort have ended."""
     time.sleep(1)
     files = [folder / "launcher", *sorted(folder.glob("out.*")), *sorted(folder.glob("err.*"))]
     return "\n".join(f"--- {file.name}\n{_read(file)}" for file in files)

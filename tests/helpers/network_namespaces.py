@@ -17,7 +17,7 @@ from pathlib import Path
 __all__ = ["Hosts", "hosts", "needs_hosts", "unavailable"]
 
 _MISSING = [tool for tool in ("ip", "sshd", "ssh", "unshare", "ssh-keygen") if not shutil.which(tool)]
-#: Why hosts cannot be made here, "" if they can.
+#: Why hosts cannot be created here, "" if they can.
 unavailable = "needs root" if os.geteuid() else f"needs {', '.join(_MISSING)}" if _MISSING else ""
 
 
@@ -53,7 +53,7 @@ class Hosts:
         return int(line.split(":")[1].split()[8])
 
     def limit(self, rate: str) -> None:
-        """Limit what each host sends, as tc says it: "1gbit"."""
+        """Limit the rate at which each host sends, in tc's notation: "1gbit"."""
         for host, name in enumerate(self.names):
             shape = ["tbf", "rate", rate, "burst", "256kb", "latency", "100ms"]
             _run("tc", "-n", name, "qdisc", "add", "dev", f"v{host}", "root", *shape)

@@ -1,4 +1,4 @@
-"""Names of parameters: what the ids of parametrised tests say about values that are no short text or number."""
+"""Names of parameters: readable ids of parametrised tests for values other than short texts and numbers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LONGEST = 60
 
 
 def parameter_name(value: object) -> str | None:
-    """A short text for a value by its content, the same in every process; None where pytest's own says all."""
+    """A short text for the content of a value, the same in every process; None if pytest's own id is sufficient."""
     if isinstance(value, str) and len(value) <= _LONGEST:
         return None
     if isinstance(value, bytes):
@@ -29,7 +29,7 @@ def parameter_name(value: object) -> str | None:
 
 
 def _text(value: Any) -> str:
-    """All that can be said about a value in one line."""
+    """Describe a value in one line."""
     name = getattr(value, "__name__", None) or (value.name if isinstance(value, Enum) else None)
     if isinstance(name, str):
         return name
@@ -48,7 +48,7 @@ def _text(value: Any) -> str:
 
 
 def _dataclass_text(value: Any) -> str:
-    """Its class, and the fields that have not their defaults."""
+    """Its class, and the fields with other values than the default."""
     said = {}
     for field in dataclasses.fields(value):
         one = getattr(value, field.name)
@@ -59,6 +59,6 @@ def _dataclass_text(value: Any) -> str:
 
 
 def _shortened(text: str) -> str:
-    """The start of a text; what is repeated in it is written once, with how often it is there."""
+    """The start of a text; repeated parts are written once, with their count."""
     text = re.sub(r"(.)\1{29,}", lambda found: f"{found[1]}*{len(found[0])}", text)
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3].rstrip()}..."

@@ -1,6 +1,6 @@
-"""Patience: time that passes only while the machine does something for the one who waits.
+"""Patience: a time-out that only counts time in which this process gets to run.
 
-A machine that stands still, or on which this process seldom gets to run, uses little of it.
+A stopped or overloaded machine uses little of it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ __all__ = ["Patience"]
 
 
 class Patience:
-    """``seconds`` to wait; ask ``is_over`` at intervals, of which no more than ``interval`` seconds count each."""
+    """A time-out of ``seconds``; between two polls of ``is_over`` at most ``interval`` seconds count."""
 
     def __init__(self, seconds: float, *, interval: float = 0.05) -> None:
         self.seconds, self.interval = seconds, interval
@@ -20,7 +20,7 @@ class Patience:
 
     @property
     def is_over(self) -> bool:
-        """Whether the time since the last look uses up what is left."""
+        """Whether the time-out is over, after the time since the last poll."""
         now = time.monotonic()
         self.used += min(now - self._last, self.interval)
         self._last = now

@@ -1,4 +1,4 @@
-"""Sampling: a sample of a product of parameters for every run; ``pytest --full`` runs the whole product."""
+"""Sampling: runs a sample of a product of parameters; ``pytest --full`` runs the whole product."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["sampled_product"]
 
 
 def sampled_product(axes: Mapping[str, Sequence[Any]], *, strength: int = 2) -> list[Any]:
-    """Parameters of the whole product of ``axes``; those that no sample needs have the mark ``full``.
+    """Parameters of the whole product of ``axes``; those outside the sample have the mark ``full``.
 
     The sample has every combination of values of any ``strength`` axes at least once, found greedily.
     """
@@ -29,7 +29,7 @@ def sampled_product(axes: Mapping[str, Sequence[Any]], *, strength: int = 2) -> 
 
 
 def _spread(case: tuple[int, ...], chosen: set[tuple[int, ...]]) -> int:
-    """Values that a case shares with those chosen before it."""
+    """The number of values that a case shares with earlier chosen cases."""
     return sum(a == b for other in chosen for a, b in zip(case, other, strict=True))
 
 

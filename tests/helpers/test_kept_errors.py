@@ -1,4 +1,4 @@
-"""The message with which a library ends a worker is in the output of the tests."""
+"""Kept errors: the message with which a library ends a worker is in the output of the tests."""
 
 import subprocess
 import sys

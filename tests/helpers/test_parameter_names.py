@@ -1,4 +1,4 @@
-"""The names that parameters of tests get in their ids."""
+"""Parameter names: the ids of parametrised tests."""
 
 from dataclasses import dataclass, field
 from enum import Enum

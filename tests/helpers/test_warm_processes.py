@@ -1,4 +1,4 @@
-"""Warm processes: they are on the host of who asks; the one that forks outlives who ends in the middle."""
+"""Warm processes: they run on the host of the requesting process; the server survives clients that end early."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Warm processes: the commands that run Python programs in processes which have imported large modules already.
+"""Warm processes: commands that run Python programs in processes forked after large imports.
 
-A process of its own takes most of its time to import PyTorch (2 s), TensorFlow (4 s) or the emulator (0.7 s).
+A new process takes most of its time to import PyTorch (2 s), TensorFlow (4 s) or the emulator (0.7 s).
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from pathlib import Path
 __all__ = ["EMULATOR", "PYTORCH_FACES", "WITH_PYTORCH", "warm_python"]
 
 _SERVER, _CLIENT = (Path(__file__).with_name(name) for name in ("warm_python.py", "warm_run.py"))
-#: What most programs for the emulator import.
+#: Modules that most programs for the emulator import.
 EMULATOR = ("popdist_py", "gcl", "ipu_emu.popart", "ipu_emu.compat", "ipu_emu.hostio", "ipu_emu.hostio.checkpoint")
-#: What programs import that are trained from PyTorch, some of it (1 s) only when an optimiser steps.
+#: Modules for training with PyTorch, some of which (1 s) are imported when an optimiser steps.
 PYTORCH_FACES = ("torch", "torch._dynamo", "ipu_emu.torch", "ipu_emu.poptorch", *EMULATOR)
-#: What ranks of PyTorch import, some of it only when DDP is made.
+#: Modules for ranks of PyTorch, some of which are imported when DDP is created.
 WITH_PYTORCH = ("torch.distributed", "torch._dynamo", "gcl.torch", "mpi4py")
-#: What is read when modules are imported; no thread may be there when a process forks.
+#: Variables that modules read when they are imported; a process must not have threads when it forks.
 _SETTINGS = {
     "PYTHONPATH": str(_SERVER.parents[2]),
     "OMP_NUM_THREADS": "1",
@@ -36,13 +36,13 @@ _SETTINGS = {
 
 
 def warm_python(*modules: str) -> list[str]:
-    """What stands for ``python`` in a command whose process is forked from one that has imported ``modules``."""
+    """The words in place of ``python`` in a command, to fork its process from one that has imported ``modules``."""
     return [sys.executable, "-I", "-S", str(_CLIENT), _server(modules)[0]]
 
 
 @cache
 def _server(modules: tuple[str, ...]) -> tuple[str, int]:
-    """The socket of what forks them, for all workers of this run of tests, and what keeps it alive while open."""
+    """The socket of the server, for all workers of this test run, and a descriptor that keeps the server alive."""
     folder = Path(tempfile.gettempdir(), f"warm-{os.environ.get('PYTEST_XDIST_TESTRUNUID') or os.getpid()}")
     folder.mkdir(mode=0o700, exist_ok=True)
     path = folder / sha256(" ".join(modules).encode()).hexdigest()[:16]
@@ -57,5 +57,5 @@ def _server(modules: tuple[str, ...]) -> tuple[str, int]:
         command = [sys.executable, str(_SERVER), str(path), *modules]
         server = subprocess.Popen(command, stdin=reading, env=os.environ | _SETTINGS, start_new_session=True)
         os.close(reading)
-        assert server.wait(100) == 0  # it goes on in the background
+        assert server.wait(100) == 0  # the server continues in the background
         return str(path), writing

@@ -1,12 +1,12 @@
-"""Warm Python: processes that have imported large modules already; each is as fresh as a new one.
+"""Warm Python: a server that forks Python processes after large imports; each behaves like a new process.
 
     python warm_python.py SOCKET MODULE ...
 
 imports once, then forks for each request until stdin ends.
-Who asks at the socket is ``warm_run.py``, with WHAT is to run, as for Python: a file, ``-m MODULE`` or ``-c CODE``,
-after ``-u`` or not, and arguments. What is forked gets them, and the environment, folder, ignored signals,
-processors, file descriptors, host and network (namespaces) of the process that asks. It ends without clearing what
-was there before the fork, unless its environment has WARM_WHOLE_END.
+The client at the socket is ``warm_run.py``, with WHAT to run, as for Python: a file, ``-m MODULE`` or ``-c CODE``,
+optionally after ``-u``, and arguments. The forked process gets these, and the environment, folder, ignored signals,
+processors, file descriptors, host and network (namespaces) of the client. It ends without cleaning up the state from
+before the fork, unless its environment has WARM_WHOLE_END.
 """
 
 import marshal
@@ -19,19 +19,19 @@ from contextlib import suppress
 from typing import Any
 
 _MOST_DESCRIPTORS = 250
-#: What a host that a test makes has of its own; ``mnt`` is the last, because the others are found in /proc.
+#: The namespaces of a host that a test creates; ``mnt`` is the last, because the others are found in /proc.
 _NAMESPACES = ("uts", "ipc", "net", "time", "mnt")
 
 
 def serve(path: str) -> list[str]:
-    """Answer requests until stdin ends; return only in what was forked, with the arguments of its program."""
+    """Answer requests until stdin ends; return only in forked processes, with the arguments of the program."""
     import selectors
 
     waiting = selectors.DefaultSelector()
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.bind(path)
         listener.listen(1000)
-        if os.fork():  # tests count the children of their process: this is to be none of them
+        if os.fork():  # tests count the children of their process, so this must not be one
             os._exit(0)
         waiting.register(0, selectors.EVENT_READ)
         waiting.register(listener, selectors.EVENT_READ)
@@ -47,7 +47,7 @@ def serve(path: str) -> list[str]:
                     client = listener.accept()[0]
                     try:
                         request, received = _request(client)
-                    except (OSError, EOFError):  # killed while it asked
+                    except (OSError, EOFError):  # the client was killed
                         client.close()
                         continue
                     pid = os.fork()
@@ -63,7 +63,7 @@ def serve(path: str) -> list[str]:
                     waiting.register(client, selectors.EVENT_READ)
                     waiting.register(os.pidfd_open(pid), selectors.EVENT_READ, client)
                     _tell(client, pid)
-                elif key.data is None:  # who asked is gone
+                elif key.data is None:  # the client is gone
                     if key.fileobj in processes:  # else its process ended at the same moment, and was told above
                         waiting.unregister(key.fileobj)
                         os.kill(processes[key.fileobj], signal.SIGKILL)  # type: ignore[index]
@@ -79,7 +79,7 @@ def serve(path: str) -> list[str]:
 
 
 def _remove(path: str) -> None:
-    """Remove what this server has of files, and the folder if it is the last one there."""
+    """Remove the files of this server, and the folder if no other server uses it."""
     folder = os.path.dirname(path)
     os.remove(path)
     os.remove(f"{path}.alive")
@@ -90,7 +90,7 @@ def _remove(path: str) -> None:
 
 
 def _tell(client: socket.socket, number: int) -> None:
-    """Send a number to who asked, who may be gone."""
+    """Send a number to the client, which may be gone."""
     with suppress(OSError):
         client.sendall(struct.pack("i", number))
 
@@ -106,7 +106,7 @@ def _request(client: socket.socket) -> tuple[tuple, list[int]]:  # type: ignore[
 
 
 def _join_namespaces(client: socket.socket) -> None:
-    """Be on the host, and in the network, of the process that asks."""
+    """Join the host and network namespaces of the client."""
     form = "iii"
     pid, _, _ = struct.unpack(form, client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize(form)))
     others = []
@@ -115,7 +115,7 @@ def _join_namespaces(client: socket.socket) -> None:
             theirs = f"/proc/{pid}/ns/{name}"
             if os.readlink(theirs) != os.readlink(f"/proc/self/ns/{name}"):
                 others.append(os.open(theirs, os.O_RDONLY))
-    except FileNotFoundError:  # who asked is gone
+    except FileNotFoundError:  # the client is gone
         os._exit(1)
     if others:
         import ctypes
@@ -133,7 +133,7 @@ def _become(
     numbers: list[int],
     received: list[int],
 ) -> list[str]:
-    """Be what a process that was started so would be."""
+    """Take on the state of a process that was started like this."""
     import random
 
     environ, folder, ignored, processors = own
@@ -157,7 +157,7 @@ def _become(
 
 
 def _open_streams(unbuffered: bool) -> None:
-    """What sys has of the streams knows whether they are terminals, and whether they can seek."""
+    """Reopen the streams of sys, which cache whether they are terminals and can seek."""
     import io
 
     for number, name in enumerate(("stdin", "stdout", "stderr")):
@@ -173,7 +173,7 @@ def _open_streams(unbuffered: bool) -> None:
 def _is_open(number: int) -> bool:
     try:
         os.fstat(number)
-    except OSError:  # what listed the folder
+    except OSError:  # the descriptor that listed the folder
         return False
     return True
 
@@ -189,7 +189,7 @@ def _read(stream: socket.socket, length: int) -> bytes:
 
 
 def _pass_over_libraries() -> None:
-    """Let the end of this process pass over the libraries that were loaded before the fork, not over those since.
+    """Skip the exit handlers of libraries that were loaded before the fork, but not of later ones.
 
     The functions of C that are called at the end are called in the reverse order of how they were given.
     """
@@ -201,7 +201,7 @@ def _pass_over_libraries() -> None:
 
 
 def _pass_over_modules(imported: list[Any]) -> None:
-    """Let the end of the interpreter pass over the modules that were imported before the fork.
+    """Skip modules that were imported before the fork when the interpreter finalises.
 
     What its own program has made is cleared as always; of that, too, no cycles are looked for. ``imported`` begins
     with itself: it is such a cycle, which holds the modules.

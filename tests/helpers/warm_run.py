@@ -1,10 +1,10 @@
-"""Warm run: is, for all others, a process that is forked from one which has imported large modules already.
+"""Warm run: the client of ``warm_python.py``; to others it appears to be the forked process.
 
     python -I -S warm_run.py SOCKET WHAT ...
 
-``warm_python.py`` says what WHAT is, and answers at the socket. This process passes signals on, and ends in the same
-way: with the exit code of the other, or of its signal. What it imports are the parts in C of the usual modules, which
-would take longer than all else that it does.
+``warm_python.py`` describes WHAT, and answers at the socket. This process forwards signals, and ends with the exit
+code or signal of the forked process. It imports the C parts of the usual modules, because importing whole modules
+would take longer than everything else that it does.
 """
 
 import _signal
@@ -13,12 +13,12 @@ import marshal
 import os
 import sys
 
-#: Signals that are never passed on: no handler can have them, or they stop a process.
+#: Signals that are not forwarded: they cannot be handled, or they stop a process.
 _OWN = {getattr(_signal, f"SIG{name}") for name in ("KILL", "STOP", "CHLD", "CONT", "TSTP", "TTIN", "TTOU")}
 
 
 def run(path: str, argv: list[str]) -> None:
-    """Ask for a process, and wait for its end."""
+    """Request a process, and wait for its end."""
     open_ones = [int(name) for name in os.listdir("/proc/self/fd")]
     descriptors = [number for number in sorted(open_ones) if _is_open(number)]
     ignored = [number for number in range(1, _signal.NSIG) if _signal.getsignal(number) == _signal.SIG_IGN]
@@ -32,7 +32,7 @@ def run(path: str, argv: list[str]) -> None:
     server.sendall(request)
     pid = _number(server)
     if os.environ.get("WARM_PIDS"):
-        with open(f"pid.{pid}", "w") as file:  # for who looks for the processes of a job in its folder
+        with open(f"pid.{pid}", "w") as file:  # for tests that look for the processes of a job in its folder
             file.write(str(pid))
     for number in _signal.valid_signals() - _OWN - set(ignored):
         _signal.signal(number, lambda number, _: os.kill(pid, number))
@@ -48,13 +48,13 @@ def run(path: str, argv: list[str]) -> None:
 def _is_open(number: int) -> bool:
     try:
         os.fstat(number)
-    except OSError:  # what listed the folder
+    except OSError:  # the descriptor that listed the folder
         return False
     return True
 
 
 def _number(stream: _socket.socket) -> int:
-    """The next number that warm_python.py tells."""
+    """The next number that warm_python.py sends."""
     data = b""
     while len(data) < 4:
         part = stream.recv(4 - len(data))

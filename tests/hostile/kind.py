@@ -1,4 +1,4 @@
-"""Kind: one way to be hostile, and what a trial of it found."""
+"""Kind: one kind of hostile trial, and the result of a trial."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kinds: the table of all ways to be hostile."""
+"""Kinds: the table of all kinds of hostile trials."""
 
 from __future__ import annotations
 

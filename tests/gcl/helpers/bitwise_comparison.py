@@ -1,4 +1,4 @@
-"""Compared: every collective of a communicator against the same in one process, bit for bit."""
+"""Bitwise comparison: every collective of a communicator against the same in one process, bit for bit."""
 
 from __future__ import annotations
 

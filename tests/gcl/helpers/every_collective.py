@@ -1,4 +1,4 @@
-"""Every collective x operator x dtype x group x transport x size x number of replicas, bit for bit.
+"""Every collective: all cases of collective x operator x dtype x group x transport x size x number of replicas.
 
     python -m tests.gcl.helpers.every_collective [--quick] [--replicas 8 16]
 

@@ -1,4 +1,4 @@
-"""Instance: what the programs of multi-process tests share: they join with the replicas they were given."""
+"""Instance: the common part of programs of multi-process tests, which connect the replicas of their instance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pairs: cases in which every two values of different factors occur together (all: ``every_collective``)."""
+"""Pairwise cases: a sample in which every pair of values of different factors occurs (all: ``every_collective``)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reference: what every collective must give, written as plainly as numpy allows; data is [replicas, n] of all."""
+"""Reference: the expected result of every collective, in plain numpy; data is [replicas, n] of all replicas."""
 
 from functools import cache
 from zlib import crc32

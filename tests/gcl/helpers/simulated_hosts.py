@@ -1,4 +1,4 @@
-"""Simulated hosts: what ranks of one machine do when they are told to be on several hosts.
+"""Simulated hosts: runs ranks of one machine as if they were on several hosts.
 
 ``hosts`` names the host of each rank by a letter: "aab" puts the first two ranks on one host.
 """

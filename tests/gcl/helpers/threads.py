@@ -1,4 +1,4 @@
-"""Threads: ranks as threads of the test's own process."""
+"""Threads: runs ranks as threads of the test process."""
 
 from __future__ import annotations
 

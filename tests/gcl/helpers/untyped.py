@@ -1,4 +1,4 @@
-"""untyped: values of any type, for calls that the types forbid."""
+"""untyped: returns values as Any, for calls that type checkers reject."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Command output: what commands say of wrong input, run in this process."""
+"""Command output: the messages of commands for invalid input, run in this process."""
 
 from __future__ import annotations
 

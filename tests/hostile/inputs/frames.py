@@ -1,4 +1,4 @@
-"""Frames: what arrives at a channel of the launcher: damaged frames, and frames of other content."""
+"""Frames: damaged and forged frames, sent to a channel of the launcher."""
 
 from __future__ import annotations
 

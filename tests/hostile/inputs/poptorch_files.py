@@ -1,4 +1,4 @@
-"""PopTorch files: damaged files of ``save``, which hold a pickle: none is read further than its checksum."""
+"""PopTorch files: damaged files of ``save``, which hold a pickle: none is read beyond its checksum."""
 
 from __future__ import annotations
 

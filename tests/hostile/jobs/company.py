@@ -1,4 +1,4 @@
-"""Company: two jobs of a user at once, in one list of processes or in two; neither harms the other."""
+"""Company: two jobs of a user at the same time, in one or two process namespaces; neither harms the other."""
 
 from __future__ import annotations
 

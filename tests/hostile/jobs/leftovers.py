@@ -1,4 +1,4 @@
-"""Leftovers: processes and files that were not there before, where an isolated process looks."""
+"""Leftovers: finds new processes and files, as seen by an isolated process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Outcome: a job in odd surroundings ends with the right result, or says why not; it leaves nothing either way."""
+"""Outcome: checks that a job in odd surroundings ends with the right result or a clear error, and leaves nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Strangers: somebody connects to every port of a job, and says nothing, nonsense, or too much.
+"""Strangers: a stranger connects to every port of a job, and sends nothing, nonsense, or too much.
 
 The launcher's port must not mind. Ports of the MPIs, which authenticate nobody, may end the job, but not silently and
 not with a wrong result. While strangers stay, they may delay the job: PRRTE and PMIx wait for the rest of a message.

@@ -1,4 +1,4 @@
-"""Surroundings: jobs where something is missing or scarce: disk, shared memory, descriptors, memory, HOME, rights."""
+"""Surroundings: jobs without enough of a resource: disk, shared memory, descriptors, memory, HOME, rights."""
 
 from __future__ import annotations
 

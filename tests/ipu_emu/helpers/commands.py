@@ -1,4 +1,4 @@
-"""The command ipu-emu, called in this process."""
+"""Commands: runs the command ipu-emu in this process."""
 
 from __future__ import annotations
 

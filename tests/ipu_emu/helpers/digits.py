@@ -1,4 +1,4 @@
-"""The example as a module, and its training on local replicas of this process."""
+"""Digits: the example as a module, and its training on local replicas of this process."""
 
 from __future__ import annotations
 

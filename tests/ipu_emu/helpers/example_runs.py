@@ -1,4 +1,4 @@
-"""Runs of an example within the process of the tests: as the command, without the start of an interpreter."""
+"""Example runs: runs an example in the test process, as the command would, without starting an interpreter."""
 
 from __future__ import annotations
 

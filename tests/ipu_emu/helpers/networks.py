@@ -1,4 +1,4 @@
-"""Networks: small models of each kind, as the Builder and as PyTorch see them, from the same weights."""
+"""Networks: small models of each kind, built by the Builder and in PyTorch from the same weights."""
 
 from __future__ import annotations
 

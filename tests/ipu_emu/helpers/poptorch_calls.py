@@ -1,4 +1,4 @@
-"""PopTorch models of functions, whose one parameter is ``w``."""
+"""PopTorch calls: models of functions with one parameter ``w``."""
 
 import torch
 

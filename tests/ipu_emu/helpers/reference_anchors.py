@@ -1,4 +1,4 @@
-"""AnchorsByHand: what every anchor of a small training returns, by loops over batches and replicas."""
+"""Reference anchors: the expected value of every anchor of a small training, by loops over batches and replicas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job with running statistics, which each replica makes of its own data: ``running_statistics_job.py FOLDER``.
+"""A job with running statistics, which each replica computes from its own data: ``running_statistics_job.py FOLDER``.
 
 Every instance writes FOLDER/INSTANCE.onnx, then the first alone writes FOLDER/alone.onnx after one more step, and a
 checkpoint is in FOLDER/run.

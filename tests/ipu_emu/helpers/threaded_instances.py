@@ -1,4 +1,4 @@
-"""Instances: the instances of one job as threads of this process, each with a session of its own."""
+"""Threaded instances: the instances of one job as threads of this process, each with its own session."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trace events: a strict check of what is written for ui.perfetto.dev against the Trace Event Format.
+"""Trace events: a strict check of files for ui.perfetto.dev against the Trace Event Format.
 
 It is not the importer of Perfetto. It checks what the format's description asks of the kinds of events that we write,
 and what the importer is known to drop: spans of a row that overlap without nesting, ends of arrows outside of spans,

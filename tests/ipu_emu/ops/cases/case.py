@@ -1,4 +1,4 @@
-"""Case: an op in one form, with what PyTorch says it is.
+"""Case: an op in one form, with its definition in PyTorch.
 
 ``inputs`` are made as weights, so that their gradients can be anchored.
 """

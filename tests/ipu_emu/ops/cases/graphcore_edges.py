@@ -1,4 +1,4 @@
-"""A table of small checks of the ops of aiGraphcore, each with a function that has its definition."""
+"""A table of small checks of the ops of aiGraphcore, each with a function that defines the op."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Drawn numbers: what a case asks for by the methods of numpy's generators, drawn by hypothesis.
+"""Drawn numbers: numpy's generator methods for cases, with numbers drawn by hypothesis.
 
 Sizes, axes, indices and attributes are drawn one by one, so that a failure shrinks to the least of them; the elements
 of operands come from a generator whose seed is drawn.
