@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph.dtype import dtype_numbered, dtype_of
-from popdist_py.files.atomic_write import replace_file
+from popdist_py.files.atomic_write import append_to_file, change_file, replace_file
 from popdist_py.files.bounded_read import open_regular
 
 __all__ = [
@@ -124,24 +124,21 @@ def write_external(data: Mapping[str, NDArray[np.generic]], ids: Sequence[str], 
 def append_external(data: Mapping[str, NDArray[np.generic]], ids: Sequence[str], file: str) -> Places:
     """Append the data of initializers to ``file`` and return their places; raise EmulatorError if that fails."""
     try:
-        with open(file, "ab") as stream:
-            places = contiguous(data, ids, file, stream.tell())
-            stream.writelines(_bytes(data[id]) for id in ids)
+        start = append_to_file(file, *(_bytes(data[id]) for id in ids))
     except OSError as error:
         raise _unwritable(file, error) from error
-    return places
+    return contiguous(data, ids, file, start)
 
 
 def overwrite_external(data: Mapping[str, NDArray[np.generic]], places: Places) -> None:
-    """Replace the data at ``places``; raise EmulatorError if a file does not exist or cannot be written."""
+    """Replace the data at ``places``, of each file all or nothing; raise EmulatorError if one cannot be written."""
     check_files(places)
-    for id, place in places.items():
+    for file in dict.fromkeys(place.file for place in places.values()):
+        pieces = ((place.offset, _bytes(data[id])) for id, place in places.items() if place.file == file)
         try:
-            with open(place.file, "r+b") as stream:
-                stream.seek(place.offset)
-                stream.write(_bytes(data[id]))
+            change_file(file, pieces)
         except OSError as error:
-            raise _unwritable(place.file, error) from error
+            raise _unwritable(file, error) from error
 
 
 def _bytes(array: NDArray[np.generic]) -> memoryview:

@@ -5,14 +5,20 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import BinaryIO
 
-__all__ = ["replace_file", "write_fault"]
+from popdist_py.files.bounded_read import open_regular
+
+__all__ = ["append_to_file", "change_file", "replace_file", "write_fault"]
 
 #: Characters of a file's name that its temporary name repeats; names have at most 255 bytes.
 _NAME_CHARACTERS = 40
 #: Symbolic links that are followed one after the other, as many as Linux follows.
 _MOST_LINKS = 40
+#: Bytes that are copied at a time.
+_PIECE_BYTES = 1 << 20
 _PLANTED = "it is a pipe or a device of another user"
 
 
@@ -34,17 +40,52 @@ def replace_file(
     if follow and _is_stream(target):
         _write_stream(target, parts)
         return
-    folder, name = os.path.split(target)
-    temporary = os.path.join(folder, f".{name[:_NAME_CHARACTERS]}.{os.urandom(8).hex()}.tmp")
-    try:
-        _write(temporary, parts, sync, mode)
-        os.replace(temporary, target)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(temporary)
-        raise
+    with _replacement(target, mode, sync=sync) as file:
+        file.writelines(parts)
     if sync:
-        _sync_folder(folder)
+        _sync_folder(os.path.dirname(target))
+
+
+def change_file(path: str | os.PathLike[str], pieces: Iterable[tuple[int, bytes | memoryview]]) -> None:
+    """Write ``pieces`` at their offsets into a regular file; if that fails, raise OSError and leave it unchanged.
+
+    A changed copy replaces the file, with its mode. Symbolic links are treated as by ``replace_file``.
+    """
+    import shutil  # which is slow to import
+
+    target = _resolved(os.path.abspath(path))
+    with os.fdopen(open_regular(target, os.O_NOFOLLOW), "rb", buffering=0) as old:
+        mode = stat.S_IMODE(os.fstat(old.fileno()).st_mode) & 0o777
+        with _replacement(target, mode) as file:
+            with suppress(OSError):  # a file system without modes
+                os.fchmod(file.fileno(), mode)  # which the umask has reduced
+            shutil.copyfileobj(old, file, _PIECE_BYTES)
+            for offset, piece in pieces:
+                file.seek(offset)
+                file.write(piece)
+
+
+def append_to_file(path: str | os.PathLike[str], *parts: bytes | memoryview) -> int:
+    """Append ``parts`` to a regular file, which is made if there is none; return the offset of the first.
+
+    If that fails, raise OSError and leave what was there. Symbolic links are treated as by ``replace_file``.
+    """
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    descriptor = os.open(_resolved(os.path.abspath(path)), flags, 0o666)
+    with os.fdopen(descriptor, "ab", buffering=0) as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "It is a pipe or a device, not a regular file", os.fspath(path))
+        start = file.tell()
+        try:
+            for part in parts:
+                left = memoryview(part)
+                while left:
+                    left = left[file.write(left) :]
+        except OSError:
+            with suppress(OSError):
+                os.ftruncate(descriptor, start)
+            raise
+    return start
 
 
 def write_fault(path: str | os.PathLike[str]) -> str:
@@ -65,13 +106,23 @@ def write_fault(path: str | os.PathLike[str]) -> str:
     return ""
 
 
-def _write(path: str, parts: tuple[bytes | memoryview, ...], sync: bool, mode: int) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
-    with os.fdopen(descriptor, "wb") as file:
-        file.writelines(parts)
-        file.flush()
-        if sync:
-            os.fsync(descriptor)
+@contextmanager
+def _replacement(target: str, mode: int, *, sync: bool = False) -> Iterator[BinaryIO]:
+    """Yield a new file, which replaces ``target`` at the end of the block unless the block raises."""
+    folder, name = os.path.split(target)
+    temporary = os.path.join(folder, f".{name[:_NAME_CHARACTERS]}.{os.urandom(8).hex()}.tmp")
+    try:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
+        with os.fdopen(descriptor, "wb") as file:
+            yield file
+            file.flush()
+            if sync:
+                os.fsync(descriptor)
+        os.replace(temporary, target)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(temporary)
+        raise
 
 
 def _write_stream(path: str, parts: tuple[bytes | memoryview, ...]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,38 @@ def test_model_to_host_updates_the_file_of_the_data(tmp_path: Path) -> None:
     for one, path in ((again, saved), (plain, str(tmp_path / "plain.onnx"))):
         one.modelToHost(path)
     assert read(onnx.load(saved)) == read(onnx.load(tmp_path / "plain.onnx"))
+
+
+def test_data_that_cannot_be_written_stay_as_they_were(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    net, data = Affine(), tmp_path / "weights.bin"
+    session = net.trained(external(net, tmp_path, ["w", "v"]))
+    before = data.read_bytes()
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(popart.popart_exception, match=r"weights\.bin': No space left on device; name a file"):
+        session.modelToHost(str(tmp_path / "trained.onnx"))
+    assert data.read_bytes() == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model.onnx", "weights.bin"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a link to another user")
+def test_a_link_that_another_user_has_put_in_the_place_of_the_data_is_not_written_to(tmp_path: Path) -> None:
+    net, data, private = Affine(), tmp_path / "weights.bin", tmp_path / "private"
+    model = external(net, tmp_path, ["w"])
+    session = net.trained(model)
+    data.rename(private)
+    before = private.read_bytes()
+    data.symlink_to("private")
+    os.lchown(data, 65534, -1)
+    for write in (net.trained, session.modelToHost):
+        with pytest.raises(
+            popart.popart_exception, match=r"weights\.bin': it is a link that belongs to another user"
+        ):
+            write(model)
+    assert private.read_bytes() == before
 
 
 def test_data_are_looked_for_in_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
