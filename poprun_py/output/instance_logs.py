@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
@@ -15,6 +16,7 @@ from poprun_py.wire.messages import STREAMS
 __all__ = ["InstanceLogs", "held_logs"]
 
 _LOCK = ".poprun-py.lock"
+_FLAGS = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @contextmanager
@@ -94,18 +96,41 @@ class InstanceLogs:
 
     def _open(self, rank: int, stream: int) -> None:
         path = self.path(rank, stream)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
-            self._descriptors[rank, stream] = os.open(path, flags | os.O_EXCL, 0o600)
+            self._descriptors[rank, stream] = _created(path)
         except FileExistsError:
-            self._descriptors[rank, stream] = descriptor = os.open(path, flags, 0o600)
-            owner = os.fstat(descriptor).st_uid
-            if owner != os.geteuid():
-                raise PermissionError(errno.EPERM, f"it belongs to user {owner}", path) from None
-            os.fchmod(descriptor, 0o600)  # an older file may have another mode
-            if os.path.isfile(descriptor):
-                os.truncate(descriptor, 0)
+            self._descriptors[rank, stream] = _emptied(path)
         self._lines[rank, stream] = Tagger(b"")
+
+
+def _created(path: str) -> int:
+    return os.open(path, _FLAGS | os.O_CREAT | os.O_EXCL, 0o600)
+
+
+def _emptied(path: str) -> int:
+    """Open what is at ``path``: a file, which is emptied, or a pipe that is read; raise OSError if it is not ours."""
+    status = os.lstat(path)
+    if stat.S_ISREG(status.st_mode) and status.st_nlink > 1 and status.st_uid == os.geteuid():
+        os.unlink(path)  # its other names keep their file
+        return _created(path)
+    try:
+        descriptor = os.open(path, _FLAGS | os.O_NONBLOCK)  # else it would wait for somebody who reads a pipe
+    except OSError as error:
+        if error.errno == errno.ENXIO:
+            raise OSError(errno.ENXIO, "it is a pipe that nobody reads", path) from None
+        raise
+    try:
+        found = os.fstat(descriptor)
+        if found.st_uid != os.geteuid():
+            raise PermissionError(errno.EPERM, f"it belongs to user {found.st_uid}", path)
+        os.fchmod(descriptor, 0o600)  # an older file may have another mode
+        os.set_blocking(descriptor, True)
+        if stat.S_ISREG(found.st_mode):
+            os.truncate(descriptor, 0)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
 
 
 def _unusable(folder: str, error: OSError) -> UsageError:

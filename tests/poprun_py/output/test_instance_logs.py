@@ -49,6 +49,25 @@ def test_an_older_file_is_replaced_and_its_mode_too(launch, tmp_path):
     assert stat.S_IMODE(older.stat().st_mode) == 0o600
 
 
+def test_other_names_of_an_older_file_keep_their_content(launch, tmp_path):
+    (tmp_path / "kept").write_text("kept")
+    (tmp_path / "instance-0.stdout").hardlink_to(tmp_path / "kept")
+    assert launch("--log-dir", ".", "echo", "new").finish()[0] == 0
+    assert (tmp_path / "instance-0.stdout").read_text() == "new\n"
+    assert (tmp_path / "kept").read_text() == "kept"
+
+
+def test_a_pipe_that_nobody_reads_is_refused_at_once_and_one_that_is_read_gets_the_output(launch, tmp_path):
+    os.mkfifo(tmp_path / "instance-0.stdout")
+    code, _, err = launch("--log-dir", ".", "echo", "new").finish()
+    assert code == 2
+    assert b"--log-dir .: ./instance-0.stdout cannot be written: it is a pipe that nobody reads; name another" in err
+    reader = os.open(tmp_path / "instance-0.stdout", os.O_RDONLY | os.O_NONBLOCK)
+    assert launch("--log-dir", ".", "echo", "new").finish()[0] == 0
+    assert os.read(reader, 10) == b"new\n"
+    os.close(reader)
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give files to others")
 def test_a_file_of_another_user_is_refused_and_stays(launch, tmp_path):
     planted = tmp_path / "instance-0.stdout"
