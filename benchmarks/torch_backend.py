@@ -47,7 +47,7 @@ CASES = ("collectives", "ddp", "fsdp", "overlap")
 #: Of ``--quick``: sizes of each dtype for a number of ranks, and models of DDP; other numbers have what 8 has.
 QUICK = {
     2: ({torch.float32: (KIB, 64 * KIB, 16 * MIB), torch.float16: (64 * KIB, 16 * MIB)}, tuple(MODELS)),
-    4: ({torch.float32: (64 * KIB, 16 * MIB)}, ("mlp_17m",)),
+    4: ({torch.float32: (64 * KIB, 16 * MIB)}, ()),
     8: ({torch.float32: (16 * MIB,)}, ()),
 }
 #: What a ratio must be at least: (up to bytes, float32, half types).
@@ -80,17 +80,23 @@ def copies(name: str, nbytes: int, dtype: torch.dtype, ranks: int) -> dict[str, 
 
 
 def in_turns(calls: dict[str, Call], least: float, rounds: int) -> dict[str, list[float]]:
-    """Seconds per call of each of ``calls`` on the slowest rank, in blocks of ``least`` seconds that take turns."""
+    """Seconds per call of each of ``calls`` on the slowest rank, in blocks that take turns.
+
+    ``least``: seconds of a block, in which there is at least one call.
+    """
     blocks: dict[str, list[float]] = {name: [] for name in calls}
-    number = {}
+    number = dict.fromkeys(calls, 1)
     for name, call in calls.items():
         call()
-        since = perf_counter()
-        call()
-        number[name] = agreed(max(1, min(200, round(least / max(1e-6, perf_counter() - since)))))
+        if least:
+            since = perf_counter()
+            call()
+            number[name] = max(1, min(200, round(least / max(1e-6, slowest(perf_counter() - since)))))
     for _ in range(rounds):
         for name, call in calls.items():
             dist.barrier()
+            if number[name] > 1:
+                call()  # ranks leave the barrier at different times
             since = perf_counter()
             for _ in range(number[name]):
                 call()
@@ -102,13 +108,6 @@ def summary(blocks: dict[str, list[float]]) -> dict[str, Any]:
     """The median of each contender, and of gloo / gcl."""
     ratios = [theirs / ours for ours, theirs in zip(blocks["gcl"], blocks["gloo"], strict=True)]
     return {**{name: statistics.median(times) for name, times in blocks.items()}, "ratio": statistics.median(ratios)}
-
-
-def agreed(number: int) -> int:
-    """The number of rank 0."""
-    found = torch.tensor([number])
-    dist.broadcast(found, 0)
-    return int(found.item())
 
 
 def slowest(seconds: float) -> float:
@@ -169,7 +168,7 @@ class Measurement:
     def __init__(self, rank: int, ranks: int, options: argparse.Namespace) -> None:
         self._rank, self._ranks, self._options = rank, ranks, options
         self._groups = {backend: dist.new_group(backend=backend) for backend in BACKENDS}
-        self._least, self._rounds, self._steps = (0.01, 3, 4) if options.quick else (0.1, 7, 11)
+        self._least, self._rounds, self._steps = (0.02, 3, 3) if options.quick else (0.1, 7, 11)
         self._sizes, self._models = dict.fromkeys(DTYPES, SIZES), tuple(MODELS)
         if options.quick:
             self._sizes, self._models = QUICK.get(ranks, QUICK[8])
@@ -218,8 +217,8 @@ class Measurement:
         if self._options.quick and self._ranks != 2:
             return
         for name in PASSES:
-            blocks = in_turns(passes(name, self._groups), 0, self._steps + 2)
-            parts = {backend: hidden_parts(name, backend, self._steps + 2) for backend in BACKENDS}
+            blocks = in_turns(passes(name, self._groups), 0, self._steps)
+            parts = {backend: hidden_parts(name, backend, self._steps) for backend in BACKENDS}
             hidden = {backend: mean_of_ranks(statistics.median(each)) for backend, each in parts.items()}
             self._add({"case": name, **summary(blocks), "hidden": hidden})
 
