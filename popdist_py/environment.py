@@ -68,7 +68,7 @@ _MINIMUM = {"num_total_replicas": 1, "num_ipus_per_replica": 1, "num_local_repli
 
 
 def is_set(environ: Mapping[str, str]) -> bool:
-    """Return whether a launcher started this process (whether ``POPDIST_NUM_TOTAL_REPLICAS`` is set)."""
+    """Whether a launcher started this process (whether ``POPDIST_NUM_TOTAL_REPLICAS`` is set)."""
     return NAMES["num_total_replicas"] in environ
 
 

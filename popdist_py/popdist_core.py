@@ -55,7 +55,7 @@ _process = _Process()
 
 
 def isPopdistEnvSet() -> bool:
-    """Return whether poprun-py started this process (whether ``POPDIST_NUM_TOTAL_REPLICAS`` is set)."""
+    """Whether poprun-py started this process (whether ``POPDIST_NUM_TOTAL_REPLICAS`` is set)."""
     return is_set(os.environ)
 
 
@@ -141,7 +141,7 @@ def getDeviceId(ipusPerReplica: int = 0) -> int:
 
 
 def checkNumIpusPerReplica(n: int) -> bool:
-    """Return whether ``n`` is the number of IPUs per replica passed to the launcher (1 without poprun-py).
+    """Whether ``n`` is the number of IPUs per replica passed to the launcher (1 without poprun-py).
 
     Raises PopdistEnvironmentError if the POPDIST_* variables are malformed.
     """
@@ -160,7 +160,7 @@ def init() -> None:
 
 
 def isBackendInitialized() -> bool:
-    """Return whether this process has called ``init`` or ``initializeBackend``, and not ``finalizeBackend`` since."""
+    """Whether this process has called ``init`` or ``initializeBackend``, and not ``finalizeBackend`` since."""
     return _process.backend is not None
 
 

@@ -1,1 +1,1 @@
-"""What ``gcl.bench`` and ``gcl.explain`` share: usage errors, tables, diagrams, output files."""
+"""Command line: parts shared by ``gcl.bench`` and ``gcl.explain``: usage errors, tables, diagrams, output files."""

@@ -14,7 +14,7 @@ __all__ = ["DataPath"]
 
 
 class DataPath(Protocol):
-    """What moves the bytes of a communicator."""
+    """Protocol of a data path, which moves the bytes of a communicator."""
 
     name: str
     #: by Request.key; only while nothing has failed

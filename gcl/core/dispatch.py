@@ -98,7 +98,7 @@ class Dispatch:
             self._runner = None
 
     def repeat(self, code: int, op: str, x: object, out: object, root: int = 0) -> bool:
-        """Repeat the call if the same call was prepared on the same two arrays; say whether it was."""
+        """Repeat the call if the same call was prepared on the same two arrays; return whether it was."""
         if self._runner is not None:
             self._runner.drain()
         try:

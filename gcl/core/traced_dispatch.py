@@ -74,7 +74,7 @@ class TracedDispatch(Dispatch):
         self._names: dict[tuple[object, ...], int] = {}
 
     def repeat(self, code: int, op: str, x: object, out: object, root: int = 0) -> bool:
-        """Repeat the call if it was prepared; say whether it was."""
+        """Repeat the call if it was prepared; return whether it was."""
         if self._runner is not None:
             self._runner.drain()
         span = self._span(code, op, x)

@@ -72,7 +72,7 @@ class Canvas:
         self._parts.append(f'<path d="{shape}" fill="none" stroke="{stroke}" stroke-width="{width:g}"{end}{dash}/>')
 
     def begin_group(self, number: int, count: int, seconds: float) -> None:
-        """Begin frame ``number`` of ``count``, of which one is shown at a time, each for so many ``seconds``."""
+        """Begin frame ``number`` of ``count``, which are shown one at a time, each for ``seconds``."""
         times = ";".join(f"{at / count:.6f}" for at in range(count))
         shown = ";".join("inline" if at == number else "none" for at in range(count))
         display = "inline" if number == 0 else "none"

@@ -40,7 +40,7 @@ __all__ = [
     "selection",
 ]
 
-#: Of GC200 and Bow.
+#: Tiles of a GC200 or a Bow IPU.
 TILES_PER_IPU = 1472
 MIN_IO_TILES = 32
 EXCHANGE_BYTES_PER_CYCLE = 4

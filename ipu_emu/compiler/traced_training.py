@@ -58,7 +58,7 @@ class _TracedRule(UpdateRule):
 def traced_step(
     graph: Graph, options: CompileOptions, gradients: Sequence[Gradient], *, trains: bool
 ) -> CompileState:
-    """Return the state from which the passes go on with an expanded ``graph`` whose ops have phases and places."""
+    """Return the state from which the passes continue, for an expanded ``graph`` whose ops have phases and places."""
     training = TrainingOptions("", _TracedRule()) if trains else None
     chosen = replace(options, training=training)
     return CompileState(graph, chosen, chosen.anchors, tuple(gradients), done=(_LAST,))

@@ -160,7 +160,7 @@ def _body_inputs(parent: Graph, node: onnx.NodeProto, version: int) -> list[Kind
 
 
 def metadata_of(model: onnx.ModelProto) -> dict[str, str]:
-    """Return the metadata properties of a model; raise EmulatorError if one is no text."""
+    """Return the metadata properties of a model; raise EmulatorError if one is not text."""
     pairs = [(entry.key, entry.value) for entry in model.metadata_props]
     if not all(isinstance(text, str) for pair in pairs for text in pair):  # bytes that are not UTF-8
         raise EmulatorError("The ModelProto is malformed: a metadata property is not text in UTF-8")

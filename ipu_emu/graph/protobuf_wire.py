@@ -71,7 +71,7 @@ def _fields(data: memoryview) -> Iterator[_Field]:
         first = at
         key, at = _varint(data, at)
         wire_type, size = key & 7, 0
-        if not key >> 3:  # zeros are no message
+        if not key >> 3:  # zeros are not a message
             raise ValueError("a field without a number")
         if wire_type == _VARINT:
             _, end = _varint(data, at)

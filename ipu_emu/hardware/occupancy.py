@@ -58,7 +58,7 @@ class Occupancy:
             self._claims.release(self._held.pop(holder, frozenset()))
 
     def is_free(self, ipus: Iterable[int]) -> bool:
-        """Return whether all of ``ipus`` are free."""
+        """Whether all of ``ipus`` are free."""
         return not any(self.holder(ipu) is not None for ipu in ipus)
 
     def holder(self, ipu: int) -> int | None:

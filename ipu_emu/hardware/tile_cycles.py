@@ -42,7 +42,7 @@ def received(a: float, b: float, c: float, multiplications: float, tiles: int) -
 
 
 def received_by_each(shapes: Values, tiles: int) -> Values:
-    """The same for many products: ``shapes`` are [A, B, C, multiplications] of each."""
+    """``received`` for many products: ``shapes`` are [A, B, C, multiplications] of each."""
     operands, (c, count) = np.sort(shapes[:2], axis=0)[::-1], shapes[2:]
     found: Values = operands.sum(axis=0) / tiles  # nothing is shared: not a product, or each group has its own tiles
     groups = np.maximum(1.0, np.rint(operands.prod(axis=0) * c / np.maximum(count, 1) ** 2))

@@ -14,7 +14,7 @@ class Error(Exception):
 
 
 class RecoverableError(Error):
-    """An error of the device after which ``recovery_action`` lets the program go on."""
+    """An error of the device after which the program can continue if ``recovery_action`` is taken."""
 
     def __init__(self, message: str = "", recovery_action: str = "IPU_RESET") -> None:
         super().__init__(message, "poplar_recoverable_runtime_error")

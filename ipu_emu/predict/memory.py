@@ -12,7 +12,7 @@ are accumulated. A tied head is a stage of its own, after that of the last IPU.
 The lower bound, all parts with the least code, is that of a program tuned for IPUs. The upper bound adds what a
 program needs that leaves all to the compiler, as those of ipu-emu memory do:
 
-    logits                         of all positions at once, and the gradient of their table beside its sum; in
+    logits                         of all positions at once, and the gradient of their table besides its sum; in
                                    inference a buffer from which the host gets them
     tied table                     a sum of the gradients of its products, apart from those of its look-ups
     values between IPUs            kept on both, without recomputation

@@ -1,12 +1,12 @@
-"""Fused stores: ops of inference that need no pass over memory, since others store their results.
+"""Fused stores: ops of inference that need no pass over memory, because others store their results.
 
     Conv   x, w -> y          x, w -> z, a function of y that is in registers
     Fused  y -> z             nothing
 
-    Concat a, b -> c          nothing: a and b are computed where they lie in c
+    Concat a, b -> c          nothing: a and b are computed in place, as parts of c
 
-The program, its price and the sizes of its memory stay as they are; a tensor y has no place in memory, z has one from
-the product on, and c from the first of its parts on. Where the memory would become larger, fewer ops are fused.
+The program, its price and the sizes of its memory do not change; a tensor y has no place in memory, z has one from
+the product on, and c from the first of its parts on. If the memory would become larger, fewer ops are fused.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ __all__ = ["FusedStores", "fused_stores"]
 
 @dataclass(frozen=True)
 class FusedStores:
-    """The plan of the memory, and the element-wise op that each product does too, by the output of the product.
+    """The memory plan, and the element-wise op that each product also computes, by the output of the product.
 
-    ``joined`` are the outputs of Concat whose parts lie in them.
+    ``joined`` are the outputs of Concat whose parts are computed in place.
     """
 
     plan: MemoryPlan
@@ -50,7 +50,7 @@ class FusedStores:
 
     @property
     def done(self) -> frozenset[str]:
-        """The outputs of the ops for which nothing is left to do."""
+        """The outputs of the ops that need no call of their own."""
         return self.joined | {op.outputs[0] for op in self.functions.values()}
 
 
@@ -77,7 +77,7 @@ def fused_stores(executable: Executable) -> FusedStores:
 def _choices(plan: MemoryPlan, pairs: _Pairs, joins: _Joins) -> Iterator[tuple[_Pairs, _Joins]]:
     """Yield what to fuse, the best first.
 
-    Whether memory suffices is a matter of chance: most often one pair is in the way.
+    If memory does not suffice, a single pair is usually the cause.
     """
     if joins:
         yield pairs, joins
@@ -89,7 +89,7 @@ def _choices(plan: MemoryPlan, pairs: _Pairs, joins: _Joins) -> Iterator[tuple[_
 
 
 def _joins(executable: Executable) -> dict[str, tuple[str, ...]]:
-    """The parts of tensors that can be computed where they lie in the concatenated ones."""
+    """The parts that can be computed in place in the concatenated tensors."""
     plan, viewed = executable.plan, _viewed(executable)
     updated = {_root(id, viewed) for id in _owners(executable).values()}
     own = {life.name for life in plan.lives if not life.is_scratch}
@@ -106,7 +106,7 @@ def _joins(executable: Executable) -> dict[str, tuple[str, ...]]:
 
 
 def _in_order(op: Op, plan: MemoryPlan) -> bool:
-    """Whether the inputs of a Concat lie one after the other in its output, each at the start of a cache line."""
+    """Whether the inputs of a Concat are contiguous in its output, each at the start of a cache line."""
     whole, *parts = (plan.placements[id] for id in (op.outputs[0], *op.inputs))
     axis = op.attributes["axis"] % whole.tensor.rank
     outermost = order(whole.tensor, whole.batch_innermost)
@@ -220,7 +220,7 @@ def _with_lives(executable: Executable, lives: tuple[Lifetime, ...], joins: _Joi
 
 
 def _root(id: str, owners: Mapping[str, str]) -> str:
-    """The tensor in whose memory another lies."""
+    """The tensor that owns the memory of another."""
     return _root(owners[id], owners) if id in owners else id
 
 
@@ -231,7 +231,7 @@ def _owners(executable: Executable) -> dict[str, str]:
 
 
 def _viewed(executable: Executable) -> dict[str, str]:
-    """The tensor that each view shows."""
+    """The tensor of each view."""
     ops = (op for leaf in leaves(executable.program) for op in leaf.ops)
     views = executable.plan.views
     return {op.outputs[0]: op.inputs[TABLE[op].view_of or 0] for op in ops if views.intersection(op.outputs[:1])}

@@ -1,6 +1,6 @@
 """Patches: everything in TensorFlow that is replaced, in one table, applied once and undone together.
 
-A patch replaces an attribute of a class or a module; ``why`` says what would not work without it.
+A patch replaces an attribute of a class or a module; ``why`` states what would not work without it.
 """
 
 from __future__ import annotations

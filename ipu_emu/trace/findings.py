@@ -33,7 +33,7 @@ UNBALANCED = 1.25
 
 
 class Cause(Enum):
-    """What limits a run."""
+    """The cause of a limit of a run."""
 
     DATA = "slow data"
     OWN_WORK = "work between steps"

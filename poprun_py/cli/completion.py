@@ -1,4 +1,4 @@
-"""Completion: the candidates for the last word of a command line, and the shell scripts that ask for them.
+"""Completion: the candidates for the last word of a command line, and the shell scripts that request them.
 
     source <(poprun-py --completion bash)                                          in ~/.bashrc
     poprun-py --completion zsh > "${fpath[1]}/_poprun-py"                           once

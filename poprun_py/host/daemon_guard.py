@@ -34,7 +34,7 @@ _SHORTEST, _LONGEST = 0.05, 1.0
 #: much sooner, unless the job has thousands of instances.
 _START_TIMEOUT = 7200.0
 
-#: The same if its parent is the process that adopts orphans: its session is over, unless that process has started it.
+#: The same for a daemon whose parent adopts orphans: its session is over, unless that process has started it.
 _ORPHAN_TIMEOUT, _INIT = 10.0, 1
 
 #: The signals to a daemon whose session is over, and the seconds that it then has to end: at first by itself.
@@ -134,7 +134,7 @@ class DaemonGuard:
 
 
 def _has_ended(process: int) -> bool:
-    """Has the process of a pidfd ended?"""
+    """Whether the process of a pidfd has ended."""
     return bool(select.select([process], [], [], 0)[0])
 
 

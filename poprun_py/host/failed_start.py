@@ -1,4 +1,4 @@
-"""Failed start: what a process tells the launcher by itself if it cannot start its instance's supervisor."""
+"""Failed start: the report of a process to the launcher if it cannot start its instance's supervisor."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TIMEOUT = 5.0
 def report_failed_start(reason: str) -> bool:
     """Tell the launcher why this instance does not start, and wait until it lets this process go.
 
-    Return whether it could be told.
+    Return whether the launcher has received it.
     """
     try:
         rank = int(os.environ[os.environ[RANK_VARIABLE]])

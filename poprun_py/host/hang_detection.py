@@ -83,7 +83,7 @@ def _is_uncaught(tail: bytes) -> bool:
 
 
 def has_ended_but_waits(pid: int) -> bool:
-    """Is ``pid`` a Python process with an MPI library whose interpreter has ended?"""
+    """Whether ``pid`` is a Python process with an MPI library whose interpreter has ended."""
     try:
         if not os.path.basename(os.readlink(f"/proc/{pid}/exe")).startswith("python"):
             return False

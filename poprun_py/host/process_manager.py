@@ -33,17 +33,17 @@ class ProcessManager:
 
     @property
     def is_alive(self) -> bool:
-        """Is it known, and still running? Its pid may belong to another process by now."""
+        """Whether it is known and still running; its pid may have been reused by another process."""
         return self.pid > 0 and processes.is_alive(self.pid) and processes.start_ticks(self.pid) == self._ticks
 
     @property
     def is_ending(self) -> bool:
-        """Is it known, and exiting or gone?"""
+        """Whether it is known, and exiting or gone."""
         return self.pid > 0 and (not self.is_alive or processes.is_ending(self.pid))
 
     @property
     def ends_groups(self) -> bool:
-        """Does it send its signals to the whole process group of each process that it has started?"""
+        """Whether it sends its signals to the whole process group of each process that it has started."""
         return self.pid > 0 and not self._is_slurm
 
     def family(self) -> list[int]:

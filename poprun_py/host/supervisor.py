@@ -150,7 +150,7 @@ class Supervisor:
 
     @property
     def dismissed(self) -> bool:
-        """Has the launcher sent Leave, rather than died?"""
+        """Whether the launcher has sent Leave, rather than died."""
         return self._launcher_lives
 
     # -- the launcher ---------------------------------------------------------------------------------------------

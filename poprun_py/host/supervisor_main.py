@@ -51,7 +51,7 @@ def _fail(reason: str) -> None:
 
     if not report_failed_start(f"{reason}; {PROCESS_LIMIT_ADVICE}"):
         os.write(2, f"poprun-py: no process can be started: {reason}; {PROCESS_LIMIT_ADVICE}\n".encode())
-    os.kill(os.getpid(), signal.SIGKILL)  # on an exit code, MPICH's process manager would wait for ever
+    os.kill(os.getpid(), signal.SIGKILL)  # on an exit code, MPICH's process manager would wait forever
 
 
 def _hold(supervisor: int, manager: int, canary: socket.socket) -> int:
@@ -61,7 +61,7 @@ def _hold(supervisor: int, manager: int, canary: socket.socket) -> int:
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: processes.kill(supervisor, signal.SIGTERM))
-    signal.signal(signal.SIGUSR1, lambda *_: os._exit(0))  # the supervisor goes on alone
+    signal.signal(signal.SIGUSR1, lambda *_: os._exit(0))  # the supervisor continues alone
     start_canary(canary)  # this process now survives the same signals as the canary
     canary.close()
     processes.die_with_parent(signal.SIGTERM, manager)

@@ -47,7 +47,7 @@ class StartupMonitor:
     def begin(self, mpirun: int) -> None:
         """Watch the process ``mpirun`` until all instances have started."""
         self._mpirun = mpirun
-        if not self._plan.remote_hosts and self._starter != "srun":  # else the instances are no children of it
+        if not self._plan.remote_hosts and self._starter != "srun":  # else the instances are not its children
             self._timers.call_later(_START_CHECK_INTERVAL, self._check)
         timeout = START_TIMEOUT + START_TIMEOUT_PER_INSTANCE * len(self._plan.instances)
         self._timers.call_later(_START_NOTICE, lambda: self._report_wait(timeout))

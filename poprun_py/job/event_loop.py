@@ -368,7 +368,7 @@ class EventLoop:
 
     @property
     def may_restart(self) -> bool:
-        """Did the job fail in a way that a restart may cure?"""
+        """Whether the job failed in a way that a restart may cure."""
         return self._job.may_restart
 
 

@@ -66,7 +66,7 @@ class InstanceEnd:
 
 
 def ended_badly(end: InstanceEnd) -> bool:
-    """Did the instance fail by itself, rather than because it was stopped?"""
+    """Whether the instance failed by itself, rather than because it was stopped."""
     return end.cause in (OWN, OUTSIDE) and end.status != 0
 
 

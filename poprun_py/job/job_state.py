@@ -91,7 +91,7 @@ class JobState:
     # -- events ------------------------------------------------------------------------------------------------------
 
     def expects(self, rank: int) -> bool:
-        """May a supervisor report for this rank? Only once, and only for a rank of this job."""
+        """Whether a supervisor may report for this rank: only once, and only for a rank of this job."""
         return 0 <= rank < len(self._states) and not self._states[rank].supervisor
 
     def hello(self, rank: int, supervisor: int) -> None:
@@ -263,12 +263,12 @@ class JobState:
 
     @property
     def may_restart(self) -> bool:
-        """Did the job fail in a way that a restart may cure: did an instance or mpirun end by itself?"""
+        """Whether the job failed in a way that a restart may cure: an instance or mpirun ended by itself."""
         return bool(self.exit_code) and not self.user_signal and not self._final
 
     @property
     def has_started(self) -> bool:
-        """Has any program been started?"""
+        """Whether any program has been started."""
         return self._has_started
 
     @property
@@ -355,5 +355,5 @@ class JobState:
 
 
 def _is_by_others(end: InstanceEnd) -> bool:
-    """Was the instance ended neither by its program nor by the launcher?"""
+    """Whether the instance was ended neither by its program nor by the launcher."""
     return end.cause in (MPI, UNMANAGED, OUTSIDE)

@@ -33,7 +33,7 @@ class StdinReader:
 
 
 def _may_read(descriptor: int) -> bool:
-    """Is there a stdin, and would reading it not stop this process, as it stops a background job of a shell?"""
+    """Whether there is a stdin, and reading it does not stop this process, as it stops a shell's background job."""
     if sys.stdin is None:
         return False
     try:

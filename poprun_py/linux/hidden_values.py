@@ -1,4 +1,4 @@
-"""Hidden values: those of NAME=VALUE in the command line of this process, which other users could read."""
+"""Hidden values: overwrites the values of NAME=VALUE in this process's command line, which other users could read."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["hide_values"]
 #: The addresses of the begin and the end of the command line, fields of /proc/PID/stat counted from the state.
 _ARGUMENTS = slice(45, 47)
 
-#: With any of them, the words in an argument are not written as they are meant.
+#: Characters with a special meaning for a shell: with any of them, words are not written literally.
 _QUOTING = frozenset(b"\"'\\")
 
 
@@ -28,7 +28,7 @@ def hide_values(assignments: Iterable[tuple[str, str]]) -> None:
 
 
 def places_of(assignments: Collection[bytes], line: bytes) -> Iterator[tuple[int, int]]:
-    """Yield where the values are in a command line, whose arguments end with a zero byte: start and length."""
+    """Yield start and length of the values in a command line, whose arguments end with a zero byte."""
     for assignment in assignments:
         value = assignment.index(b"=") + 1
         start = line.find(assignment)
@@ -45,7 +45,7 @@ def places_of(assignments: Collection[bytes], line: bytes) -> Iterator[tuple[int
 
 
 def _words(argument: bytes) -> Iterator[tuple[int, int]]:
-    """Where the words of an argument begin and end, as a shell divides it; none if a quotation mark is not closed."""
+    """Begin and end of the words of an argument, divided as in a shell; none if a quotation mark is not closed."""
     import re  # as shlex: only needed for options of mpirun
 
     word = rb"""(?:[^\s"'\\]|\\.|"(?:[^"\\]|\\.)*"|'[^']*')+"""
@@ -53,7 +53,7 @@ def _words(argument: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _meant(word: bytes) -> bytes:
-    """What a shell makes of a word."""
+    """A word as a shell would expand it."""
     import shlex
 
     try:

@@ -182,7 +182,7 @@ def _own(path: str) -> os.stat_result | None:
 
 
 def _is_at(path: str, descriptor: int) -> bool:
-    """Is the open file, which must be this user's, still at ``path``?"""
+    """Whether the open file, which must be this user's, is still at ``path``."""
     status = _own(path)
     return status is not None and os.path.samestat(status, os.fstat(descriptor))
 

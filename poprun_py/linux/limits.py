@@ -23,7 +23,7 @@ _UNLIMITED = 1 << 21 | 1 << 24
 
 
 def allow_open_files(num_instances: int) -> None:
-    """Raise the limit of open files to what a job of so many instances needs; raise PoprunError if it is lower."""
+    """Raise the limit of open files to what a job of ``num_instances`` needs; raise PoprunError if it cannot."""
     needed = _ALWAYS + _PER_INSTANCE * num_instances
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= needed:
@@ -37,7 +37,7 @@ def allow_open_files(num_instances: int) -> None:
 
 
 def process_shortage(num_instances: int) -> str:
-    """Say which limit lets fewer processes start here now than a job of so many instances needs; '' if none does."""
+    """Return the limit that lets fewer processes start than a job of ``num_instances`` needs; '' if none."""
     needed = _PROCESSES + _PROCESSES_PER_INSTANCE * num_instances
     groups = _groups(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"))
     limits = [*_of_user(Path("/proc")), *(found for group in groups for found in _of_group(group))]

@@ -28,10 +28,10 @@ _NAMES = re.compile(
     r"(mpich_shm_|hydra_hwloc_xmlfile_|ucx_shm_posix_|open_mpi\.|sm_segment\.|vader_segment\.|osc_\w+\.)[\w.-]+"
 )
 
-#: Those that have no holder only if their maker is dead: shared memory of MPICH and UCX, Open MPI's trial of it.
+#: Files without a holder only if their creator is dead: shared memory of MPICH and UCX, Open MPI's test of it.
 _SEGMENTS = r"mpich_shm_[0-9a-f]{1,8}_\d+|ucx_shm_posix_[0-9a-f]{1,8}|open_mpi\.\d{4}"
 
-#: Those that their makers close at once, and remember until they remove them; the maker's command.
+#: Files that their creators close at once and know by name until they remove them; the creator's command.
 _CLOSED, _MAKER = r"hydra_hwloc_xmlfile_\w{6}", "hydra_pmi_proxy"
 
 #: The session folder of a daemon of Open MPI; its pid follows.
@@ -128,7 +128,7 @@ class MpiFiles:
             self._made.add(path)
 
     def close(self) -> None:
-        """Stop watching; the kernel's 15 ms for it pass while the caller goes on, even if it ends."""
+        """Stop watching; the kernel's 15 ms for it do not delay the caller, even if it ends."""
         if self._descriptor >= 0:
             import threading  # most supervisors have no use for it
 

@@ -203,12 +203,12 @@ def command(pid: int) -> str:
 
 
 def is_alive(pid: int) -> bool:
-    """Is there a process with this pid that is not a zombie?"""
+    """Whether there is a process with this pid that is not a zombie."""
     return _parent_and_state(str(pid))[1] != "Z"
 
 
 def is_ending(pid: int) -> bool:
-    """Is this process exiting, perhaps with a core dump, or gone? Its files are closed before it becomes a zombie."""
+    """Whether this process is exiting, perhaps with a core dump, or gone: it closes its files before."""
     fields = _stat(str(pid))
     return not fields or fields[0] == b"Z" or bool(int(fields[_FLAGS]) & (_PF_EXITING | _PF_DUMPCORE))
 
@@ -232,7 +232,7 @@ def parent(pid: int) -> int:
 
 
 def has_lost_children(pid: int) -> bool:
-    """Has a process had children, and none now?"""
+    """Whether a process has had children, and has none now."""
     fields = _stat(str(pid))
     return bool(fields) and int(fields[_FAULTS_OF_CHILDREN]) > 0 and not descendants(pid)
 

@@ -128,7 +128,7 @@ def _near_memory(
 
 
 def _has_memory(place: str) -> bool:
-    """Does the node have memory? Yes, if the tree does not tell."""
+    """Whether the node has memory; True if the tree has no information."""
     for line in _read(f"{place}/meminfo").splitlines():
         if "MemTotal:" in line:
             return int(line.split("MemTotal:")[1].split()[0]) > 0

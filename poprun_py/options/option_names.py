@@ -26,7 +26,7 @@ def option_of(field: str) -> Option:
 
 
 def is_option(word: str) -> bool:
-    """Is ``word`` an option of poprun-py, spelled in full?"""
+    """Whether ``word`` is an option of poprun-py, spelled in full."""
     return word.startswith("--") and word[2:].partition("=")[0] in _BY_SPELLING
 
 

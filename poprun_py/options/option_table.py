@@ -297,11 +297,11 @@ class LaunchOptions:
 
     @property
     def asks(self) -> bool:
-        """Does the command line only request information, so that no program is started?"""
+        """Whether the command line only requests information, so that no program is started."""
         return self.help or self.version or "version_format" in self.given or self.completion is not None
 
     def requests_partition(self, environ: Mapping[str, str]) -> bool:
-        """Is an option for the V-IPU given, or a partition named by the environment?"""
+        """Whether an option for the V-IPU is given, or the environment names a partition."""
         requesting = {option.target for option in OPTIONS if option.group == "V-IPU"}
         return bool(self.given & requesting or environ.get(PARTITION_VARIABLE))
 

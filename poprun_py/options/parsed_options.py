@@ -150,7 +150,7 @@ class ParsedOptions:
 
 
 def is_assignment(word: str) -> bool:
-    """Is ``word``, before the program, NAME=VALUE, which sets a variable for it?"""
+    """Whether ``word``, before the program, is NAME=VALUE, which sets a variable for the program."""
     name, equals, _ = word.partition("=")
     return bool(equals) and os.sep not in name and name.isidentifier() and name.isascii()
 

@@ -36,7 +36,7 @@ class Screen:
 
     @property
     def is_mixed(self) -> bool:
-        """Are both streams the same file?"""
+        """Whether both streams are the same file."""
         first, second = os.fstat(STDOUT), os.fstat(STDERR)
         return (first.st_dev, first.st_ino, first.st_rdev) == (second.st_dev, second.st_ino, second.st_rdev)
 
@@ -46,7 +46,7 @@ class Screen:
 
     @property
     def is_broken(self) -> bool:
-        """Can a stream no longer be written?"""
+        """Whether a stream can no longer be written."""
         return any(sink.is_broken for sink in self._writers.values())
 
     @property
@@ -56,7 +56,7 @@ class Screen:
 
     @property
     def has_hung_up(self) -> bool:
-        """Is a terminal gone?"""
+        """Whether a terminal has hung up."""
         return any(self._writers[stream].errno == errno.EIO for stream in self.terminals)
 
     def stdout(self, lines: bytes, done: Callable[[], None] = _do_nothing) -> None:

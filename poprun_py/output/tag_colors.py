@@ -16,7 +16,7 @@ _BASIC = (36, 33, 35, 34)
 
 
 def wants_color(environ: Mapping[str, str]) -> bool:
-    """Do the variables allow colours on a terminal? (no-color.org: NO_COLOR counts unless it is empty)"""
+    """Whether the variables allow colours on a terminal (no-color.org: NO_COLOR counts unless it is empty)."""
     return not environ.get("NO_COLOR") and environ.get("TERM", "dumb") != "dumb"
 
 

@@ -37,7 +37,7 @@ class Cluster:
     network: str = ""
 
     def is_here(self, host: str) -> bool:
-        """Is ``host`` a name of this host?"""
+        """Whether ``host`` is a name of this host."""
         return host in names_here(self.nodename)
 
 

@@ -93,7 +93,7 @@ class Channel:
 
     @property
     def is_silent(self) -> bool:
-        """Has the peer's kernel acknowledged nothing for so long that its host must be unreachable?
+        """Whether the peer's kernel has acknowledged nothing for so long that its host must be unreachable.
 
         TCP keepalive sends no probes while data is unacknowledged, and retransmission goes on for many minutes.
         """
@@ -239,7 +239,7 @@ def _connect(address: str, key: bytes, *, timeout: float) -> Channel:
 
 
 def _is_between_hosts(connection: socket.socket) -> bool:
-    """Does the connection leave this host? Nothing can tamper with the loopback."""
+    """Whether the connection leaves this host; nothing can tamper with the loopback."""
     return not connection.getpeername()[0].startswith("127.")
 
 

@@ -224,7 +224,7 @@ def decode(data: bytes) -> Message:
 
 
 def _fits(value: object, expected: Any) -> bool:
-    """Is ``value`` of the type ``expected``: a plain type, a list of one, or a dict of two?"""
+    """Whether ``value`` is of the type ``expected``: a plain type, a list of one, or a dict of two."""
     inner = get_args(expected)
     if isinstance(value, list):
         return get_origin(expected) is list and all(type(item) is inner[0] for item in value)

@@ -34,7 +34,7 @@ class FragmentPart:
 
 @dataclass(frozen=True)
 class RingTrack:
-    """What a method runs on: a ring through every group of ``group``, and the ``widths`` of a fragment per IPU.
+    """The track that a method runs on: a ring through every group of ``group``, and ``widths`` of a fragment per IPU.
 
     ``orders``: the index in the group at each ring position; the quad-directional method has a second order.
     """

@@ -1,7 +1,7 @@
 """Forwarding: sends the copies of strided groups through the replicas between their members, hop by hop.
 
     6 replicas, stride 3: 0 3, 1 4, 2 5         exchange, straight        exchange 1   0 > 2 > 3 ...
-                                                0 > 3 over rail and rung   exchange 2   ... what arrived goes on
+                                                0 > 3 over rail and rung   exchange 2   ... forward what arrived
 
 One exchange becomes as many as the longest path has hops; each hop is between neighbours, so links cannot deadlock.
 Packets in transit are held in two buffers, used in turn. GCL reference, section 11

@@ -26,7 +26,7 @@ def control_bytes(ranks: int) -> int:
 
 @dataclass(frozen=True)
 class MemoryDomain:
-    """What one rank needs to run collectives over shared memory.
+    """The resources with which one rank runs collectives over shared memory.
 
     control          uint8, the control block, shared by all ranks
     memories         uint8, every rank's segment as this rank sees it

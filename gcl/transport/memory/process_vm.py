@@ -34,6 +34,6 @@ def transfer(process: int, here: int, there: int, n: int, write: bool, vectors: 
 
 
 def can_access_process(process: int, address: int) -> bool:
-    """Return whether an attempt to read 8 bytes of another process, and to write them back, succeeds."""
+    """Whether an attempt to read 8 bytes of another process, and to write them back, succeeds."""
     word, vectors = np.zeros(1, np.int64), np.zeros(4, np.int64)
     return all(transfer(process, word.ctypes.data, address, 8, write, vectors) == 8 for write in (False, True))

@@ -165,7 +165,7 @@ def _combine_out(words: Any, step: int, recipe: Any, scratch: Any, nodes: Any) -
 
 @bare_part
 def _is_filled(table: Any, words: Any) -> bool:
-    """Wait a limited time until the sets that this rank takes from next are filled; say whether they are."""
+    """Wait a limited time until the sets that this rank takes from next are filled; return whether they are."""
     rows = _received(words)
     for row in range(rows, rows + _RECEIVED * words[_Word.RECEIVED], _RECEIVED):
         peer = words[row + _ReceivedWord.RANK]
@@ -176,7 +176,7 @@ def _is_filled(table: Any, words: Any) -> bool:
 
 @bare_part
 def _is_taken(table: Any, words: Any) -> bool:
-    """Wait a limited time until all have taken what is in the set that is filled next; say whether they have."""
+    """Wait a limited time until all have taken what is in the set that is filled next; return whether they have."""
     for step in range(1, table[Table.RANKS]):
         peer = (table[Table.RANK] + step) % table[Table.RANKS]
         if not has_met(table, peer, words[_Word.SETS] - words[_Word.LAG] - 1):

@@ -61,7 +61,7 @@ class MessageChannel:
     then = first
 
     def agree(self, request: Request, signature: int) -> bool:
-        """Return whether every party announces ``signature``; if not, discard the data that others have sent."""
+        """Whether every party announces ``signature``; if not, discard the data that others have sent."""
         self._calls[0] += 1
         for rank in self._others:
             self._announce(rank, encode(self._call, signature))
@@ -170,7 +170,7 @@ class MessageChannel:
             self._announcements.came(missing)
 
     def _reported(self, request: Request, headers: dict[int, np.ndarray]) -> dict[int, np.ndarray]:
-        """Those of ``headers`` that are no notices; raise what notices report, except for calls refused here too."""
+        """The ``headers`` that are not notices; raise what notices report, except for calls refused here too."""
         for rank, header in headers.items():
             reason, who = text_of(header), self.endpoints.contact(rank)
             if header[Header.SIGNATURE] == Notice.LEFT:

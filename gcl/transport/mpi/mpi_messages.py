@@ -233,7 +233,7 @@ class MpiMessages:
 
 def _leave(process: int, communicator: Any, others: Sequence[int], farewells: Mapping[int, Any]) -> None:
     """Send every other rank a farewell: on ``close``, when the object is collected, or at exit."""
-    if os.getpid() != process or MPI.Is_finalized():  # a forked child is no rank
+    if os.getpid() != process or MPI.Is_finalized():  # a forked child is not a rank
         return
     sent = [communicator.Isend(_NOTHING, rank, Tag.FAREWELL) for rank in others]
     deadline = monotonic() + _FAREWELL_SECONDS

@@ -20,7 +20,7 @@ class Process(NamedTuple):
         return cls(os.getpid(), _started(os.getpid()))
 
     def alive(self) -> bool:
-        """Say whether the process still exists and is not a zombie."""
+        """Whether the process still exists and is not a zombie."""
         return _started(self.pid) == self.started
 
 

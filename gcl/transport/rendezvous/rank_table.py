@@ -136,7 +136,7 @@ def tables(table: Any) -> Any:
 
 @bare_part
 def meet(table: Any) -> Any:
-    """Wait a limited time until all ranks arrived at the meeting point of this rank; say whether they did."""
+    """Wait a limited time until all ranks arrived at the meeting point of this rank; return whether they did."""
     rank, ranks, arrivals = table[Table.RANK], table[Table.RANKS], table[Table.ARRIVALS]
     waits = table.ctypes.data + 8 * Table.WAITS
     return wait_for_all(table[Table.CONTROL], rank, ranks, arrivals, waits) < 0
@@ -144,7 +144,7 @@ def meet(table: Any) -> Any:
 
 @bare_part
 def has_met(table: Any, peer: int, lag: int) -> Any:
-    """Wait a limited time until ``peer`` is at most ``lag`` meeting points behind this rank; say whether it is."""
+    """Wait a limited time until ``peer`` is at most ``lag`` meeting points behind this rank; return whether it is."""
     waits = table.ctypes.data + 8 * Table.WAITS
     return wait_for(table[Table.CONTROL], peer, table[Table.ARRIVALS] - lag, waits)
 
@@ -178,7 +178,7 @@ def slice_of(count: int, rank: int, ranks: int, item: int) -> Any:
 
 @bare_part
 def any_private(table: Any) -> bool:
-    """Say whether any rank announced a tensor outside the segments (offset -1)."""
+    """Whether any rank announced a tensor outside the segments (offset -1)."""
     private = False
     for rank in range(table[Table.RANKS]):
         private = private or post_of(table[Table.CONTROL], rank)[Post.INPUT_OFFSET.value] < 0
@@ -187,7 +187,7 @@ def any_private(table: Any) -> bool:
 
 @bare
 def agreed(table: Any) -> bool:
-    """Say whether every rank announced the same call."""
+    """Whether every rank announced the same call."""
     mine = _signature_of(table, table[Table.RANK])
     same = True
     for rank in range(table[Table.RANKS]):
@@ -222,7 +222,7 @@ def output_address(table: Any, replica: int, nbytes: int) -> Any:
 
 @bare
 def look(table: Any, nbytes: Any, places: Any) -> Any:
-    """Write the addresses of all inputs and outputs to ``places`` [2, replicas]; say whether any has changed.
+    """Write the addresses of all inputs and outputs to ``places`` [2, replicas]; return whether any has changed.
 
     ``nbytes``: bytes of one replica's input, and of its output.
     """
@@ -278,12 +278,12 @@ def refuse(table: np.ndarray) -> None:
 
 
 def has_refused(table: np.ndarray) -> bool:
-    """Say whether this rank refused a call since its last meeting point."""
+    """Whether this rank refused a call since its last meeting point."""
     return bool(refusals(int(table[Table.CONTROL]), int(table[Table.RANK]), int(table[Table.ARRIVALS])) > 0)
 
 
 def had_refused(table: np.ndarray) -> bool:
-    """Say whether this rank refused a call just before the call that is under way."""
+    """Whether this rank refused a call just before the call that is under way."""
     return bool(refusals(int(table[Table.CONTROL]), int(table[Table.RANK]), int(table[Table.ARRIVALS]) - 1) > 0)
 
 
@@ -293,12 +293,12 @@ def arrivals(table: np.ndarray) -> int:
 
 
 def is_outside(table: np.ndarray) -> bool:
-    """Say whether no call is under way."""
+    """Whether no call is under way."""
     return int(table[Table.STAGE]) == CallStage.OUTSIDE
 
 
 def refused(table: np.ndarray, rank: int) -> bool:
-    """Say whether ``rank`` refused the call that this rank has begun: it refused more just before it."""
+    """Whether ``rank`` refused the call that this rank has begun: it refused more just before it."""
     before = int(table[Table.ARRIVALS]) - 1
     theirs, mine = (refusals(int(table[Table.CONTROL]), one, before) for one in (rank, int(table[Table.RANK])))
     return bool(theirs > mine)
@@ -353,7 +353,7 @@ class Meeting:
         return secrets.randbits(62) if found is None else found
 
     def look(self) -> bool:
-        """Update ``places``; say whether any address has changed."""
+        """Update ``places``; return whether any address has changed."""
         return bool(self._look())
 
     def leave(self) -> int:

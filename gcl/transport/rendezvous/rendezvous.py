@@ -185,7 +185,7 @@ def _sleep(line: int, arrivals: int, timespec: int) -> None:
 
 @bare_part
 def wait_for(control: int, peer: int, arrivals: int, waits: int) -> Any:
-    """Wait a limited time until ``peer`` reached meeting point ``arrivals``; say whether it did.
+    """Wait a limited time until ``peer`` reached meeting point ``arrivals``; return whether it did.
 
     ``waits``: address of how this rank waits (``Waits``).
     """
@@ -248,7 +248,7 @@ def mark_refused(control: int, rank: int, arrivals: int) -> None:
 
 @bare
 def reached(control: int, rank: int, arrivals: int) -> Any:
-    """Say whether ``rank`` arrived at meeting point ``arrivals``."""
+    """Whether ``rank`` arrived at meeting point ``arrivals``."""
     return has_reached(control + rank * LINE, arrivals)
 
 
@@ -260,5 +260,5 @@ def mark_mismatch(control: int, rank: int, arrivals: int) -> None:
 
 @bare
 def mismatched(control: int, rank: int, arrivals: int) -> Any:
-    """Say whether ``rank`` found that another host made a different call than the one that began at ``arrivals``."""
+    """Whether ``rank`` found that another host made a different call than the one that began at ``arrivals``."""
     return load_acquire(control + rank * LINE + Line.MISMATCH_AT) == np.int32(arrivals)

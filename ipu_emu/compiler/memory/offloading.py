@@ -38,7 +38,7 @@ class ActivationStorage:
     chosen: Mapping[str, bool] = field(default_factory=dict)
 
     def is_off_chip(self, op: Op, tensor: Tensor) -> bool:
-        """Say whether an output of ``op`` is off chip between the passes."""
+        """Whether an output of ``op`` is off chip between the passes."""
         annotated = op.attributes.get(OUTPUT_LOCATION)
         asked = self.smallest is not None and tensor.nelms >= self.smallest
         return self.chosen.get(tensor.id, asked if annotated is None else annotated[0] == 1)
@@ -108,7 +108,7 @@ class _Variables:
 
 
 def offload_activations(graph: Graph, storage: ActivationStorage) -> None:
-    """Keep activations in Streaming Memory until the backward pass, where ``storage`` says so."""
+    """Keep the activations that ``storage`` selects in Streaming Memory until the backward pass."""
     made = {id: op for op in graph.ops if op.phase is StepPhase.FORWARD for id in op.outputs if id}
     read = {id for op in graph.ops if op.phase is StepPhase.BACKWARD for id in op.inputs}
     remote = {

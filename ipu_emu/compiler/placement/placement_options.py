@@ -11,7 +11,7 @@ __all__ = ["PipelineOptions", "PlacementMode", "PlacementOptions"]
 
 
 class PlacementMode(Enum):
-    """What decides which IPU runs an op."""
+    """How the IPU of an op is determined."""
 
     OFF = "one IPU runs all ops"
     MANUAL = "the annotations of the model"

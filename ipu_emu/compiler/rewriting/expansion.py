@@ -25,7 +25,7 @@ _UNREPEATED = ("Dropout", "ShapedDropout", "ReplicatedAllReduce", "ReplicatedRed
 
 
 def expanded(model: Graph, kept: frozenset[str] = frozenset(), *, differentiated: bool = False) -> Graph:
-    """A copy of ``model`` that is ready to be differentiated and lowered; ops of ``kept`` types stay as they are.
+    """A copy of ``model`` that is ready to be differentiated and lowered; ops of ``kept`` types are unchanged.
 
     Loops of a bounded number of iterations are unrolled in models that are ``differentiated``.
     """

@@ -1,4 +1,4 @@
-"""BackgroundReduction: the all-reduces of the parts of a bucket, which go on while the caller computes."""
+"""BackgroundReduction: the all-reduces of the parts of a bucket, which run while the caller computes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""BLAS libraries: those that this process has loaded."""
+"""BLAS libraries: finds the BLAS libraries that this process has loaded."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ __all__ = ["blas_libraries"]
 
 @lru_cache(maxsize=1)
 def blas_libraries(modules: int) -> tuple[Any, ...]:
-    """What sets the number of threads of each BLAS; ``modules`` have been imported.
+    """The controllers of the threads of each loaded BLAS; ``modules``: the number of modules imported so far.
 
-    Another BLAS comes with another module. To look for them takes 0.2 ms, or 1.4 ms beside PyTorch and TensorFlow.
+    A further BLAS is loaded with a further module. The search takes 0.2 ms, or 1.4 ms with PyTorch and TensorFlow.
     """
     return tuple(ThreadpoolController().select(user_api="blas").lib_controllers)

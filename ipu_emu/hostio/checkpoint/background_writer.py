@@ -146,7 +146,7 @@ def _file(instance: int, instances: int) -> str:
 
 
 def _note(path: Path) -> Path:
-    """Return the path of the note beside a complete part: its size and checksum."""
+    """Return the path of the note next to a complete part, with its size and checksum."""
     return path.with_suffix(".written")
 
 

@@ -39,7 +39,7 @@ __all__ = [
 #: The environment variable that sets the mode of all feeds of a program.
 MODE_VARIABLE = "IPU_EMU_DATA_MODE"
 
-#: What --synthetic_data_categories of TF_POPLAR_FLAGS may name; the first is the data of steps.
+#: The values of --synthetic_data_categories in TF_POPLAR_FLAGS; the first is the data of steps.
 _CATEGORIES = ("infeed", "outfeed", "seed", "hostembedding", "parameters")
 
 
@@ -61,7 +61,7 @@ def mode_named(name: DataMode | str, setting: str) -> DataMode:
 
 
 def mode_of(environment: Mapping[str, str]) -> DataMode:
-    """Return the mode in ``IPU_EMU_DATA_MODE``; else synthetic if ``TF_POPLAR_FLAGS`` asks for it; else real.
+    """Return the mode in ``IPU_EMU_DATA_MODE``; else synthetic if ``TF_POPLAR_FLAGS`` requests it; else real.
 
     The flag --synthetic_data_categories names what is synthetic; without it, --use_synthetic_data means all.
     """

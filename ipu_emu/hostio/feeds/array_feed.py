@@ -25,7 +25,7 @@ _CONVERTED = {("int64", "INT32"), ("uint64", "UINT32"), ("bfloat16", "FLOAT")}
 
 
 def is_converted(id: str, found: np.dtype[Any], dtype: DType) -> bool:
-    """Return whether step data of this type are converted for tensor ``id``; raise SessionError if they cannot be."""
+    """Whether step data of this type are converted for tensor ``id``; raise SessionError if they cannot be."""
     if found == dtype.numpy:
         return False
     if (found.name, dtype.name) in _CONVERTED:

@@ -226,7 +226,7 @@ def _check_start(start: int, steps: int | None) -> None:
 
 
 def _in_processes(filler: SlotFiller, asked: bool | None, python: bool) -> bool:
-    """Return whether workers are processes: as ``asked``, by default if they run Python code of the user."""
+    """Whether workers are processes: as ``asked``, by default if they run Python code of the user."""
     if asked and filler.threads_only:
         raise FeedError(f"processes=True: {filler.threads_only}; leave it out")
     return python and not filler.threads_only if asked is None else asked

@@ -122,7 +122,7 @@ class Probe:
         return self._claim_file.exists()
 
     def is_complete(self, source: MeasuredSource) -> bool:
-        """Return whether enough steps are timed; must be called before every step."""
+        """Whether enough steps are timed; must be called before every step."""
         if self._first < 0:
             self._first = source.position
         if source.position - self._first == _WARM_UP_STEPS:

@@ -30,7 +30,7 @@ _TEXT_BYTES = 4096
 
 
 class SlotContent(IntEnum):
-    """What a slot holds."""
+    """The kind of content of a slot."""
 
     DATA = 0
     END = 1

@@ -86,7 +86,7 @@ def _prepared(prepare: Any, sample: Any, seed: int, timeout: float) -> SamplePre
 
 
 def _within(seconds: float, what: str, call: Callable[[], T]) -> T:
-    """Return the result of user code, which may fail or block for ever."""
+    """Return the result of user code, which may fail or block forever."""
     results: list[T] = []
     errors: list[BaseException] = []
 

@@ -23,7 +23,7 @@ __all__ = ["EXTRAS", "RESULT", "FusedStore", "StoreForm", "stored_value"]
 #: The instructions, and the kind of each operand that they load: RESULT, or the kind of an extra one.
 StoreForm = tuple[tuple[tuple[Any, ...], ...], tuple[str, ...]]
 
-#: Names of the arguments of a product for the operands beside its result.
+#: Names of the arguments of a product for the extra operands.
 EXTRAS = ("extra_0", "extra_1")
 
 #: Functions of few instructions. Others need registers that hold results: with GELU in its products ConvNeXt takes
@@ -66,7 +66,7 @@ class FusedStore:
 
 
 def stored_value(kernel: Kernel, form: StoreForm, result: Any, load: Callable[[str, str], Any]) -> Any:
-    """The value to store for a ``result``; ``load(name, kind)`` loads from an operand beside it."""
+    """The value to store for a ``result``; ``load(name, kind)`` loads from an extra operand."""
     body, kinds = form
     extra = iter(EXTRAS)
     names = [None if kind == RESULT else next(extra) for kind in kinds]

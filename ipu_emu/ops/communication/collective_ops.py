@@ -59,7 +59,7 @@ _COMPILER_COLLECTIVES = (MEAN, SCATTER_GRADIENT, GATHER_WEIGHT, GATHER_SHARDS)
 
 
 def is_replica_collective(op: Op) -> bool:
-    """Say whether the engine runs ``op`` as a collective."""
+    """Whether the engine runs ``op`` as a collective."""
     return op.type in _COMPILER_COLLECTIVES or (op.domain == GRAPHCORE and op.type in MODEL_COLLECTIVES)
 
 

@@ -45,7 +45,7 @@ _Array = NDArray[Any]
 
 
 def is_shard_collective(op: Op) -> bool:
-    """Say whether ``op`` is a collective of shards."""
+    """Whether ``op`` is a collective of shards."""
     return op.type in (SCATTER_GRADIENT, GATHER_WEIGHT, GATHER_SHARDS)
 
 

@@ -82,7 +82,7 @@ class Value:
         return self if self.tensor.shape == shape else self.op("SpreadTo", shape=list(shape))
 
     def cast(self, dtype: DType) -> Value:
-        """The same numbers in another type."""
+        """This value converted to ``dtype``."""
         return self if self.tensor.dtype is dtype else self.op("Cast", to=dtype.onnx)
 
     def shaped(self, shape: tuple[int, ...]) -> Value:

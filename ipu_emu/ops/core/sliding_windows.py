@@ -51,7 +51,7 @@ class Windows:
 
     @property
     def is_pointwise(self) -> bool:
-        """Say whether every window is one element and the windows cover the input in order."""
+        """Whether every window is one element and the windows cover the input in order."""
         return self.kernel == self.strides == (1, 1) and self.input == self.output
 
     def places(self, axis: int) -> list[list[int]]:

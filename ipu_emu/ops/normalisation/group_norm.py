@@ -50,7 +50,7 @@ def _group_shape(node: Node) -> OutputTypes:
 
 
 def _per_column(node: Node) -> bool:
-    """Say whether scale and bias have a number for each column."""
+    """Whether scale and bias have a number for each column."""
     x = node.outputs[0]
     return node.attribute("num_groups", 1) == 1 and x.nelms == x.shape[0] * x.shape[1]
 

@@ -139,7 +139,7 @@ class Direct:
     # Applicability
 
     def fits(self) -> bool:
-        """Say whether forward and data gradient have lines of at least a short vector."""
+        """Whether forward and data gradient have lines of at least a short vector."""
         widths = [high - low for low, high in map(self.columns.inside, self.columns.planes())]
         return min(self.line, *(width * self.batch for width in widths)) >= _LEAST
 
@@ -292,7 +292,7 @@ class Direct:
         return product_calls(image, packed, y, None, tiles, steps, self._rows_at_a_time(self.made * sizes[1] * 4))
 
     def _covers(self) -> bool:
-        """Say whether the planes hold every pixel of the image."""
+        """Whether the planes hold every pixel of the image."""
         return all(
             sum(high - low for low, high in map(axis.inside, axis.planes())) == axis.size
             for axis in (self.rows, self.columns)

@@ -331,7 +331,7 @@ class Builder(NodeAnnotations):
         return self._graph.tensor(id)
 
     def isInitializer(self, id: str) -> bool:
-        """Say whether a tensor is an initialised input (a weight)."""
+        """Whether a tensor is an initialised input (a weight)."""
         return id in self._graph.tensors and self._graph.tensors[id].role is Role.WEIGHT
 
     def getInputTensorIds(self) -> list[str]:

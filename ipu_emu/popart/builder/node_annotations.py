@@ -113,7 +113,7 @@ class NodeAnnotations:
         return self._annotate(RECOMPUTE, (*args[:-1], int(args[-1])))
 
     def recomputeOutputInBackwardPass(self, ids: Any, value: RecomputeType = RecomputeType.Recompute) -> None:
-        """Say whether the outputs of one node are kept or recomputed."""
+        """Whether the outputs of one node are kept or recomputed."""
         self._annotate(RECOMPUTE, (ids, int(value)))
 
     def getRecomputeOutputInBackwardPass(self, ids: Any) -> bool:

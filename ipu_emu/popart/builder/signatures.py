@@ -217,7 +217,7 @@ def _typed(name: str, default: Any, value: Any) -> Any:
 
 
 def _integers(name: str, value: Any) -> Any:
-    """A list of integers as Python numbers; any other attribute as it is."""
+    """A list of integers as Python numbers; any other attribute unchanged."""
     if name not in _INTEGERS or value is None:
         return value
     try:

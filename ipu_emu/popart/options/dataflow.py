@@ -125,7 +125,7 @@ class DataFlow:
         return list(self._anchors)
 
     def isAnchored(self, id: str) -> bool:
-        """Say whether the host receives a tensor."""
+        """Whether the host receives a tensor."""
         return id in self._anchors
 
     def nAnchors(self) -> int:

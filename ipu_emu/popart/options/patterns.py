@@ -163,7 +163,7 @@ class Patterns:
         return self
 
     def isPatternEnabled(self, name: str) -> bool:
-        """Say whether a pattern is enabled."""
+        """Whether a pattern is enabled."""
         _check_known(name)
         if self.level is PatternsLevel.NoPatterns:
             return self.enabled.get(name, False)

@@ -73,7 +73,7 @@ class VariableSettings:
         return self._domain.type if self.isUsingCommGroup() else CommGroupType.All
 
     def getRetrievalMode(self) -> VariableRetrievalMode:
-        """What the host reads of the variable."""
+        """Which values of the variable the host reads."""
         return self._mode
 
     def isUsingCommGroup(self) -> bool:

@@ -397,7 +397,7 @@ class Session:
         return set(self._compilation.graph.tensors)
 
     def getTensorIds(self) -> set[str]:
-        """The same as ``getAllTensorIds``."""
+        """Ids of all tensors of the transformed model, as ``getAllTensorIds``."""
         return self.getAllTensorIds()
 
     def getSummaryReport(self, resetProfile: bool = True) -> str:

@@ -134,7 +134,7 @@ class RecomputeType(Numbered):
 
 
 class SyntheticDataMode(Numbered):
-    """What a session computes with instead of host data."""
+    """The data with which a session computes instead of host data."""
 
     Off = 0
     Zeros = 1
@@ -207,7 +207,7 @@ class CommGroupType(Numbered):
 
 
 class VariableRetrievalMode(Numbered):
-    """What the host reads of a variable that groups of replicas share."""
+    """Which values the host reads of a variable that groups of replicas share."""
 
     OnePerGroup = 0
     AllReduceReplicas = 1
@@ -262,7 +262,7 @@ class AdaptiveMode(Numbered):
 
 
 class DeviceType(Numbered):
-    """What a device is: emulated IPUs of a system, a model of an IPU, the CPU, or a target for compilation only."""
+    """The type of a device: emulated IPUs of a system, an IPU model, the CPU, or a target for compilation only."""
 
     IpuModel = 0
     Cpu = 1
@@ -333,7 +333,7 @@ class IrSerializationFormat(Numbered):
 
 
 class RecoveryAction(Numbered):
-    """What makes a system usable again after a recoverable error."""
+    """The action that makes a system usable again after a recoverable error."""
 
     IPU_RESET = 0
     LINK_RESET = 1

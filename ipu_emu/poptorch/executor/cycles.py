@@ -18,7 +18,7 @@ def cycles_of(program: DeviceProgram) -> int:
 
 
 def profile(program: DeviceProgram, name: str) -> None:
-    """Write the profile of a program, if this process records a trace: beside its file, or else beside the trace."""
+    """Write the profile of a program, if this process records a trace: next to its file, or else to the trace."""
     o = program.options
     offset = o.Distributed.processId * int(o.replication_factor)
     program.record = ProgramRecord.of(_modelled(program), name, executable=lambda: program.file, offset=offset)

@@ -80,7 +80,7 @@ class ScheduleTiming:
 
 @dataclass(frozen=True)
 class TimedTask:
-    """A task of slot ``slot``, and when it starts and ends; a transfer beside compute lasts as long as its slot."""
+    """A task of slot ``slot``, with its start and end; an overlapped transfer lasts as long as its slot."""
 
     task: Task
     slot: int

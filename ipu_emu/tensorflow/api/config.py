@@ -37,7 +37,7 @@ class SelectionOrder(Enum):
 
 
 class ExecutionProfileType(Enum):
-    """What an execution profile holds."""
+    """The content of an execution profile."""
 
     NO_PROFILE = 0
     DEVICE_PROFILE = 1

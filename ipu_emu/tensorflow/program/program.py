@@ -226,7 +226,7 @@ class Program:
             return [self._result(tensor, values) for tensor in self.results], changed
 
     def _log(self, one: Loaded, seconds: float) -> None:
-        """Print modelled cycles where TF_POPLAR_FLAGS asks for them."""
+        """Print modelled cycles if TF_POPLAR_FLAGS requests them."""
         if "log_cycle_count" in flags():
             cycles = cycles_of(one.engine.executable, self.share) * runs_of(one.imported)
             print(f"modelled cycles: {cycles}, wall time: {seconds:.3f} s", file=sys.stderr)

@@ -42,7 +42,7 @@ _Stage = Callable[..., Any] | Sequence[Callable[..., Any]]
 
 
 class OptimizerFunctionOutput:
-    """What an optimizer function returns: the optimizer and the loss, and how gradients are computed and applied."""
+    """The result of an optimizer function: the optimizer and the loss, and how gradients are computed and applied."""
 
     def __init__(
         self,
