@@ -21,6 +21,9 @@ from poprun_py.plan.launch_plan import LaunchPlan
 
 __all__ = ["run_with_restarts"]
 
+#: What a shell reads even within double quotes, in which Open MPI passes paths through ssh.
+_READ_BY_SHELLS = frozenset('"$`\\!\r\n')
+
 _SIGNALS = (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
@@ -35,7 +38,7 @@ def run_with_restarts(plan: LaunchPlan, options: LaunchOptions) -> int:
 
         screen.stdout(topology_report(plan, options).encode())
     log = Log(options.verbosity, screen.stderr)
-    record = _new_record(log)
+    record = _new_record(log, crosses_shells=bool(plan.remote_hosts))
     try:
         with held_logs(options.log_dir):
             return _run_repeatedly(plan, options, signals=signals, screen=screen, record=record)
@@ -83,12 +86,15 @@ def _wants_live_view(options: LaunchOptions) -> bool:
     return options.progress == "on"
 
 
-def _new_record(log: Log) -> JobRecord | None:
+def _new_record(log: Log, *, crosses_shells: bool = False) -> JobRecord | None:
     """Remove the files of jobs whose processes were all killed; return the record of a new job.
 
-    None if it cannot be created: the job works without it.
+    None if it cannot be created: the job works without it. ``crosses_shells``: its path is passed to other hosts.
     """
     for temporary in temporary_folders():
+        if crosses_shells and _READ_BY_SHELLS & {*temporary}:
+            log.info(f"The job has no folder below {temporary!r}: shells of other hosts would not read it as it is")
+            continue
         try:
             for path in remove_abandoned(temporary):
                 log.debug(f"Removed {path}, which a job left whose processes were all killed")

@@ -61,6 +61,19 @@ def test_every_instance_says_hello_from_its_host(four, run, mpi, count, tmp_path
 
 
 @needs_hosts
+def test_shells_of_other_hosts_read_no_part_of_the_temporary_folder(four, run, mpi, tmp_path):
+    odd = tmp_path / 'a"b$(exit)`exit`'
+    odd.mkdir()
+    job = run(2, "--mpi", mpi, "-v", "--num-instances", "2", "hostname", TMPDIR=str(odd))
+    code, out, err = job.finish()
+    assert code == 0, err
+    assert set(out.splitlines()) == {f"[1,{rank}]<stdout>:{four.names[rank]}" for rank in range(2)}
+    assert f"The job has no folder below {str(odd)!r}: shells of other hosts" in err
+    assert not list(odd.iterdir())
+    assert not job.left(within=60)
+
+
+@needs_hosts
 def test_hydra_writes_no_file_of_the_topology_on_any_host(four, run):
     program = PROGRAMS / "poprun_py/topology_of_hydra.py"
     code, out, err = run(2, "--mpi", MPIS["mpich"], "--num-instances", "2", sys.executable, program).finish()
