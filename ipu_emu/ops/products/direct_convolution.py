@@ -38,7 +38,7 @@ from ipu_emu.ops.products.output_blocks import (
     whole_blocks,
 )
 
-__all__ = ["Direct"]
+__all__ = ["LEAST", "Direct"]
 
 # Planes: a padded image split by its strides, so that each tap reads contiguous elements
 
@@ -117,7 +117,7 @@ _Array = NDArray[Any]
 #: 0.17 and 0.13 ms.
 _LONG = 64
 #: The least numbers in a line of the output or of a plane.
-_LEAST = 4
+LEAST = 4
 #: Bytes of the image that are processed at a time: half of a typical L2 cache.
 _CHUNK = 1 << 19
 
@@ -141,10 +141,10 @@ class Direct:
     def fits(self) -> bool:
         """Whether forward and data gradient have lines of at least a short vector."""
         widths = [high - low for low, high in map(self.columns.inside, self.columns.planes())]
-        return min(self.line, *(width * self.batch for width in widths)) >= _LEAST
+        return min(self.line, *(width * self.batch for width in widths)) >= LEAST
 
     def fits_weights(self) -> bool:
-        return self.line % max(lanes_within(self.line), _LEAST) == 0
+        return self.line % max(lanes_within(self.line), LEAST) == 0
 
     # Scratch, in float32 elements
 

@@ -1,9 +1,10 @@
-"""Grouped convolution: direct, with a product per group; a depthwise one has a group for each channel.
+"""Grouped convolution: direct, with a product per group, or depthwise: a group for each channel.
 
     y[g, m]  =  sum over c, i, j of  w[g, m, c, i, j] x[g, c, window i, j]
 
 A group has few channels, so that its weights are read where they are stored: packing would cost as much as the
-product. All groups are one call.
+product. All groups are one call. Depthwise convolutions of FLOAT read the image where it is stored, those of FLOAT16
+and gradients a padded copy.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ipu_emu.ops.codegen.compiled_call import relocation
-from ipu_emu.ops.codegen.fused_store import FusedStore
+from ipu_emu.ops.codegen.compiled_call import named_call, relocation
+from ipu_emu.ops.codegen.depthwise_kernel import DEPTHWISE, DepthwiseShape, depthwise
+from ipu_emu.ops.codegen.fused_store import EXTRAS, FusedStore
 from ipu_emu.ops.codegen.matmul_calls import product_call
 from ipu_emu.ops.codegen.matmul_kernel import ROWS
 from ipu_emu.ops.core.op_definition import Call
 from ipu_emu.ops.core.sliding_windows import Windows
-from ipu_emu.ops.products.direct_convolution import Direct
+from ipu_emu.ops.products.direct_convolution import LEAST, Direct
 from ipu_emu.ops.products.output_blocks import OutputBlocks
 
 __all__ = ["Grouped"]
@@ -36,10 +38,27 @@ class Grouped(Direct):
         self.inner, self.outer = channels // groups, made // groups
         # One row of results needs more vectors at a time to hide the latency of its additions.
         self.vectors = 4 if self.inner == self.outer == 1 else 2
+        self.depthwise = self._depthwise_shape(windows)
+
+    def _depthwise_shape(self, windows: Windows) -> DepthwiseShape | None:
+        """The shape of a depthwise convolution whose columns fill short vectors, or None."""
+        vectors = windows.strides[1] == 1 or self.batch >= LEAST
+        if not vectors or not self.inner == self.outer == 1 or windows.dilations != (1, 1):
+            return None
+        return DepthwiseShape(
+            _pair(windows.input),
+            _pair(windows.output),
+            _pair(windows.kernel),
+            _pair(windows.strides),
+            _pair(windows.pads),
+            self.batch,
+        )
 
     # Scratch, in float32 elements
 
     def workspace(self, *, half: bool) -> list[int]:
+        if self.depthwise and not half:
+            return [0, 0, self.made]
         return [super().workspace(half=half)[0], self.made * self.depth if half else 0, self.made]
 
     def data_workspace(self, *, half: bool) -> list[int]:
@@ -57,6 +76,8 @@ class Grouped(Direct):
         scratch: Sequence[_Array],
         store: FusedStore | None = None,
     ) -> list[Call]:
+        if self.depthwise and w.dtype == np.float32:
+            return [self._by_channel(self.depthwise, x, w, bias, y, store)]
         image, steps = self._image(x, scratch[0])
         weights = w.reshape(self.groups, self.outer, self.depth)
         if w.dtype == np.float16:
@@ -74,6 +95,21 @@ class Grouped(Direct):
             )
         ]
         return [*steps, *widen, *made]
+
+    def _by_channel(
+        self,
+        shape: DepthwiseShape,
+        x: _Array,
+        w: _Array,
+        bias: _Array | None,
+        y: _Array,
+        store: FusedStore | None,
+    ) -> Call:
+        """The depthwise convolution."""
+        extra = store.arguments() if store else dict.fromkeys(EXTRAS, 0)
+        arguments: dict[str, Any] = {"x": x, "w": w, "y": y, "bias": bias, "channels": self.channels}
+        function = depthwise(shape, store.form) if store else depthwise(shape)
+        return named_call(function, DEPTHWISE, **arguments, **extra)
 
     def _by_group(
         self,
@@ -140,3 +176,8 @@ class Grouped(Direct):
         weights = packed.reshape(self.groups, self.inner, -1)
         group_bytes = self.outer * sizes[0] * sizes[1] * self.batch * 4
         return [call for part in tiles for call in self._by_group(image, weights, y, None, part, steps, group_bytes)]
+
+
+def _pair(sizes: Sequence[int]) -> tuple[int, int]:
+    rows, columns = sizes
+    return int(rows), int(columns)

@@ -1,0 +1,218 @@
+"""Depthwise kernel: a convolution of each channel by itself, which reads the image where it is stored.
+
+    y[c, r, q]  =  bias[c] + sum over i, j of  w[c, i, j] x[c, r sh - ph + i, q sw - pw + j]      q: column and sample
+
+Rows and columns outside of the image are left out, so there is no padded copy, nor one for each stride. A register
+holds neighbours of a row of y; where only some of its numbers lie in the image, the others are read as zeros.
+
+    stride 1, 5 columns of 8 samples, tap 0     register 0   0 0 0 0 0 0 0 0 x x x x x x x x
+                                                register 1   x x x x ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from llvmlite import ir
+
+from ipu_emu.ops.codegen.fused_store import EXTRAS, StoreForm, stored_value
+from ipu_emu.ops.codegen.llvm_builder import FLOAT, I32, NamedKernel, const, repeat
+from ipu_emu.ops.codegen.llvm_compiler import generated, vector_width
+
+__all__ = ["DEPTHWISE", "DepthwiseShape", "depthwise"]
+
+#: Names of the arguments, in order.
+DEPTHWISE = ["x", "w", "y", "bias", "channels", *EXTRAS]
+
+#: Registers of results at a time: enough to hide the latency of additions.
+_TOGETHER = 8
+
+
+@dataclass(frozen=True)
+class DepthwiseShape:
+    """Rows and columns of image, output and kernel, strides, padding at the start, and the batch."""
+
+    image: tuple[int, int]
+    output: tuple[int, int]
+    kernel: tuple[int, int]
+    strides: tuple[int, int]
+    pads: tuple[int, int]
+    batch: int
+
+
+@generated
+def depthwise(shape: DepthwiseShape, store: StoreForm | None = None) -> str:
+    """Arguments: addresses of x [C, H, W, N], w [C, kh, kw], y [C, OH, OW, N] and of a bias [C] or 0, and C."""
+    return _Depthwise(shape, store).text()
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """A register of y: its first element in a row, and for each tap the first element of x, and which lie in x."""
+
+    place: int
+    lanes: int
+    taps: tuple[tuple[int, int, tuple[bool, ...]], ...]
+
+    def form(self, origin: int, source: int) -> Any:
+        """What the code for the piece depends on, relative to these elements of y and x."""
+        return self.place - origin, self.lanes, tuple((j, at - source, inside) for j, at, inside in self.taps)
+
+
+def _pieces(shape: DepthwiseShape) -> Iterator[_Piece]:
+    """Yield the registers of a row."""
+    batch, stride, line = shape.batch, shape.strides[1], shape.image[1] * shape.batch
+    # The neighbours of a column lie together in the image only without a stride.
+    run = shape.output[1] * batch if stride == 1 else batch
+    for first in range(0, shape.output[1] * batch, run):
+        start, left = first, run
+        while left:
+            lanes = min(vector_width(), 1 << (left.bit_length() - 1))
+            origin = start if stride == 1 else first * stride + start - first
+            taps = []
+            for j in range(shape.kernel[1]):
+                at = origin + (j - shape.pads[1]) * batch
+                inside = tuple(0 <= at + lane < line for lane in range(lanes))
+                if any(inside):
+                    taps.append((j, at, inside))
+            yield _Piece(start, lanes, tuple(taps))
+            start, left = start + lanes, left - lanes
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Registers that are computed together; ``source`` is the element of x that moves with the group."""
+
+    pieces: tuple[_Piece, ...]
+
+    @property
+    def place(self) -> int:
+        return self.pieces[0].place
+
+    @property
+    def source(self) -> int:
+        return min((at for piece in self.pieces for _, at, _ in piece.taps), default=0)
+
+    def form(self) -> Any:
+        return tuple(piece.form(self.place, self.source) for piece in self.pieces)
+
+
+class _Depthwise:
+    def __init__(self, shape: DepthwiseShape, store: StoreForm | None) -> None:
+        self.shape, self.store = shape, store
+        self.kernel = NamedKernel("depthwise", DEPTHWISE)
+        self.b = self.kernel.b
+
+    def text(self) -> str:
+        pieces = list(_pieces(self.shape))
+        groups = [_Group(tuple(pieces[i : i + _TOGETHER])) for i in range(0, len(pieces), _TOGETHER)]
+        runs = [list(run) for _, run in groupby(groups, _Group.form)]
+        self.kernel.each(self.kernel["channels"], lambda c: self.channel(c, runs))
+        return self.kernel.finish()
+
+    def channel(self, c: Any, runs: list[list[_Group]]) -> None:
+        (height, width), (rows, columns), shape, kernel = self.shape.image, self.shape.output, self.shape, self.kernel
+        line, taps = 4 * width * shape.batch, shape.kernel[0] * shape.kernel[1]
+        x = kernel.address("x", (c, const(height * line)))
+        y = kernel.address("y", (c, const(4 * rows * columns * shape.batch)))
+        w = kernel.address("w", (c, const(4 * taps)))
+        bias = self.bias(c)
+
+        def row(r: Any) -> None:
+            b = self.b
+            top = b.sub(b.mul(r, const(shape.strides[0])), const(shape.pads[0]))
+            first, last = (
+                self.larger(b.neg(top), const(0)),
+                kernel.smaller(b.sub(const(height), top), const(shape.kernel[0])),
+            )
+            source = b.gep(x, [b.mul(top, const(line))])
+            target = b.gep(y, [b.mul(r, const(4 * columns * shape.batch))])
+            for run in runs:
+                self.run(run, source, target, w, bias, (first, last))
+
+        kernel.each(const(rows), row)
+
+    def bias(self, c: Any) -> Any:
+        """The bias of a channel, or zero."""
+        b = self.b
+        given = b.icmp_signed("!=", self.kernel["bias"], const(0))
+        before = b.block
+        with b.if_then(given):
+            value = self.kernel.load(self.kernel.address("bias"), b.mul(c, const(4)), FLOAT)
+            inside = b.block
+        phi = b.phi(FLOAT)
+        phi.add_incoming(ir.Constant(FLOAT, 0.0), before)
+        phi.add_incoming(value, inside)
+        return phi
+
+    def larger(self, a: Any, b: Any) -> Any:
+        return self.b.select(self.b.icmp_signed(">", a, b), a, b)
+
+    def run(self, groups: list[_Group], source: Any, target: Any, w: Any, bias: Any, rows: tuple[Any, Any]) -> None:
+        """Compute groups of one form, which lie at the same distance from each other."""
+        first, b = groups[0], self.b
+        if len(groups) == 1:
+            self.group(first, source, target, w, bias, rows)
+            return
+        steps = 4 * (groups[1].source - first.source), 4 * (groups[1].place - first.place)
+
+        def one(index: Any) -> None:
+            pixels = b.gep(source, [b.mul(index, const(steps[0]))])
+            results = b.gep(target, [b.mul(index, const(steps[1]))])
+            self.group(first, pixels, results, w, bias, rows)
+
+        self.kernel.each(const(len(groups)), one)
+
+    def group(self, group: _Group, source: Any, target: Any, w: Any, bias: Any, rows: tuple[Any, Any]) -> None:
+        b, kernel = self.b, self.kernel
+        line, columns = 4 * self.shape.image[1] * self.shape.batch, self.shape.kernel[1]
+        pieces = group.pieces
+
+        def kernel_row(i: Any, sums: list[Any]) -> list[Any]:
+            pixels, factors = b.gep(source, [b.mul(i, const(line))]), b.gep(w, [b.mul(i, const(4 * columns))])
+            sums = list(sums)
+            for j in range(columns):
+                factor = kernel.load(factors, const(4 * j), FLOAT)
+                for number, piece in enumerate(pieces):
+                    for at, inside in ((at, inside) for tap, at, inside in piece.taps if tap == j):
+                        values = self.pixels(pixels, at, inside)
+                        wide = self.wide(factor, piece.lanes)
+                        sums[number] = kernel.intrinsic("fmuladd", wide, values, sums[number])
+            return sums
+
+        start = [self.wide(bias, piece.lanes) for piece in pieces]
+        sums = repeat(b, rows[1], start, kernel_row, start=rows[0])
+        for piece, value in zip(pieces, sums, strict=True):
+            kernel.store(self.function_of(value, target, piece), target, const(4 * piece.place))
+
+    def wide(self, value: Any, lanes: int) -> Any:
+        return self.kernel.splat(value, lanes) if lanes > 1 else value
+
+    def pixels(self, row: Any, at: int, inside: tuple[bool, ...]) -> Any:
+        """The elements of a row of the image from ``at`` on; zeros for those that are not ``inside``."""
+        lanes = len(inside)
+        type = ir.VectorType(FLOAT, lanes) if lanes > 1 else FLOAT
+        if all(inside):
+            return self.kernel.load(row, const(4 * at), type)
+        mask, zero = ir.VectorType(ir.IntType(1), lanes), ir.Constant(type, [0.0] * lanes)
+        name, arguments = f"llvm.masked.load.v{lanes}f32.p0v{lanes}f32", [type.as_pointer(), I32, mask, type]
+        function = self.kernel.module.globals.get(name)
+        if function is None:
+            function = ir.Function(self.kernel.module, ir.FunctionType(type, arguments), name)
+        pointer = self.kernel.at(row, const(4 * at), type)
+        return self.b.call(function, [pointer, ir.Constant(I32, 4), ir.Constant(mask, list(inside)), zero])
+
+    def function_of(self, value: Any, target: Any, piece: _Piece) -> Any:
+        """What is stored for ``value``."""
+        if self.store is None:
+            return value
+
+        def load(name: str, kind: str) -> Any:
+            assert kind == "full", kind
+            place = self.b.gep(target, [self.kernel[name]])
+            return self.kernel.load(place, const(4 * piece.place), value.type)
+
+        return stored_value(self.kernel, self.store, value, load)

@@ -1,0 +1,63 @@
+"""Depthwise kernel: against float64 sums over a padded copy, for all kinds of edges."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ipu_emu.ops.codegen.compiled_call import named_call
+from ipu_emu.ops.codegen.depthwise_kernel import DEPTHWISE, DepthwiseShape, depthwise
+from ipu_emu.ops.codegen.fused_store import EXTRAS, RESULT, FusedStore
+
+CHANNELS = 3
+_random = np.random.default_rng(0)
+
+
+def number(*shape: int) -> np.ndarray:
+    return _random.standard_normal(shape).astype(np.float32)
+
+
+def guarded(values: np.ndarray) -> np.ndarray:
+    """``values`` with NaN before and after them in memory, which no result may depend on."""
+    whole = np.full(values.size + 256, np.nan, np.float32)
+    inner = whole[128:-128].reshape(values.shape)
+    inner[...] = values
+    return inner
+
+
+def exact(x: np.ndarray, w: np.ndarray, output: tuple[int, int], stride: int, pad: int) -> np.ndarray:
+    wide = np.pad(x.astype(np.float64), ((0, 0), (pad, pad), (pad, pad), (0, 0)))
+    y = np.zeros((len(x), *output, x.shape[-1]))
+    for i, j in np.ndindex(w.shape[1:]):
+        rows, columns = ((size - 1) * stride + 1 for size in output)
+        y += w[:, i, j][:, None, None, None] * wide[:, i : i + rows : stride, j : j + columns : stride]
+    return y
+
+
+@pytest.mark.parametrize("pad", [0, 1, 3])
+@pytest.mark.parametrize("stride", [1, 2, 3])
+@pytest.mark.parametrize("kernel", [(1, 1), (3, 5), (4, 3)])
+@pytest.mark.parametrize(("height", "width", "batch"), [(1, 1, 1), (2, 2, 8), (5, 7, 3), (4, 9, 16), (6, 40, 20)])
+def test_results_are_those_of_a_padded_copy(
+    height: int, width: int, batch: int, kernel: tuple[int, int], stride: int, pad: int
+) -> None:
+    spans = height + 2 * pad - kernel[0], width + 2 * pad - kernel[1]
+    if min(spans) < 0:
+        pytest.skip("the kernel is larger than the image")
+    output = spans[0] // stride + 1, spans[1] // stride + 1
+    x, w, bias = number(CHANNELS, height, width, batch), number(CHANNELS, *kernel), number(CHANNELS)
+    y, more = guarded(np.zeros((CHANNELS, *output, batch), np.float32)), number(CHANNELS, *output, batch)
+    shape = DepthwiseShape((height, width), output, kernel, (stride, stride), (pad, pad), batch)
+    plain = {"x": guarded(x), "w": guarded(w), "y": y, "channels": CHANNELS}
+    sums, sizes = exact(x, w, output, stride, pad), exact(abs(x), abs(w), output, stride, pad)
+    most = (sizes + 9) * w[0].size * 2.0**-23
+
+    named_call(depthwise(shape), DEPTHWISE, **plain, bias=None, **dict.fromkeys(EXTRAS, 0))()
+    assert (abs(y - sums) <= most).all()
+
+    store = FusedStore(
+        (("load", 0), ("load", 1), ("add", 0, 1), ("relu", 2), ("store", 2, 3)), (RESULT, "full"), (more,), y
+    )
+    named_call(depthwise(shape, store.form), DEPTHWISE, **plain, bias=bias, **store.arguments())()
+    wanted = np.maximum(sums + bias[:, None, None, None] + more, 0)
+    assert (abs(y - wanted) <= most).all()
