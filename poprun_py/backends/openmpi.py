@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import re
 from pathlib import Path
 
 from poprun_py.backends.start_command import StartCommand, StartRequest
@@ -35,8 +36,8 @@ _SESSION = ("PRTE_MCA_prte_local_tmpdir_base", "OMPI_MCA_orte_local_tmpdir_base"
 #: The program that Open MPI runs to reach other hosts.
 _AGENT = ("PRTE_MCA_plm_ssh_agent", "OMPI_MCA_plm_rsh_agent")
 
-#: Starts the guard of each daemon too; Open MPI divides the words of its agent at the separators, quoted or not.
-_SSH, _SEPARATORS = Path(__file__).with_name("prte_ssh.sh"), frozenset(" :,")
+#: Starts the guard of each daemon too, by a command line of the remote shell: only if all its words are plain ones.
+_SSH, _PLAIN = Path(__file__).with_name("prte_ssh.sh"), re.compile(r"[\w./+@%=-]+", re.ASCII)
 
 #: Environments in which Open MPI prefers another command to ssh.
 _GRID_ENGINE = "SGE_ROOT"
@@ -102,6 +103,6 @@ def _network(request: StartRequest) -> dict[str, str]:
 def _agent(request: StartRequest) -> str:
     """The command for Open MPI to use as ssh, which also starts guards if possible; empty: Open MPI's own choice."""
     words = (str(_SSH), request.supervisor[0], request.ssh or "ssh")
-    if (request.ssh or _GRID_ENGINE not in request.environ) and not _SEPARATORS & {*"".join(words)}:
+    if (request.ssh or _GRID_ENGINE not in request.environ) and all(map(_PLAIN.fullmatch, words)):
         return " ".join(words) if os.access(_SSH, os.X_OK) else request.ssh
     return request.ssh

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["DaemonGuard"]
 
-#: Prefixes of the commands of daemons.
-_NAMES = ("orte", "prte")
+#: Prefixes of the commands of daemons, which do not match other commands of a user, such as prte.
+_NAMES = ("orted", "prted")
 
 #: Seconds between checks of the daemon: at first, and later.
 _SHORTEST, _LONGEST = 0.05, 1.0
@@ -52,7 +52,10 @@ def main() -> int:
     except OSError:  # the job works without a record
         record = None
     try:
-        DaemonGuard(os.getppid(), record).run()
+        first = _first()
+        guard = DaemonGuard(first, record) if first else None
+        if guard and os.getppid() == first:  # so it is the one that the guard has opened
+            guard.run()
     except OSError:  # the first process is gone, or the kernel refuses what this needs
         return os.EX_OSERR
     finally:
@@ -77,7 +80,7 @@ class DaemonGuard:
     def run(self) -> None:
         """Return once the daemon is gone."""
         interval, limit = _SHORTEST, time.monotonic() + self._timeout
-        while self._first != _INIT and self._look():  # else our parent was gone before we came
+        while self._look():
             is_over = self._wait(interval) or time.monotonic() > limit
             if is_over and not self._has_started:
                 self._end()
@@ -87,16 +90,28 @@ class DaemonGuard:
         """Update the daemons and what they have started; return whether there is any process to guard."""
         roots = self._living()
         family = {*roots, *(pid for root in roots for pid in self._processes.descendants(root))} - {os.getpid()}
-        daemons = {pid for pid in family if self._processes.command(pid).startswith(_NAMES)}
-        for pid in daemons - {*self._known}:
-            try:
-                self._known[pid] = os.pidfd_open(pid)
-            except OSError:  # it is gone
-                continue
+        named = [pid for pid in family if self._processes.command(pid).startswith(_NAMES)]
+        daemons = {pid for pid in named if pid in self._known or self._learn(pid)}
         self._list(daemons)
         others = family - daemons
         self._has_started = self._has_started or any(self._processes.parent(pid) in daemons for pid in others)
         return bool(roots)
+
+    def _learn(self, pid: int) -> bool:
+        """Open a daemon; return False if its pid belongs to another process by now, which is none of ours."""
+        try:
+            process = os.pidfd_open(pid)
+        except OSError:  # it is gone
+            return False
+        ancestor, is_daemon = self._processes.parent(pid), self._processes.command(pid).startswith(_NAMES)
+        while ancestor > 0 and ancestor not in self._known:
+            ancestor = self._processes.parent(ancestor)
+        # what lives still had its pid when that was read
+        if is_daemon and ancestor > 0 and not _has_ended(self._known[ancestor]) and not _has_ended(process):
+            self._known[pid] = process
+            return True
+        os.close(process)
+        return False
 
     def _list(self, daemons: set[int]) -> None:
         if self._record:
@@ -131,6 +146,20 @@ class DaemonGuard:
             signal.pidfd_send_signal(self._known[pid], number)
         except ProcessLookupError:
             return
+
+
+def _first() -> int:
+    """The first process, our parent; 0 if it was gone before we came, and somebody else has adopted us.
+
+    Who adopts (init, the systemd of the user, a container's shell) is in another session, and its descendants are
+    none of ours.
+    """
+    parent = os.getppid()
+    try:
+        is_first = parent != _INIT and os.getsid(parent) == os.getsid(0)
+    except OSError:
+        return 0
+    return parent if is_first else 0
 
 
 def _has_ended(process: int) -> bool:

@@ -15,6 +15,8 @@ import poprun_py.host
 from poprun_py.host import daemon_guard
 from poprun_py.host.daemon_guard import DaemonGuard
 from poprun_py.linux import processes
+from poprun_py.linux.job_record import JobRecord
+from poprun_py.linux.mpi_files import folders_of
 from tests.helpers.patience import Patience
 
 GUARD = Path(poprun_py.host.__path__[0]) / "daemon_guard.py"
@@ -122,6 +124,75 @@ def test_a_daemon_whose_session_was_over_before_the_guard_came_is_ended(tmp_path
         assert daemon.wait(10) == -signal.SIGTERM
 
 
-def test_a_guard_whose_parent_was_gone_before_it_came_guards_nothing(monkeypatch):
-    monkeypatch.setattr(DaemonGuard, "_look", lambda self: pytest.fail("it looks below the first process of all"))
-    DaemonGuard(1, None).run()
+@pytest.mark.parametrize("adopter", ["init", "another session"])
+def test_a_guard_whose_parent_was_gone_before_it_came_guards_nothing(adopter, monkeypatch):
+    """What has adopted it has descendants of its own, such as the daemons of other jobs of this user."""
+    with subprocess.Popen(["sleep", "60"], start_new_session=True) as stranger:
+        monkeypatch.setattr(os, "getppid", lambda: 1 if adopter == "init" else stranger.pid)
+        monkeypatch.setattr(sys, "argv", ["daemon_guard.py", ""])
+        monkeypatch.setattr(os, "closerange", lambda *_: None)
+        monkeypatch.setattr(DaemonGuard, "run", lambda self: pytest.fail("it guards what is none of its own"))
+        path = list(sys.path)
+        daemon_guard.main()
+        sys.path[:] = path
+        stranger.kill()
+
+
+@pytest.fixture
+def prted(tmp_path):
+    """A process with the name of a daemon."""
+    program = tmp_path / "prted"
+    program.write_text(f"#!{sys.executable}\nimport signal\nsignal.pause()\n")
+    program.chmod(0o700)
+    with subprocess.Popen([program], start_new_session=True) as daemon:
+        while processes.command(daemon.pid) != "prted":
+            time.sleep(0.01)
+        yield daemon
+        daemon.kill()
+
+
+def test_a_pid_that_has_become_another_daemons_is_not_taken_for_ours(prted, monkeypatch):
+    """It was a descendant of the first process when that was asked, and is in use again since."""
+    with subprocess.Popen(["sleep", "60"]) as first:
+        monkeypatch.setattr(processes, "descendants", lambda root: [prted.pid] if root == first.pid else [])
+        guard = DaemonGuard(first.pid, None)
+        guard._look()
+        assert prted.pid not in guard._known
+        guard._end()
+        assert prted.poll() is None
+        first.kill()
+
+
+def test_other_commands_of_the_user_are_no_daemons(prted, tmp_path):
+    other = tmp_path / "prte"
+    other.write_text((tmp_path / "prted").read_text())
+    other.chmod(0o700)
+    with subprocess.Popen([other]) as process:
+        while processes.command(process.pid) != "prte":
+            time.sleep(0.01)
+        guard = DaemonGuard(process.pid, None)
+        guard._end()
+        assert process.poll() is None
+        process.kill()
+
+
+def test_a_folder_that_is_older_than_the_daemon_is_not_listed(prted, tmp_path, monkeypatch):
+    """Of a job in another container that shares the temporary folder, where the pid is in use too."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    started = processes.started_at(prted.pid)
+    (tmp_path / f"prted.{prted.pid}").mkdir()
+    assert folders_of(prted.pid, [str(tmp_path)]) == [str(tmp_path / f"prted.{prted.pid}")]
+    monkeypatch.setattr(processes, "started_at", lambda pid: started + 3600)
+    (tmp_path / f"prted.{prted.pid}" / "changed").touch()
+    assert folders_of(prted.pid, [str(tmp_path)]) == []
+
+
+def test_a_link_in_place_of_a_session_folder_is_not_listed(prted, tmp_path):
+    (tmp_path / "precious").mkdir()
+    (tmp_path / f"prted.{prted.pid}").symlink_to(tmp_path / "precious")
+    job = tmp_path / f"poprun-py.{os.getuid()}" / "0123456789abcdef"
+    job.parent.mkdir(mode=0o700)
+    record = JobRecord(str(job))
+    record.add(folders_of(prted.pid, [str(tmp_path)]))
+    record.close()
+    assert (tmp_path / "precious").is_dir()
