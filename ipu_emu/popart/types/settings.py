@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
+from enum import Enum
 from operator import index
 from os import PathLike
 from typing import Any, ClassVar, SupportsFloat, SupportsIndex
@@ -29,8 +30,15 @@ _TAKES: Mapping[type, tuple[Any, str]] = {
     set: (Iterable, "a set"),
     dict: (Mapping, "a dict"),
 }
+#: Types of values that cannot change.
+_FIXED = (bool, int, float, str, Enum, type(None))
 #: The Python type to which a number from any package is converted.
 _KEPT: Mapping[type, Callable[[Any], Any]] = {bool: bool, int: index, float: float}
+
+
+def _copied(values: Mapping[str, Any], memory: dict[int, Any] | None = None) -> dict[str, Any]:
+    """Deep copies of ``values``; those that cannot change are shared."""
+    return {name: value if isinstance(value, _FIXED) else deepcopy(value, memory) for name, value in values.items()}
 
 
 class Settings:
@@ -40,13 +48,18 @@ class Settings:
     renamed: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, *values: Any, **named: Any) -> None:
-        self.__dict__.update(deepcopy(dict(self.defaults)))
+        self.__dict__.update(_copied(self.defaults))
         if len(values) > len(self.defaults):
             raise TypeError(
                 f"{type(self).__name__} takes at most {len(self.defaults)} values, {len(values)} were given"
             )
         for name, value in [*zip(self.defaults, values, strict=False), *named.items()]:
             setattr(self, name, value)
+
+    def __deepcopy__(self, memory: dict[int, Any]) -> Settings:
+        made = memory[id(self)] = object.__new__(type(self))
+        made.__dict__.update(_copied(self.__dict__, memory))
+        return made
 
     def __setattr__(self, name: str, value: Any) -> None:
         name = self._known(name)

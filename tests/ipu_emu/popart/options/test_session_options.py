@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 from ipu_emu import popart
 from ipu_emu.hardware import System
+from ipu_emu.popart.types.settings import Settings
 from tests.ipu_emu.helpers.sessions import options
 
 DEFAULTS = {
@@ -389,3 +391,19 @@ def test_numbers_of_numpy_are_kept_as_those_of_python() -> None:
     assert options.enablePipelining is True
     flow = popart.DataFlow(np.int64(4), {"x": popart.AnchorReturnType("EveryN", np.int32(2))})
     assert (type(flow.batchesPerStep()), type(flow.art("x").rp())) == (int, int)
+
+
+def test_copies_share_nothing_that_can_change() -> None:
+    opts = popart.SessionOptions()
+    opts.replicatedGraphCount = 3
+    opts.batchSerializationSettings.factor = 5
+    copies = [popart.SessionOptions(), copy.deepcopy(opts)]
+    assert copies[1] == opts
+    assert copies[0] != opts
+    lists = [name for name, value in vars(opts).items() if isinstance(value, list | set | dict | Settings)]
+    assert "batchSerializationSettings" in lists
+    for each in copies:
+        assert [name for name in lists if getattr(each, name) is getattr(opts, name)] == []
+        assert [name for name in lists if getattr(each, name) is popart.SessionOptions.defaults[name]] == []
+    both = copy.deepcopy([opts, opts])
+    assert both[0] is both[1]
