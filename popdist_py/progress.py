@@ -29,6 +29,7 @@ class Reporter:
         self._next = -math.inf
 
     def report(self, step: int | None, samples: int, loss: float | None) -> None:
+        """Send a report; see ``report``."""
         if self._socket is None:
             return
         self._step = self._step if step is None else int(step)

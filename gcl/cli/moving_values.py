@@ -212,7 +212,7 @@ def _row(replica: ReplicaView) -> tuple[str, str, str]:
 
 
 def _draw(canvas: Canvas, replica: ReplicaView, members: int) -> None:
-    """One row: the buffers as boxes, what was sent below them."""
+    """Draw one row: the buffers as boxes, with the sent values below them."""
     x = float(MARGIN) + 90
     canvas.text(MARGIN, canvas.y + 13, f"replica {replica.replica}", size=12, bold=True)
     for view in replica.buffers:

@@ -35,7 +35,7 @@ class Handle(Generic[T]):
         return self.settled.is_set()
 
     def wait(self, timeout: float | None = None) -> T:
-        """Wait for the result; raise what the collective raised, or CollectiveTimeout after ``timeout`` seconds.
+        """Wait for the result; raise the error of the collective, or CollectiveTimeout after ``timeout`` seconds.
 
         A time-out does not end the collective: ``wait`` can be called again. ``timeout`` 0 does not wait.
         """

@@ -115,7 +115,7 @@ class Request:
 
     @property
     def code(self) -> int:
-        """The number by which compiled kernels know the collective."""
+        """The number of the collective in compiled kernels."""
         if self.collective is None:
             return CollectiveCode.BARRIER
         return CollectiveCode.SHARED_ALL_GATHER if self.shared else CollectiveCode[self.collective.name]

@@ -58,7 +58,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Price:
-    """The cost of a schedule, phase by phase, the links of each, and what each needs on its fullest tile."""
+    """The cost of a schedule by phase, with the links of each phase and its memory on the fullest tile."""
 
     phases: tuple[Cost, ...]
     links: tuple[str, ...] = ()

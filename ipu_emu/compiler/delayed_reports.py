@@ -1,4 +1,4 @@
-"""DelayedReports: reports of what a command or session is doing, if it takes more than two seconds.
+"""DelayedReports: reports the activity of a command or session, if it takes more than two seconds.
 
 with DelayedReports() as report:
     report("compiling")           printed after two seconds, if it still runs

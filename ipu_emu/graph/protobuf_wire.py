@@ -27,7 +27,7 @@ Piece = bytes | memoryview
 _GRAPH, _INITIALIZER, _FLOAT_DATA, _INT32_DATA, _RAW_DATA = 7, 5, 4, 5, 9
 #: Data of at least this number of bytes are removed.
 _LARGE_BYTES = 1 << 16
-#: Wire types, by what follows a key: a varint, 8 bytes, a length and that many bytes, 4 bytes.
+#: Wire types, by the content after a key: a varint, 8 bytes, a length and that many bytes, 4 bytes.
 _VARINT, _EIGHT, _BYTES, _FOUR = 0, 1, 2, 5
 #: Element types whose values are stored in ``raw_data`` as in memory.
 _TYPES: dict[int, np.dtype[Any]] = {

@@ -28,23 +28,29 @@ class Logger:
         self._logger = logging.getLogger("popart" if name in _WHOLE else f"popart.{name}")
 
     def setLevel(self, level: str) -> None:
+        """Set the level: TRACE, DEBUG, INFO, WARN, ERR, CRITICAL or OFF; raise EmulatorError for any other."""
         if level not in _LEVELS:
             raise EmulatorError(f"There is no level '{level}'; use one of {', '.join(_LEVELS)}")
         self._logger.setLevel(_LEVELS[level])
 
     def debug(self, text: str) -> None:
+        """Log ``text`` at level DEBUG."""
         self._logger.debug(text)
 
     def info(self, text: str) -> None:
+        """Log ``text`` at level INFO."""
         self._logger.info(text)
 
     def warn(self, text: str) -> None:
+        """Log ``text`` at level WARN."""
         self._logger.warning(text)
 
     def error(self, text: str) -> None:
+        """Log ``text`` at level ERR."""
         self._logger.error(text)
 
     def critical(self, text: str) -> None:
+        """Log ``text`` at level CRITICAL."""
         self._logger.critical(text)
 
 

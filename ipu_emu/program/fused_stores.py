@@ -61,7 +61,7 @@ _Joins = Mapping[str, tuple[str, ...]]
 
 
 def fused_stores(executable: Executable) -> FusedStores:
-    """Return what products of ``executable`` may store, if it does not train."""
+    """Return the functions that products of ``executable`` may store, if it does not train."""
     whole, plan = list(walk(executable.program)), executable.plan
     overlapped = any(True for part in executable.program for _ in overlapped_io(part))
     others = any(isinstance(instruction, WeightUpdate | Pipeline) for instruction in whole)

@@ -24,6 +24,7 @@ class Objective(torch.nn.Module):
         self.loss = loss
 
     def forward(self, *inputs: Any, **named: Any) -> torch.Tensor:
+        """The loss of a batch."""
         if self.loss is None:
             value = _loss_in(self.module(*inputs, **named))
         elif len(inputs) < 2:

@@ -1,4 +1,4 @@
-"""Trace: what the processes of a job did and when, and the marks that programs add.
+"""Trace: the recorded activity of the processes of a job, and the marks that programs add.
 
     with ipu_emu.trace.span("tokenise"):        @ipu_emu.trace.span("augment")
         ...                                     def augment(image): ...

@@ -100,7 +100,7 @@ class StreamForwarder:
             self._register(self._input, selectors.EVENT_WRITE, self._input.is_waiting, self._push_input)
 
     def drain(self) -> None:
-        """Forward what a program that has ended left in its pipes, and close its stdin."""
+        """Forward the data that an ended program left in its pipes, and close its stdin."""
         for output in self._outputs:
             self._forward(output)
         if self._input:

@@ -1,4 +1,4 @@
-"""Instance setup: what a supervisor sets for its instance on its host: CPUs, memory, threads, network interface."""
+"""Instance setup: sets CPUs, memory, threads and network interface of an instance on its host."""
 
 from __future__ import annotations
 

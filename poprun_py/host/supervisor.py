@@ -257,12 +257,12 @@ class Supervisor:
             self.record.add(self._files.found())
 
     def list_abandoned(self) -> None:
-        """List what the MPI of this host has made for processes that died meanwhile."""
+        """List files that the MPI of this host has made for processes that have died since."""
         if self.record and self._files and (self._channel.is_between_hosts or not self._launcher_lives):
             self.record.add([*self._files.found(), *self._files.abandoned()])
 
     def _send_usage(self, interval: float) -> None:
-        """Send what the program uses and what it has reported, and again every ``interval`` seconds."""
+        """Send the program's resource usage and its reports, and again every ``interval`` seconds."""
         if not self._program.is_running or not self._launcher_lives:
             return
         self._send(messages.Usage(*processes.resource_usage(self._program.pid)))

@@ -75,7 +75,7 @@ def explain(
 
 
 def _explain_failure(failure: InstanceEnd, delivery: OutputDelivery, console: Console, said_by_mpi: bytes) -> None:
-    """``said_by_mpi``: what the starter wrote if MPI could not start."""
+    """Explain ``failure``; ``said_by_mpi``: the output of the starter if MPI could not start."""
     rank = failure.instance.index
     words = _words(failure, delivery.kept(rank), said_by_mpi)
     console.say(str(failure) + (": " if words else ""), words)

@@ -122,7 +122,7 @@ class JobState:
             self._add(rank, aborted(replace(end, stderr=stderr)))
 
     def heard_clock(self, rank: int, at: float) -> None:
-        """Take note of what the clock of an instance's host has just shown."""
+        """Record the current time of the clock of an instance's host."""
         self._clocks.hear(self._states[rank].instance.host, at, time.monotonic())
 
     def missed_peers(self, ranks: Collection[int]) -> None:

@@ -18,7 +18,7 @@ _ALWAYS, _PER_INSTANCE = 48, 6
 #: The same for processes and threads, with a margin for the threads of programs.
 _PROCESSES, _PROCESSES_PER_INSTANCE = 8, 8
 
-#: CAP_SYS_ADMIN and CAP_SYS_RESOURCE: who has one of them has no limit of processes.
+#: CAP_SYS_ADMIN and CAP_SYS_RESOURCE: a process with one of them has no limit of processes.
 _UNLIMITED = 1 << 21 | 1 << 24
 
 

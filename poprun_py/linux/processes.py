@@ -208,7 +208,7 @@ def is_alive(pid: int) -> bool:
 
 
 def is_ending(pid: int) -> bool:
-    """Whether this process is exiting, perhaps with a core dump, or gone: it closes its files before."""
+    """Whether this process is exiting (also while its core is dumped), a zombie, or gone."""
     fields = _stat(str(pid))
     return not fields or fields[0] == b"Z" or bool(int(fields[_FLAGS]) & (_PF_EXITING | _PF_DUMPCORE))
 
@@ -254,7 +254,7 @@ def kill_group(leader: int, signum: int) -> None:
 
 
 def resource_usage(pid: int) -> tuple[float, int]:
-    """Return what a process and its descendants use: seconds of CPU since its start, bytes of resident memory."""
+    """Return the usage of a process and its descendants: seconds of CPU since its start, bytes of resident memory."""
     seconds, size = 0.0, 0
     family = [pid]
     for member in family:  # grows while it is walked

@@ -1,4 +1,4 @@
-"""MPI arguments: classifies the user's arguments for mpirun (--mpi-global-args and similar) by who handles them.
+"""MPI arguments: classifies the user's arguments for mpirun (--mpi-global-args and similar) by their recipient.
 
 -x NAME[=VALUE]              the launcher: with any MPI, the supervisor sets the environment of its instance
 --bind-to PLACE              dropped with a note: the supervisors bind the instances

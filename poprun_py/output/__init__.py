@@ -1,1 +1,1 @@
-"""Output: what the launcher writes: the instances' tagged output, log files, messages and the progress table."""
+"""Output: the launcher's output: the instances' tagged output, log files, messages and the progress table."""

@@ -21,7 +21,7 @@ _STYLES = {"running": "green", "done": "green", "starting": "dim", "ending": "ye
 
 @dataclass
 class InstanceRow:
-    """One row of the table: what is known of an instance; times are monotonic seconds."""
+    """One row of the table: the known state of an instance; times are monotonic seconds."""
 
     index: int
     host: str

@@ -1,4 +1,4 @@
-"""Standard output: what the launcher itself prints to stdout outside a job."""
+"""Standard output: the launcher's own prints to stdout outside a job."""
 
 from __future__ import annotations
 

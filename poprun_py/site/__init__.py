@@ -1,1 +1,1 @@
-"""Site: what is available to a job: this host, other hosts, the Slurm allocation, networks, the MPI."""
+"""Site: the resources available to a job: this host, other hosts, the Slurm allocation, networks, the MPI."""

@@ -105,14 +105,14 @@ class Channel:
         return bool(self._unsent)
 
     def send(self, message: Message) -> None:
-        """Queue a message and send what the socket takes now; only ``receive`` raises when the peer is gone."""
+        """Queue a message and send as much as the socket accepts; only ``receive`` raises if the peer is gone."""
         data = encode(message)
         signature = self._signers[0].next(data) if self._signers else b""
         self._unsent += len(data).to_bytes(_LENGTH, "big") + signature + data
         self.push()
 
     def push(self) -> None:
-        """Send what the socket takes now."""
+        """Send as much as the socket accepts."""
         try:
             while self._unsent:
                 del self._unsent[: self._socket.send(self._unsent)]

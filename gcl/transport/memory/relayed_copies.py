@@ -1,6 +1,6 @@
 """Relayed copies: large tensors that other ranks cannot address, copied through chunks of shared memory.
 
-Every rank has an area of several sets of slots, used in turn; a slot holds a chunk of what it sends:
+Every rank has an area of several sets of slots, used in turn; a slot holds a chunk of a sent tensor:
 
     step         0      1      2      3      4
     copy in      0      1      2                    each rank fills a set of its own area,
@@ -75,7 +75,7 @@ class _Word(IntEnum):
     NBYTES = 5  # of each tensor
     SENT = 6  # number of tensors
     RECEIVED = 7
-    ITEMSIZE = 8  # of elements that are combined; 0: what is received is copied
+    ITEMSIZE = 8  # of elements that are combined; 0: received chunks are copied
     FIRST = 9  # the first word of the rows
 
 
@@ -135,7 +135,7 @@ def _set(words: Any, step: int) -> Any:
 
 @bare_part
 def _received(words: Any) -> Any:
-    """The first word of the rows of what is received."""
+    """The first word of the rows of received tensors."""
     return _Word.FIRST + _SENT * words[_Word.SENT]
 
 
@@ -188,7 +188,7 @@ def _is_taken(table: Any, words: Any) -> bool:
 def relay(table: Any, words: Any, recipe: Any, scratch: Any, nodes: Any) -> int:
     """Continue copies that all ranks have entered; call again while it returns WAITING.
 
-    ``recipe``, ``scratch`` and ``nodes``, a word for each rank and one more, are for what is combined.
+    ``recipe``, ``scratch`` and ``nodes`` (a word per rank, and one more) are used to combine chunks.
     """
     steps, lag = (words[_Word.NBYTES] + words[_Word.CHUNK] - 1) // words[_Word.CHUNK], words[_Word.LAG]
     while table[Table.STAGE] != CallStage.LEAVING:

@@ -92,7 +92,7 @@ class Announcements:
         return None
 
     def close(self, ranks: Collection[int]) -> None:
-        """Drop what ``ranks`` have sent, of which MPI would complain at its end, and expect no more of them."""
+        """Drop pending headers of ``ranks``, about which MPI would complain at its end, and expect no more."""
         if not self._messages.usable:
             return
         for rank in ranks:

@@ -1,8 +1,8 @@
 """PersistentSendrecv: all messages of a call with every party, prepared once and run often.
 
-    before    steps that write what is sent
+    before    steps that write the data to send
     data      straight from tensor to tensor; an empty message where a party needs none
-    after     steps that combine and copy what has arrived
+    after     steps that combine and copy the received data
 
 The tag of the messages says which call they belong to: a party that makes another call receives none of them, and
 both find out while they wait (``message_channel``). The messages are persistent MPI requests, which compiled code
@@ -48,7 +48,7 @@ class Transfers:
     """The contents of an exchange: (party, array) pairs to send and to fill, and the steps before and after.
 
     Collectives use it in place of a ``MessageChannel``. ``memory`` is for one exchange at a time;
-    ``kept`` is what this one has of it.
+    ``kept`` is the part that this exchange uses.
     """
 
     memory: BufferPool = field(default_factory=BufferPool)

@@ -10,8 +10,8 @@ Each byte crosses the network once to each host that needs it, however many proc
 senders as the host with the fewest processes has processes. Groups that stay inside their hosts send nothing.
 
 Where all ranks are senders, the messages of calls of limited size are nothing but their data, and are prepared once
-(``PreparedHostCall``): as long as the tensors of all ranks of the host stay where they are, the same call runs in
-compiled code. For small tensors, the first rank of each host sends all stripes.
+(``PreparedHostCall``): as long as the addresses of the tensors of all ranks of the host do not change, the same call
+runs in compiled code. For small tensors, the first rank of each host sends all stripes.
 """
 
 from __future__ import annotations

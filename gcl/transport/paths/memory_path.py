@@ -226,7 +226,7 @@ class MemoryPath:
         self.hold(lambda: DONE if rank_table.met(self._table) else WAITING, request)
 
     def hold(self, step: Callable[[], int], request: Request) -> int:
-        """Repeat a ``step`` of a meeting while it returns WAITING; return what it returns in the end."""
+        """Repeat a ``step`` of a meeting while it returns WAITING; return its final result."""
         return self._wait(step, request, step())
 
     def near(self, array: np.ndarray) -> np.ndarray:
@@ -265,7 +265,7 @@ class MemoryPath:
         return recipe(request.operator, (1,) * size, request.dtype, request.dtype, size)
 
     def finish(self, call: PreparedCall, status: int) -> None:
-        """Complete ``call``, which has started; the caller passes what this raises to ``fail``."""
+        """Complete ``call``, which has started; the caller passes an error of this method to ``fail``."""
 
         def go_on(status: int) -> int:
             return call.rest() if status == STAGED and call.rest is not None else status
@@ -294,7 +294,7 @@ class MemoryPath:
         return status
 
     def _check_peers(self, request: Request) -> None:
-        """Raise PeerLost if a rank that this one waits for can no longer arrive, or what has ended the path."""
+        """Raise PeerLost if a rank that this one waits for can no longer arrive, or the error that ended the path."""
         self._state.check()
         for rank in rank_table.missing(self._table):
             why = self._gone(request, rank)
@@ -322,7 +322,7 @@ class MemoryPath:
         who, alive = (
             self._world.describe(rank),
             self._domain.alive(rank),
-        )  # checked before what it may write just before it ends
+        )  # checked first: it may write the reason just before it ends
         left = rendezvous.left(self._table[Table.CONTROL], rank)
         if left == rendezvous.CROSSED:
             return CollectiveMismatch(self._domain.read_text(rank))
@@ -337,7 +337,7 @@ class MemoryPath:
         return None
 
     def _mismatch(self, request: Request) -> CollectiveMismatch:
-        """Tell all ranks what each of them called, and where; all build the same error."""
+        """Exchange the calls and call sites of all ranks; all build the same error."""
         refused = f", after a call that was refused ({self._refusal})" if rank_table.had_refused(self._table) else ""
         self._domain.write_text(request.with_call_site(refused))
         self.meet(request)

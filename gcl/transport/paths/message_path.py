@@ -112,7 +112,7 @@ class MessagePath:
                 work(request, view, rows, results, stripe)
 
     def finish(self, call: PreparedCall, status: int) -> None:
-        """Complete a call whose messages are prepared; the caller passes what this raises to ``fail``."""
+        """Complete a call whose messages are prepared; the caller passes an error of this method to ``fail``."""
         assert isinstance(call, _SendrecvCall)
         kept = call.x(), call.out()
         if status != DONE and not self.channel.finish(call.request, call.sendrecv, status, kept):

@@ -1,4 +1,4 @@
-"""info command: ``ipu-emu info`` draws a system, the position of each IPU in it, and who uses it."""
+"""info command: ``ipu-emu info`` draws a system, the position of each IPU in it, and the processes that use it."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ def _ordered(ops: Sequence[Op], groups: Sequence[list[int]], loads: Sequence[int
 
 
 def _needs(ops: Sequence[Op]) -> list[set[int]]:
-    """Return, for each op, the earlier ops that produce its inputs or use what it changes."""
+    """Return, for each op, the earlier ops that produce its inputs or use the tensors that it changes."""
     makers: dict[str, int] = {}
     users: dict[str, set[int]] = {}
     found: list[set[int]] = []

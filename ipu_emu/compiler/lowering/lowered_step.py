@@ -66,7 +66,7 @@ _SUM, _NOW = "AnchorSum___", "AnchorNow___"
 
 @dataclass(frozen=True)
 class LoweredStep:
-    """The instructions of a step, with what the memory planner needs to know about them.
+    """The instructions of a step, with the data that the memory planner needs about them.
 
     ``inputs`` come from the host. ``kept`` names computed tensors that stay live between steps. ``buckets`` maps the
     sums of gradients that are reduced to the memory regions of their buckets, in the order of their completion.

@@ -58,7 +58,7 @@ class Folder:
     # Writing
 
     def open(self) -> None:
-        """Create and lock the directory, and remove what a killed job had not completed."""
+        """Create and lock the directory, and remove incomplete checkpoints of killed jobs."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             _close_to_others(self.path / _LOCK)

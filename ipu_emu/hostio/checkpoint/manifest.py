@@ -1,4 +1,4 @@
-"""Manifest: the content of ``checkpoint.json``: what a checkpoint holds, with the checksums of its files and its own.
+"""Manifest: the content of ``checkpoint.json``: the parts of a checkpoint, with checksums of its files and itself.
 
     {
      "format": 2,
@@ -27,7 +27,7 @@ __all__ = ["MOST_BYTES", "PROGRAM", "RANDOM", "Manifest"]
 FORMAT = 2
 #: The most bytes of a manifest, far more than the state of any program needs.
 MOST_BYTES = 1 << 28
-#: Keys of ``state``: what the program has saved, and [seed, steps] of the random numbers.
+#: Keys of ``state``: the program's own state, and [seed, steps] of the random numbers.
 PROGRAM, RANDOM = "program", "random numbers"
 
 _MOST = (1 << 64) - 1

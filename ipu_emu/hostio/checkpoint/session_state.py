@@ -1,4 +1,4 @@
-"""Session state: what a session needs to resume exactly, and which instance of a job writes which part of it.
+"""Session state: the state with which a session resumes exactly, and the part that each instance of a job writes.
 
 A variable that is equal on all replicas is written by one instance, such that all instances write about the same
 number of bytes; a variable that differs between groups of replicas is written by the instance with the first replica

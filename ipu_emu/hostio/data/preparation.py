@@ -1,4 +1,4 @@
-"""Sample preparation: what is done to a sample on its way into a slot: nothing, transforms, or a function."""
+"""Sample preparation: copies a sample into a slot, unchanged, by transforms, or by a function of the user."""
 
 from __future__ import annotations
 

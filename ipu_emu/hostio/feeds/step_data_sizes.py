@@ -15,7 +15,7 @@ __all__ = ["check_sizes"]
 
 
 def check_sizes(feed: ArrayFeed, executable: Executable, broadcast: frozenset[str]) -> None:
-    """Raise SessionError for the first array whose number of elements is not what a step needs."""
+    """Raise SessionError for the first array that does not have the number of elements of a step."""
     step = executable.step
     everything = step.batches * step.accumulation * step.replicas
     for id in feed.inputs:

@@ -1,4 +1,4 @@
-"""OpCost: what an op costs on any machine: floating-point operations and bytes moved."""
+"""OpCost: the cost of an op on any machine: floating-point operations and bytes moved."""
 
 from __future__ import annotations
 

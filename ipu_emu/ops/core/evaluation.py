@@ -1,4 +1,4 @@
-"""Evaluation: runs one op on arrays without a session, for what is constant when a graph is built."""
+"""Evaluation: runs one op on arrays without a session, for ops on constants when a graph is built."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DebugContext and DebugInfo: names for what the Builder adds; a string is accepted wherever a DebugContext is."""
+"""DebugContext and DebugInfo: names of the Builder's tensors and ops; a string is accepted as a DebugContext."""
 
 from __future__ import annotations
 

@@ -136,10 +136,12 @@ class _DistributedOptions(OptionGroup):
 
     @property
     def processId(self) -> int:
+        """Index of this process."""
         return int(self._values["distributed_process_id"])
 
     @property
     def numProcesses(self) -> int:
+        """Number of processes."""
         return int(self._values["num_distributed_processes"])
 
 

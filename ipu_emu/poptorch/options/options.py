@@ -78,22 +78,27 @@ class Options(OptionGroup):
 
     @property
     def Training(self) -> _TrainingOptions:
+        """Options of training."""
         return self._training
 
     @property
     def Precision(self) -> _PrecisionOptions:
+        """Options of element types and rounding."""
         return self._precision
 
     @property
     def Jit(self) -> _JitOptions:
+        """Options of tracing; deprecated."""
         return self._jit
 
     @property
     def Distributed(self) -> _DistributedOptions:
+        """The index of this process, and the number of processes."""
         return self._distributed
 
     @property
     def TensorLocations(self) -> _TensorLocationOptions:
+        """Locations of weights, states, accumulators and activations."""
         return self._tensor_locations
 
     @property

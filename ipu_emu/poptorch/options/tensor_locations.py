@@ -53,7 +53,7 @@ class TensorLocationSettings(OptionGroup):
         return self.set(useIOTilesToStore=checked("useIOTilesToStore", use, bool))
 
     def rule(self) -> LocationRule:
-        """Return what the compiler understands."""
+        """Return the compiler's form of these options."""
         values = self._values
         chosen = StorageChoice(
             off_chip=values["onChip"] is False, sharded=bool(values["useReplicatedTensorSharding"])
@@ -97,7 +97,7 @@ class _TensorLocationOptions(OptionGroup):
         return self._set("location_accumulator", location)
 
     def locations(self) -> TensorLocations:
-        """Return what the compiler understands."""
+        """Return the compiler's form of these options."""
         given = {name: self._values[key] for name, key in _KINDS.items()}
         return TensorLocations(**{name: one.rule() for name, one in given.items() if one is not None})
 

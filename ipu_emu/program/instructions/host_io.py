@@ -1,4 +1,4 @@
-"""Instructions of host I/O: what the host loads and stores, and when."""
+"""Instructions of host I/O: loads and stores of the host, and when they happen."""
 
 from __future__ import annotations
 

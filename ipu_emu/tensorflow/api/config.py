@@ -81,6 +81,7 @@ class StochasticRoundingBehaviour(Enum):
 
     @classmethod
     def from_bool(cls, value: bool) -> StochasticRoundingBehaviour:
+        """ON for True, OFF for False."""
         return cls.ON if value else cls.OFF
 
 

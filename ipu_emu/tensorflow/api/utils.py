@@ -103,18 +103,22 @@ def select_ipus(opts: IPUConfig, indices: Any) -> IPUConfig:
 
 
 def set_compilation_options(opts: IPUConfig, compilation_options: Any = None) -> IPUConfig:
+    """Return a copy of ``opts`` with options of the Poplar compiler, which change no result."""
     return _changed(opts, compilation_poplar_options=compilation_options)
 
 
 def set_convolution_options(opts: IPUConfig, convolution_options: Any = None) -> IPUConfig:
+    """Return a copy of ``opts`` with options of convolutions, which change no result."""
     return _changed(opts, convolutions__poplar_options=convolution_options)
 
 
 def set_matmul_options(opts: IPUConfig, matmul_options: Any = None, clear_pass_type: bool = False) -> IPUConfig:
+    """Return a copy of ``opts`` with options of matrix products, which change no result."""
     return _changed(opts, matmuls__poplar_options=matmul_options, matmuls__clear_pass_type=clear_pass_type)
 
 
 def set_pooling_options(opts: IPUConfig, pooling_options: Any = None) -> IPUConfig:
+    """Return a copy of ``opts`` with options of poolings, which change no result."""
     return _changed(opts, pooling__poplar_options=pooling_options)
 
 
@@ -123,6 +127,7 @@ def set_norm_options(
     use_stable_statistics: bool = False,
     experimental_distributed_batch_norm_replica_group_size: int | None = None,
 ) -> IPUConfig:
+    """Return a copy of ``opts`` with the number of replicas that share statistics of batch normalisation."""
     size = experimental_distributed_batch_norm_replica_group_size
     made = _changed(opts, norms__use_stable_statistics=use_stable_statistics)
     return _changed(made, norms__experimental__distributed_batch_norm_replica_group_size=size)
@@ -141,6 +146,7 @@ def set_floating_point_behaviour_options(
     esr: bool = True,
     nanoo: bool = True,
 ) -> IPUConfig:
+    """Return a copy of ``opts`` with the floating-point exceptions and the rounding of FLOAT16."""
     made = copy.deepcopy(opts)
     for name, value in {"inv": inv, "div0": div0, "oflo": oflo, "esr": esr, "nanoo": nanoo}.items():
         setattr(made.floating_point_behaviour, name, value)
@@ -153,6 +159,7 @@ def set_ipu_connection_type(
     ipu_version: str | None = None,
     enable_remote_buffers: bool = False,
 ) -> IPUConfig:
+    """Return a copy of ``opts`` with the time at which programs attach to IPUs, and the version of these."""
     made = copy.deepcopy(opts)
     made.device_connection.type = connection_type
     made.device_connection.version = ipu_version or ""
@@ -161,6 +168,7 @@ def set_ipu_connection_type(
 
 
 def set_ipu_model_options(opts: IPUConfig, compile_ipu_code: bool = True, **ignored: Any) -> IPUConfig:
+    """Return a copy of ``opts`` with options of the IPU Model."""
     return _changed(opts, ipu_model__compile_ipu_code=compile_ipu_code)
 
 
@@ -174,6 +182,7 @@ def set_optimization_options(opts: IPUConfig, **options: Any) -> IPUConfig:
 
 
 def set_serialization_options(opts: IPUConfig, output_folder: str = "") -> IPUConfig:
+    """Return a copy of ``opts`` with the folder for serialised programs."""
     return _changed(opts, serialization_output_folder=output_folder)
 
 
@@ -225,4 +234,5 @@ def reset_ipu_seed(
 
 
 def export_dataset_to_file(*arguments: Any, **named: Any) -> None:
+    """Raise NotImplementedError: data sets cannot be exported."""
     raise NotImplementedError("Data sets are not exported; write the elements of the data set to a file of your own")

@@ -1,4 +1,4 @@
-"""Estimator specs: what a model function returns, and the modes in which it is called."""
+"""Estimator specs: the results of model functions, and the modes in which these are called."""
 
 from __future__ import annotations
 

@@ -35,6 +35,7 @@ class HostEmbedding:
 
 
 def create_host_embedding(*arguments: Any, **named: Any) -> None:
+    """Raise NotImplementedError: tables are kept in variables."""
     raise NotImplementedError(
         "Host embeddings are not supported; keep the table in a variable and use embedding_lookup"
     )

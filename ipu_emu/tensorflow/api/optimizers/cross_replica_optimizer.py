@@ -17,6 +17,7 @@ class CrossReplicaOptimizer(IpuOptimizer):
         super().__init__(opt, name)
 
     def apply_gradients(self, grads_and_vars: Any, global_step: Any = None, name: str | None = None) -> Any:
+        """Update the variables by the means of their gradients over all replicas; return an op."""
         trace = trace_of("CrossReplicaOptimizer")
         marked = totals(trace, grads_and_vars)
         with trace.updating():

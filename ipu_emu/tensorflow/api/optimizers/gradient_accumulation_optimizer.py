@@ -42,6 +42,7 @@ class GradientAccumulationOptimizerV2(IpuOptimizer):
         self._reduction = GradientAccumulationReductionMethod.parse(reduction_method)
 
     def apply_gradients(self, grads_and_vars: Any, global_step: Any = None, name: str | None = None) -> Any:
+        """Accumulate the gradients; update the variables once every ``num_mini_batches`` iterations; return an op."""
         trace = trace_of("GradientAccumulationOptimizerV2")
         section = trace.section
         if section is None or section.kind != "loop":

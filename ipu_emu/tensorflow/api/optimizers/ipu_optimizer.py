@@ -32,12 +32,15 @@ class IpuOptimizer(optimizer.Optimizer):  # type: ignore[misc]
         return apply_gradients(self._opt, grads_and_vars, global_step, name)
 
     def get_slot(self, *arguments: Any, **named: Any) -> Any:
+        """The state of a variable in the wrapped optimizer."""
         return self._opt.get_slot(*arguments, **named)
 
     def get_slot_names(self, *arguments: Any, **named: Any) -> Any:
+        """The names of the states of the wrapped optimizer."""
         return self._opt.get_slot_names(*arguments, **named)
 
     def variables(self) -> Any:
+        """The variables of the wrapped optimizer."""
         found = self._opt.variables
         return found() if callable(found) else found
 

@@ -22,5 +22,6 @@ class MapGradientOptimizer(IpuOptimizer):
         self._function = gradient_mapping_function
 
     def compute_gradients(self, *arguments: Any, **options: Any) -> Any:
+        """Pairs of changed gradient and variable."""
         pairs: Sequence[Any] = super().compute_gradients(*arguments, **options)
         return [(None if g is None else self._function(dense(g), variable), variable) for g, variable in pairs]
