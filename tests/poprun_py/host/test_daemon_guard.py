@@ -51,6 +51,7 @@ class Session:
         environment = os.environ | {"TMPDIR": str(folder)}
         self.process = subprocess.Popen(["sh", "-c", command], env=environment, stdout=subprocess.PIPE)
         self.until(lambda: self.record().is_file() and self.record().read_bytes().count(b"/prted.") == 1)
+        self.until(lambda: (folder / "ready").is_file() and (folder / "ready").read_text())
         self.daemon = int((folder / "ready").read_text())
         self.first = processes.parent(self.daemon)
 
