@@ -239,7 +239,7 @@ _STYLE = (
 
 def _page(title: str, chart: Chart, facts: Any) -> str:
     rows = "".join(f"<tr><td>{escape(name)}</td><td>{escape(value)}</td></tr>\n" for name, value in _flat("", facts))
-    data = json.dumps(facts, indent=1).replace("</", "<\\/")
+    data = json.dumps(facts, indent=1).replace("<", "\\u003c")  # which could end the element, or keep it open
     return (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{escape(title)}</title>'
         f"<style>{_STYLE}</style>\n<h1>{escape(title)}</h1>\n{chart.svg()}\n<h2>Numbers</h2>\n<table>\n{rows}</table>\n"

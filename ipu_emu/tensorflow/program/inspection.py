@@ -13,6 +13,7 @@ from ipu_emu.program.clock.modelled_step import ModelledStep
 from ipu_emu.program.clock.program_record import ProgramRecord
 from ipu_emu.program.executable import Executable
 from ipu_emu.tensorflow.system import DeviceShare
+from popdist_py.files.atomic_write import replace_file
 
 __all__ = ["check_fits", "cycles_of", "profile", "write_report"]
 
@@ -42,7 +43,7 @@ def write_report(executable: Executable, folder: str, name: str) -> None:
     """Write the program and its memory plan as text."""
     path = Path(folder)
     path.mkdir(parents=True, exist_ok=True)
-    (path / f"{name}.txt").write_text(str(executable))
+    replace_file(path / f"{name}.txt", str(executable).encode())
 
 
 def cycles_of(executable: Executable, share: DeviceShare) -> int:

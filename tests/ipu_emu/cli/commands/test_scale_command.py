@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from ipu_emu.cli import main
+from ipu_emu.cli.output.chart import Chart, document
 from ipu_emu.predict.calibration.profile import SHIPPED_ROWS
 
 RESNET = "scale resnet50 --batch 20 --accumulation 16 --recompute --bn-span 2"
@@ -93,6 +94,17 @@ def test_a_measured_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert "Karp-Flatt" in run(command).stdout
     fits = json.loads(run(f"calibrate {rows} --format json").stdout)["fits"]
     assert [fit["constant_seconds"] for fit in fits] == [pytest.approx(0.004), pytest.approx(0.008)]
+
+
+def test_no_text_ends_or_opens_an_element_of_the_page() -> None:
+    facts = {"program": "<!--<script></script><b>&", "points": []}
+    page = document(Path("page.html"), facts["program"], Chart(10, 10), facts).decode()
+    (data,) = re.findall(r'id="facts">\n(.*?)\n</script>', page, flags=re.DOTALL)
+    assert json.loads(data) == facts
+    assert "<" not in data
+    assert page.count("<script") == page.count("</script>") == 1
+    assert "<!--" not in page
+    assert "<b>" not in page
 
 
 @pytest.mark.parametrize("option", ["--rows", "--output"])

@@ -1,6 +1,7 @@
 """Configuration: attributes and their types, the functions of early releases, scopes and strategies."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +122,21 @@ def test_modules_that_are_not_there_say_what_to_do(tensorflow: Any) -> None:
         import_module("tensorflow.python.ipu.nonsense")
     same = import_module("tensorflow.python.ipu.pipelining_ops")
     assert same is import_module("tensorflow.python.ipu.ops.pipelining_ops")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a link to another user")
+def test_a_report_is_not_written_through_a_link_of_another_user(
+    tf: Any, ipu: Any, run: Any, tmp_path: Any, monkeypatch: Any
+) -> None:
+    monkeypatch.setenv(
+        "POPLAR_ENGINE_OPTIONS", json.dumps({"autoReport.all": "true", "autoReport.directory": str(tmp_path)})
+    )
+    (tmp_path / "private").write_text("private")
+    (tmp_path / "program_0.txt").symlink_to("private")
+    os.lchown(tmp_path / "program_0.txt", 65534, -1)
+    with tf.Graph().as_default(), pytest.raises(OSError, match="it is a link that belongs to another user"):
+        run(lambda x: x + 1.0, np.array(1, np.float32))
+    assert (tmp_path / "private").read_text() == "private"
 
 
 def test_the_environment(tf: Any, ipu: Any, run: Any, tmp_path: Any, monkeypatch: Any, capfd: Any) -> None:
