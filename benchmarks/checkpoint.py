@@ -144,7 +144,7 @@ def slow_down(step: Step, save: Save, *, saves: int, plain_steps: int) -> tuple[
     """(slow-down of the steps while the state is written in percent, seconds of writing), medians over ``saves``."""
     for _ in range(3):
         step()
-    whole = save()  # allocates what later ones use again
+    whole = save()  # allocates memory that later saves reuse
     while not whole():
         step()
     percents, seconds = [], []

@@ -6,11 +6,11 @@ earliest start to the latest end; a round takes each contender's best sample; th
 fastest peer / ours: above 1 we are faster. Times are medians over the rounds.
 
     all-reduce            tensors that the communicator allocated, in place
-    all-reduce private    numpy arrays of the caller's own, in place
+    all-reduce private    numpy arrays of the caller, in place
     reduce-scatter        size is the whole input of a rank; tensors that the communicator allocated
     all-gather            size is the whole result; into private arrays
     all-gather shared     into one tensor for all ranks of the host, in which each has made its shard in place;
-                          the peers, which have no such thing, as above
+                          the peers, which do not support this, as above
     all-gather to shared  the same from shards elsewhere, which are copied
     limit                 our all-reduce against what the memory can do: in an all-reduce of S bytes each of P ranks
                           must read S bytes (its slice of P tensors) and write S bytes (where it read them). So do
@@ -152,7 +152,7 @@ def gloo(rank: int, size: int) -> Contender:
 
     def prepare(case: Case) -> list[Prepared]:
         if not case.what.startswith("all-reduce"):
-            return []  # the gloo back end has no reduce-scatter, and gathers into lists
+            return []  # gloo has no reduce-scatter, and gathers into lists
         x = np.zeros(case.count, case.dtype)
         tensor = torch.from_numpy(x)
         return [(x, x, lambda: distributed.all_reduce(tensor))]
@@ -190,7 +190,7 @@ def launchers() -> dict[str, tuple[Path, dict[str, str]]]:
 
 
 def worker(name: str, address: str) -> None:
-    """Obey the driver: prepare and check a case, then take samples; sleep in between."""
+    """Serve the driver: prepare and check a case, then take samples; sleep in between."""
     rank = int(os.environ.get("PMI_RANK") or os.environ["OMPI_COMM_WORLD_RANK"])
     size = int(os.environ.get("PMI_SIZE") or os.environ["OMPI_COMM_WORLD_SIZE"])
     connection = socket.socket(socket.AF_UNIX)
@@ -225,7 +225,7 @@ def _check(variant: Prepared, barrier: Callable[[], Any], rank: int, size: int, 
         expected = size * (size + 1) // 2
     if not (out == expected).all():
         raise SystemExit(f"{what} on rank {rank}: expected {expected}, got {out}")
-    barrier()  # the result may be the others' too
+    barrier()  # the result may be shared with other ranks
     x[...] = 0
 
 
@@ -403,7 +403,7 @@ def main() -> None:
                 peers = "".join(f"{found[name]:>18.1f}" if name in found else " " * 18 for name in names)
                 peers += "".join(f"   {name} {found[name]:.1f}" for name in found if name not in names)
                 print(f"{row['case']:<42}{row['ours']:>10.1f}{peers}{row['ratio']:>8.2f}", flush=True)
-                if options.json:  # at once: a long run may be cut short
+                if options.json:  # immediately: a long run may be interrupted
                     options.json.write_text(json.dumps(rows, indent=1))
 
 

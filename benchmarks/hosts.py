@@ -3,8 +3,8 @@
 As in collectives.py: every contender starts once, on all hosts; they take turns, in alternating order; results are
 checked before they are timed; times are medians over the rounds, the ratio the median over rounds of fastest peer /
 ours. The last column is the ratio to MPICH alone, on which ours runs. The "network" is the machine's memory, so that
-what is compared is the work of the processors: the hosts share the cores. MPICH goes by UCX over TCP, Open MPI by its
-TCP transport, both otherwise with default settings.
+processor work is compared: the hosts share the cores. MPICH uses UCX over TCP, Open MPI its TCP transport, both
+otherwise with default settings.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class HostTeam(Team):
         self, name: str, launcher: Path, processes: int, address: str, environment: dict[str, str]
     ) -> subprocess.Popen[bytes]:
         names, ssh = self._where.names, self._where.ssh
-        # without a list, UCX finds out that the hosts are one machine, and shares memory
+        # without a list, UCX detects that the hosts are one machine, and shares memory
         inside = environment | {"UCX_TLS": "tcp,self" if self._per_host == 1 else "tcp,self,posix"}
         if "openmpi" in name:
             slots = ",".join(f"{host}:{self._per_host}" for host in names)
@@ -124,7 +124,7 @@ def main() -> None:
                     f"{row['case']:<50}{row['ours']:>10.1f}{peers}{row['ratio']:>8.2f}{row['own MPI']:>8.2f}",
                     flush=True,
                 )
-                if options.json:  # at once: a long run may be cut short
+                if options.json:  # immediately: a long run may be interrupted
                     options.json.write_text(json.dumps(rows, indent=1))
 
 

@@ -2,8 +2,8 @@
 
 A run is the time from starting the launcher until it has ended. "start and end" runs `true`; "first line" runs a
 shell's `echo` and stops the clock when the line arrives. ratio = fastest peer / ours: above 1 we are faster. mpirun
-does less (no supervision, no tags), so there the difference, in the last columns, is what counts: added by poprun-py,
-of that per instance, and what we allow ourselves to add (250 ms and 30 ms per instance).
+does less (no supervision, no tags), so there the difference counts, in the last columns: added by poprun-py, per
+instance, and the limit (250 ms and 30 ms per instance).
 """
 
 from __future__ import annotations

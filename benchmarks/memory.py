@@ -2,11 +2,11 @@
 
     python benchmarks/memory.py [--quick] [--json FILE]
 
-Activations: a transformer of 12 layers (GPT-2, 256 wide, 256 long) in a process of its own for each way. The plan is
-that of the region whose tensors come and go; measured is the anonymous memory of the process after three steps, less
-what it had before the engine was made, and less what the plan always holds; Streaming Memory is not anonymous.
-States: Adam for 4 million weights in 4 processes of one replica; measured are their resident pages after three steps.
-All numbers are percent of the value without the option.
+Activations: a transformer of 12 layers (GPT-2, 256 wide, 256 long), in a separate process for each option. The plan
+is that of the transient region; measured is the anonymous memory of the process after three steps, less that before
+the engine was created and less the persistent regions of the plan; Streaming Memory is not anonymous. States: Adam
+for 4 million weights in 4 processes of one replica; measured are their resident pages after three steps. All numbers
+are percent of the value without the option.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def resident(array: np.ndarray) -> int:
 
 
 def run(session: Any, data: dict[str, np.ndarray]) -> int:
-    """Anonymous memory that an engine takes, after three steps."""
+    """Return the anonymous memory of an engine after three steps."""
     before = anonymous()
     session.loadEngineAndConnectStreams()
     session.weightsFromHost()

@@ -44,10 +44,10 @@ HERE = Path(__file__).resolve()
 RATE, MOMENTUM = 1e-3, 0.9
 PEERS = ["eager", "compile", "onnxruntime", "ddp"]
 OPSET = 17
-#: Those of --quick, and the one that --quick runs in two processes.
+#: The networks of --quick, and the one that --quick runs in two processes.
 QUICK, QUICK_TOGETHER = ["mlp", "mobilenet_v3", "lstm"], "mlp"
 
-#: Makes one step and returns its loss, or one forward pass and returns its result.
+#: Runs one step and returns its loss, or one forward pass and returns its result.
 Step = Callable[[], Any]
 
 
@@ -269,7 +269,7 @@ def alone(
         try:
             steps[name] = make(case)
             steps[name]()
-        except Exception as error:  # a peer's failure is a result
+        except Exception as error:  # the failure of a peer is a result
             steps.pop(name, None)
             failed[name] = first_line(error)
     expected = [np.array(step()) for name, step in steps.items() if name == "eager"]

@@ -6,7 +6,7 @@ A training step of networks of models.py on two hosts (network namespaces), one 
 soon as they are complete (ours), after the backward pass (``IPU_EMU_REDUCE_EARLY=0``), and by PyTorch's
 DistributedDataParallel over gloo, which overlaps them too. Contenders are started in turns; a number is the wall time
 of a step of the slower process, the median over rounds. Losses have the same bits early and late, which is checked
-first. A last row says which part of the time of reductions lay before the end of the backward pass, from a trace.
+first. A last row has the fraction of the time of reductions before the end of the backward pass, from a trace.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def slower_ms(name: str, case: str, seconds: float, where: Hosts) -> float:
 
 
 def share_before_the_end(case: str, seconds: float, where: Hosts, folder: Path) -> float:
-    """The part of the time of all-reduces in background threads that lies before the main thread waits for them."""
+    """The fraction of the time of all-reduces in background threads before the main thread waits for them."""
     outputs(EARLY, case, seconds, where, f"IPU_EMU_TRACE={folder}")
     before = total = 0.0
     for process in read_run(folder).instances:

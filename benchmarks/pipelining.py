@@ -6,8 +6,7 @@ A transformer whose two stages have equal work, 16 micro-batches per update, flo
 update with the same global batch; their losses are compared first. A round takes the median step of each; the ratio
 is the median over rounds of peer / ours: above 1 the pipeline is faster.
 
-The first row is what the engine itself costs: a network of single numbers, in nanoseconds of
-CPU time per instruction.
+The first row is the overhead of the engine: a network of scalars, in nanoseconds of CPU time per instruction.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ MICRO_BATCHES, BATCH, LENGTH, WIDTH, LAYERS, VOCABULARY = 16, 2, 128, 256, 4, 96
 OVERHEAD_NS = 3000.0
 HERE = Path(__file__).resolve()
 
-#: Makes one update and returns its losses.
+#: Runs one update and returns its losses.
 Step = Callable[[], np.ndarray]
 
 

@@ -9,7 +9,7 @@ correct    128 instances (64 with --quick) of a Python program that joins a comm
 launched   1,000 instances: processor time and memory of the launcher for each, as the difference to a job of 8. A
            stand-in for mpirun and all hosts answers the launcher as their supervisors do, and starts no programs.
 
-There are more instances than cores, as on a large host that is simulated. A limit is what we allow ourselves.
+There are more instances than cores, to simulate a large host. A limit is the target of this project.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ HERE = Path(__file__).resolve()
 BIN = Path(sys.executable).parent
 POPRUN, MPIRUN = str(BIN / "poprun-py"), str(BIN / "mpirun")
 AS_ROOT = {f"{family}_ALLOW_RUN_AS_ROOT{suffix}": "1" for family in ("OMPI", "PRTE") for suffix in ("", "_CONFIRM")}
-#: How many instances the stand-in answers for.
+#: Number of instances for which the stand-in answers.
 COUNT_VARIABLE = "SCALE_OF_HOSTS_INSTANCES"
 MANY, FEW = 1000, 8
 
@@ -111,7 +111,7 @@ def launched() -> Iterator[Row]:
         mpirun = Path(folder) / "mpirun"
         mpirun.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{HERE}" --stand-in\n')
         mpirun.chmod(0o755)
-        (mpirun.parent / "hydra_pmi_proxy").touch()  # says that it is an MPICH
+        (mpirun.parent / "hydra_pmi_proxy").touch()  # identifies it as an MPICH
         few, many = (launcher_cost(str(mpirun), count) for count in (FEW, MANY))
     milliseconds = 1e3 * (many[0] - few[0]) / (MANY - FEW)
     kilobytes = (many[1] - few[1]) / (MANY - FEW)
@@ -129,7 +129,7 @@ def launcher_cost(mpirun: str, count: int) -> tuple[float, float]:
 
 
 def launcher(arguments: list[str]) -> None:
-    """Be the launcher of a job, and print what it took."""
+    """Run as the launcher of a job, and print its cost."""
     from poprun_py.cli.dispatch import execute
 
     code = execute(arguments)
@@ -141,7 +141,7 @@ def launcher(arguments: list[str]) -> None:
 
 
 def stand_in() -> None:
-    """Answer the launcher as the supervisors of all instances do, until it lets them go."""
+    """Answer the launcher as the supervisors of all instances do, until it sends Leave."""
     from poprun_py.linux.limits import allow_open_files
     from poprun_py.wire import messages
     from poprun_py.wire.channel import Channel, connect

@@ -2,7 +2,7 @@
 
     python benchmarks/startup.py [--quick] [--json FILE]
 
-Each measurement is a process of its own: ResNet-50 (224 x 224), and BERT-base (128 tokens, float16), for training.
+Each measurement is a separate process: ResNet-50 (224 x 224), and BERT-base (128 tokens, float16), for training.
 Compiling is ``prepareDevice``: from the graph to a loaded engine; its processor time, which other work on the machine
 changes least, is beside its wall time. The last rows compare the most memory that a process holds in some steps of
 training with what its memory plan says.

@@ -13,7 +13,7 @@ _SECONDS = 10.0
 
 
 def clean_up_when_told() -> None:
-    """Turn SIGTERM into an exception, as Ctrl-C is one."""
+    """Turn SIGTERM into an exception, like Ctrl-C."""
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
 
 

@@ -10,7 +10,7 @@ __all__ = ["need"]
 
 
 def need(package: str, *, extra: str) -> None:
-    """End the program, saying what to install, if there is no ``package``, which may be a module of one."""
+    """End the program with a message what to install if ``package``, which may be a module, is missing."""
     try:
         import_module(package)
     except ModuleNotFoundError:

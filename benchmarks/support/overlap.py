@@ -20,14 +20,14 @@ from popdist_py.trace import SUFFIX
 
 __all__ = ["PASSES", "hidden_parts", "passes", "unreduced"]
 
-#: Seconds of a pause in a backward pass: more than an all-reduce of a layer takes.
+#: Seconds of a pause in a backward pass, longer than an all-reduce of a layer.
 PAUSE = 0.02
 Call = Callable[[], object]
 Span = tuple[float, float]
 
 
 class Pause(torch.autograd.Function):
-    """Nothing forwards; backwards a pause, as where gradients come from a device or another process."""
+    """The identity in the forward pass; a pause in the backward pass, as if gradients came from a device."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
@@ -40,7 +40,7 @@ class Pause(torch.autograd.Function):
 
 
 class Layers(nn.Module):
-    """Four layers of 16 MiB; ``pauses``: after the gradients of each comes a pause, in which the cores are free."""
+    """Four layers of 16 MiB; ``pauses``: pause after the gradients of each, so that the cores are free."""
 
     def __init__(self, *, pauses: bool) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ class Layers(nn.Module):
         return x
 
 
-#: Backward passes: whether they pause, and the number of samples, which says how long they compute.
+#: Backward passes: whether they pause, and the number of samples, which determines their length.
 PASSES = {"backward pass that pauses": (True, 4), "backward pass that computes": (False, 64)}
 
 
@@ -85,7 +85,7 @@ def _pass(model: nn.Module, x: torch.Tensor) -> Call:
 
 
 def _in_turn(name: str, group: dist.ProcessGroup) -> Call:
-    """The pass without all-reduces, and they after it."""
+    """Run the pass without all-reduces, then the all-reduces."""
     model, x = _wrapped(name, group)
     model.register_comm_hook(None, unreduced)
     backward = _pass(model, x)
@@ -110,7 +110,7 @@ def passes(name: str, groups: dict[str, dist.ProcessGroup]) -> dict[str, Call]:
 
 
 class _Stamps:
-    """When the all-reduces of a pass were begun and complete, and when the last gradient had been computed."""
+    """The begin and end of the all-reduces of a pass, and the time of the last gradient."""
 
     def __init__(self, group: dist.ProcessGroup) -> None:
         self._group = group
@@ -118,7 +118,7 @@ class _Stamps:
         self.spans: list[Span] = []
 
     def hook(self, _, bucket):  # DDP refuses annotations that are text
-        """A hook of DDP that notes when it begins an all-reduce, and when that is complete."""
+        """A hook of DDP that records the begin and end of an all-reduce."""
         since = perf_counter()
 
         def complete(future):
@@ -128,12 +128,12 @@ class _Stamps:
         return dist.all_reduce(bucket.buffer(), group=self._group, async_op=True).get_future().then(complete)
 
     def computed(self, _: torch.Tensor) -> None:
-        """Note that a gradient has been computed."""
+        """Record the time of a gradient."""
         self.end = perf_counter()
 
 
 def _part_before(end: float, spans: list[Span]) -> float:
-    """The part, from 0 to 1, of the time in which any of ``spans`` runs that is before ``end``."""
+    """The fraction, before ``end``, of the time in which any of ``spans`` runs."""
     before = after = reached = 0.0
     for since, until in sorted(spans):
         low = max(since, reached)
@@ -145,7 +145,7 @@ def _part_before(end: float, spans: list[Span]) -> float:
 
 @contextmanager
 def _traced() -> Iterator[Callable[[], list[Span]]]:
-    """Record collectives of groups that are made in the block; what it gets tells the spans of all-reduces so far."""
+    """Record collectives of groups created in the block; yield a function that returns the spans of all-reduces."""
     with tempfile.TemporaryDirectory() as folder:
         trace.start(folder)
 
@@ -163,10 +163,10 @@ def _traced() -> Iterator[Callable[[], list[Span]]]:
 
 
 def hidden_parts(name: str, backend: str, steps: int) -> list[float]:
-    """Which part of the all-reduces of ``backend`` ran before the backward pass ended, in each of ``steps`` passes.
+    """The fraction of the all-reduces of ``backend`` before the backward pass ended, in each of ``steps`` passes.
 
-    gcl records when an all-reduce begins to run, which may be later than when it is asked for; with gloo it is taken
-    to run from then on.
+    gcl records when an all-reduce starts, which may be later than its call; with gloo it is assumed to start with its
+    call.
     """
     found = []
     with _traced() as recorded:

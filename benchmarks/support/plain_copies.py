@@ -18,7 +18,7 @@ def _stream(to: int, frm: int, n: int) -> None:
 
 
 def plain_copies(out: torch.Tensor, x: torch.Tensor) -> dict[str, Callable[[], object]]:
-    """Two copies of contiguous ``x`` to ``out``: PyTorch's, and one that writes past the caches.
+    """Two copies of contiguous ``x`` to ``out``: PyTorch's, and one that bypasses the caches.
 
     Which one is faster depends on whether the tensors of all ranks fit into the caches.
     """

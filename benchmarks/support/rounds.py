@@ -17,7 +17,7 @@ from typing import Any
 
 __all__ = ["Make", "Row", "in_turns", "median_ms", "report", "rounds_of", "row", "row_of_times", "write_rows"]
 
-#: Makes an endless iterator over batches.
+#: Creates an endless iterator over batches.
 Make = Callable[[], Iterator[Any]]
 
 

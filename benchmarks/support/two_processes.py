@@ -15,7 +15,7 @@ from support.ending import finished
 
 __all__ = ["MINE", "PEER", "Step", "TwoProcesses", "check_losses", "medians_of", "print_median"]
 
-#: Makes one update and returns its loss.
+#: Runs one update and returns its loss.
 Step = Callable[[], float]
 
 #: The names of the contenders.
@@ -25,7 +25,7 @@ MINE, PEER = "poprun-py", "torchrun + DDP + gloo"
 def check_losses(case: str, one: Step, other: Step, tolerance: float, *, least: float = 0.0) -> None:
     """Raise SystemExit unless both compute the same losses for a few updates.
 
-    ``tolerance`` is a share of the loss, or of ``least`` if the loss is smaller.
+    ``tolerance`` is relative to the loss, or to ``least`` if the loss is smaller.
     """
     for update in range(5):
         a, b = one(), other()
@@ -49,7 +49,7 @@ class TwoProcesses:
         }
 
     def ended(self, name: str, timeout: float = 120) -> tuple[CompletedProcess[str], float | None]:
-        """How a contender's processes ended, and the median milliseconds of the slower one if both printed theirs."""
+        """Run a contender; return the completed command, and the median milliseconds of its slower process."""
         environment = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
         done = finished(self.commands[name], timeout=timeout, env=environment)
         found = medians_of(done.stdout)

@@ -63,7 +63,7 @@ class EvenShards:
 
 
 class Dispatch:
-    """Makes the calls of one communicator over ``path``; ``shards`` (default: even) says how tensors are cut.
+    """Makes the calls of one communicator over ``path``; ``shards`` (default: even) determines how tensors are cut.
 
     ``refusals`` is the context manager for the checks of a call; ``shared`` maps the id of each tensor that all ranks
     of a host share to the tensor.

@@ -76,7 +76,7 @@ __all__ = ["PASSES", "STEP_GRAPH", "CompileState", "Pass", "compile", "pass_name
 
 @dataclass(frozen=True)
 class Pass:
-    """``applies`` says for which options the pass runs."""
+    """One pass; ``applies`` returns whether it runs with given options."""
 
     name: str
     summary: str

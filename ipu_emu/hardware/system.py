@@ -124,7 +124,7 @@ class System:
 
 
 def _most_hosts(ipus: int) -> int:
-    """Return the largest number of hosts of a Pod: one for four machines from Pod64 on, one for a smaller Pod."""
+    """Return the largest number of hosts of a Pod: one for every four machines, and at least one."""
     return max(1, ipus // 16)
 
 

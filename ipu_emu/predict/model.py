@@ -3,7 +3,7 @@
     compute      GA slots; a slot is the time of the busiest IPU for a micro-batch
                  operations by class / (peak of the class x its share), forward + 2 backward (+ 1 recomputed)
                  and the start, sync and exchange of short ops (``starts``)
-    ramps        the other slots of the pipeline: N - 1 for grouped, else what the schedule generator says
+    ramps        the other slots of the pipeline: N - 1 for grouped, else from the schedule generator
     ipu_links    collectives of gradients at the link rate x its share; copies of both passes between the IPUs of a
                  replica, and batch statistics between neighbours, at the link rate
     gw_links     2 (L - 1)/L of an IPU's share of the gradients, at the gateway rate x its share

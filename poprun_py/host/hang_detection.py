@@ -31,7 +31,7 @@ _MPI = ("libmpi.so", "libmpich.so")
 
 
 class HangDetector:
-    """Checks a program at intervals, and tells the launcher when it hangs after an exception, or waits."""
+    """Checks a program at intervals, and notifies the launcher when it hangs after an exception, or waits."""
 
     def __init__(self, timers: Timers, send: Callable[[messages.Message], None]) -> None:
         self._timers, self._send = timers, send

@@ -126,7 +126,7 @@ class JobState:
         self._clocks.hear(self._states[rank].instance.host, at, time.monotonic())
 
     def missed_peers(self, ranks: Collection[int]) -> None:
-        """Record that instances ended because a peer had, as the MPI says by way of mpirun."""
+        """Record that instances ended because a peer had, as the MPI reports through mpirun."""
         self._ends = [
             replace(end, stderr=replace(end.stderr, follows=True)) if end.instance.index in ranks else end
             for end in self._ends

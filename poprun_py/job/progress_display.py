@@ -57,7 +57,7 @@ class ProgressDisplay:
     def _draw(self) -> None:
         try:
             columns, lines = os.get_terminal_size(self._screen.terminals[-1])
-        except OSError:  # the terminal is gone; the next write says so
+        except OSError:  # the terminal is gone; the next write reports it
             columns, lines = 80, 24
         self._refresh()
         color = self._screen.has_color

@@ -56,7 +56,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class MpiFiles:
-    """Watches ``folders``, and tells which of the files that appear are held by the processes ``family()``.
+    """Watches ``folders``, and finds the new files that are held by the processes ``family()``.
 
     Without inotify the folders are read instead, at every ``found``: where the kernel refuses it (it limits the
     number of its users), and where ``is_told`` is false. To end the use of inotify takes the kernel 5 to 15 ms.

@@ -24,7 +24,7 @@ _LONGEST = 200
 
 @dataclass(frozen=True)
 class StderrEnd:
-    """``raised``: an exception that nobody caught; ``follows``: it only says that a peer has ended or left.
+    """``raised``: an exception that nobody caught; ``follows``: it only reports that a peer has ended or left.
 
     ``peer`` is the rank of that peer, if it is named. ``aborted`` is the code given to MPI_Abort.
     """
@@ -55,7 +55,7 @@ def ranks_that_missed_a_peer(said: bytes) -> set[int]:
 
 
 def last_line(stderr: bytes) -> str:
-    """Return the last line that says anything, shortened."""
+    """Return the last line with content, shortened."""
     lines = [line.strip() for line in stderr.decode(errors="replace").splitlines()]
     text = next((line for line in reversed(lines) if line), "")
     return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."

@@ -106,7 +106,7 @@ class Mailbox:
         return int(_load(self._base + self._rank * _LINE))
 
     def doze(self, heard: int, seconds: float) -> None:
-        """Sleep until the bell is rung again after ``heard`` times, at most ``seconds`` (less than 1)."""
+        """Sleep until the bell has rung more than ``heard`` times, at most ``seconds`` (less than 1)."""
         timespec = np.array([0, int(seconds * 1e9)], np.int64)
         _doze(self._base + self._rank * _LINE, heard, timespec)
 

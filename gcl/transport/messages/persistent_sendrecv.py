@@ -4,7 +4,7 @@
     data      straight from tensor to tensor; an empty message where a party needs none
     after     steps that combine and copy the received data
 
-The tag of the messages says which call they belong to: a party that makes another call receives none of them, and
+The tag of the messages identifies their call: a party that makes another call receives none of them, and
 both find out while they wait (``message_channel``). The messages are persistent MPI requests, which compiled code
 starts and completes; it returns to Python only while a party is late. A PersistentSendrecv has the addresses of
 tensors only: it does not keep them alive.

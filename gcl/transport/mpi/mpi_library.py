@@ -5,7 +5,7 @@ Everything that gcl assumes about mpi4py and about the binary interface of an MP
     functions    mpi4py's extension module is linked to the library, so that the loader finds its functions there
     handles      ``handle`` of an mpi4py object is what C code passes: an int (MPICH) or a pointer (Open MPI)
     arguments    integers and pointers, which may all be passed as 64-bit integers
-    sizes        ``MPI._sizeof`` says how long a request handle and a status are
+    sizes        ``MPI._sizeof`` returns the sizes of a request handle and a status
 
 ``load`` sends a message from this process to itself in this way, and raises TransportError if it does not arrive.
 """

@@ -127,7 +127,7 @@ class _Differentiation:
         return self.totals.get(id)
 
     def places_of_sums(self, id: str) -> list[Place]:
-        """The place of the additions of contributions to the gradient of ``id``."""
+        """The place of each addition to a gradient: that of all contributions so far, else that of ``id``."""
         home, (first, *others) = self.tensor_places[id], self.made_at[id]
         if self.graph.tensor(id).role is not Role.COMPUTED or self.guards.get(id):
             return [home] * len(others)

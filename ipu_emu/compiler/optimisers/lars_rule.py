@@ -23,7 +23,7 @@ __all__ = ["LarsRule"]
 
 @dataclass(frozen=True)
 class LarsRule(SgdRule):
-    """``coefficient`` is c, the largest relative change of a layer's norm in a step; ``decay`` is d."""
+    """``coefficient`` is c, the trust coefficient of the paper; ``decay`` is d."""
 
     coefficient: float = 0.001
     decay: float = 5e-5

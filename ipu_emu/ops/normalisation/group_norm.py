@@ -28,7 +28,7 @@ from ipu_emu.ops.core.row_kernels import norm, norm_grad
 
 __all__ = ["OPS", "STRIDED"]
 
-#: The attribute that says that channel c of C belongs to group c mod G, not to group c div (C / G).
+#: The attribute of strided groups: channel c of C belongs to group c mod G instead of c div (C / G).
 STRIDED = "__strided_channel_grouping"
 
 _Array = NDArray[Any]

@@ -29,7 +29,7 @@ __all__ = ["OPS"]
 def _axes(node: Node) -> tuple[int, ...]:
     """The axes to reduce: an attribute, or an input in newer opsets.
 
-    An empty attribute reduces nothing (PopART), an empty input all axes, unless the node says otherwise (ONNX).
+    An empty attribute reduces nothing (PopART), an empty input all axes, unless an attribute disables that (ONNX).
     """
     axes = node.attribute_or_constant("axes", 1)
     if axes == [] and node.op.version > 11 and not node.attribute("noop_with_empty_axes", 0):

@@ -386,7 +386,7 @@ class SessionOptions(Settings):
         return bool(self.enablePipelining and all(parts))
 
     def check_counts(self) -> None:
-        """Raise EmulatorError for factors that are given but not enabled; PopART says so at prepareDevice."""
+        """Raise EmulatorError for factors that are given but not enabled; PopART raises it at prepareDevice."""
         if not self.enableReplicatedGraphs and self.replicatedGraphCount > 1:
             raise EmulatorError(
                 "enableReplicatedGraphs is false, but replicatedGraphCount > 1. Either enable replication, or set "

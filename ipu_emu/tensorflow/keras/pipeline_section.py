@@ -105,7 +105,7 @@ def _warn_of_batch_norms(calls: Sequence[LayerCall]) -> None:
 
 
 def _stage(stages: dict[tuple[int, int], int], call: LayerCall) -> int:
-    """The stage of a call; an additional call of a layer has the stage of the one before."""
+    """The stage of a call; a call without a stage has that of the layer's first call."""
     found = stages.get((id(call.layer), call.number))
     return stages[id(call.layer), 0] if found is None else found
 

@@ -345,7 +345,7 @@ class _SectionImport:
         return [importer.value(total)]
 
     def own_part(self, part: Value) -> Value:
-        """``part`` if it is the result of an op, else a copy."""
+        """``part`` if it is the result of an op and of no other gradient, else a copy."""
         used = {gradient.part for gradient in self.importer.gradients}
         if part.tensor.role is Role.CONSTANT:
             return self.importer._own(part)
