@@ -85,18 +85,3 @@ def test_the_agent_starts_the_guard_before_the_daemon_and_passes_all_words_on(wo
 def request(environ, *, supervisor=("true",), ssh="", cluster=HERE):
     installation = MpiInstallation("openmpi", "mpirun")
     return StartRequest(installation, 2, 4, supervisor, environ, cluster, ssh=ssh)
-
-
-@pytest.mark.parametrize(
-    "folder", ["/tmp/$(touch x)/0", "/tmp/`id`/0", '/tmp/" & touch x "/0', "/tmp/a\\/0", "/tmp/!!/0"]
-)
-def test_a_folder_that_the_remote_shell_would_not_take_for_a_name_is_not_passed_to_it(folder, tmp_path):
-    ssh = tmp_path / "ssh"
-    ssh.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
-    ssh.chmod(0o700)
-    environ = {"POPRUN_PY_FOLDER": folder, "PATH": "/usr/bin:/bin"}
-    done = subprocess.run(
-        [SSH, "/bin/python", ssh, "h1", "prted"], env=environ, stdout=subprocess.PIPE, text=True, check=True
-    )
-    guard = f'/bin/python -I -S {SSH.parents[1]}/host/daemon_guard.py "" &'
-    assert done.stdout.splitlines() == ["-x", "h1", guard, "prted"]
