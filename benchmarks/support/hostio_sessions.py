@@ -71,7 +71,7 @@ def overlap(*, rounds: int, seconds: float) -> list[Row]:
 
 
 def chain(strategy: Any, depth: int = 1) -> tuple[Any, str, Any]:
-    """(session, input, anchors) of eight micro-batches of eight products; the input has ``places`` buffers."""
+    """(session, input, anchors) of eight micro-batches of eight products; the input has ``depth`` buffers."""
     tiles = popart.TileSet.Compute if strategy is popart.ExchangeStrategy.JustInTime else popart.TileSet.IO
     random, builder, opts = np.random.default_rng(0), popart.Builder(), popart.SessionOptions()
     x = y = builder.addInputTensor(popart.TensorInfo("FLOAT", [64, 512]), popart.InputSettings(tiles, strategy))
@@ -160,7 +160,7 @@ def endurance(steps: int = 100_000) -> None:
 
 
 def small(depth: int) -> tuple[str, Any]:
-    """An input and a session of one op; the input has ``places`` buffers."""
+    """An input and a session of one op; the input has ``depth`` buffers."""
     builder, opts = popart.Builder(), popart.SessionOptions()
     x = builder.addInputTensor("FLOAT", [4, 16])
     y = builder.aiOnnx.relu([x])

@@ -8,7 +8,7 @@ __all__ = ["VariableAttributes"]
 
 
 class VariableAttributes:
-    """``constants`` are the attributes whose values are compiled into the program."""
+    """Which attributes of a group may change after the model is compiled; all others are constants of the program."""
 
     def __init__(self, allowed: Iterable[str], variable: Iterable[str]) -> None:
         self._allowed = list(allowed)

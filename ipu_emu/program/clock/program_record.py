@@ -19,8 +19,9 @@ __all__ = ["ProgramRecord"]
 class ProgramRecord:
     """The profile of a step, and of each kind of copies of its weights to the host; shown as ``name``.
 
-    ``executable`` returns the file of the program. Only the ``first`` process of a job writes next to it, and
-    describes the step, which is the same for all; local replicas begin at ``offset``.
+    ``executable`` returns the file of the program. ``offset`` is the number of the first local replica; only the
+    process with offset 0 writes the profile of the step (the same for all processes of a job) and writes next to that
+    file.
     """
 
     def __init__(
