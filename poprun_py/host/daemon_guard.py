@@ -98,7 +98,7 @@ class DaemonGuard:
         return bool(roots)
 
     def _learn(self, pid: int) -> bool:
-        """Open a daemon; return False if its pid belongs to another process by now, which is none of ours."""
+        """Open a pidfd of a daemon; return False if it is gone, or its pid belongs to an unrelated process."""
         try:
             process = os.pidfd_open(pid)
         except OSError:  # it is gone
@@ -106,7 +106,7 @@ class DaemonGuard:
         ancestor, is_daemon = self._processes.parent(pid), self._processes.command(pid).startswith(_NAMES)
         while ancestor > 0 and ancestor not in self._known:
             ancestor = self._processes.parent(ancestor)
-        # what lives still had its pid when that was read
+        # a process that is still alive had its pid when the parents were read
         if is_daemon and ancestor > 0 and not _has_ended(self._known[ancestor]) and not _has_ended(process):
             self._known[pid] = process
             return True
@@ -149,10 +149,10 @@ class DaemonGuard:
 
 
 def _first() -> int:
-    """The first process, our parent; 0 if it was gone before we came, and somebody else has adopted us.
+    """The pid of the first process, which is our parent; 0 if it ended before, so that we were adopted.
 
-    Who adopts (init, the systemd of the user, a container's shell) is in another session, and its descendants are
-    none of ours.
+    The process that adopts orphans (init, the systemd of the user, a container's shell) is in another session, and
+    its other descendants do not belong to the job.
     """
     parent = os.getppid()
     try:

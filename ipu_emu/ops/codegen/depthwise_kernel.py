@@ -33,7 +33,7 @@ _TOGETHER = 8
 
 @dataclass(frozen=True)
 class DepthwiseShape:
-    """Rows and columns of image, output and kernel, strides, padding at the start, and the batch."""
+    """(rows, columns) of the image, output and kernel; strides; padding before the first ones; batch size."""
 
     image: tuple[int, int]
     output: tuple[int, int]
@@ -45,20 +45,20 @@ class DepthwiseShape:
 
 @generated
 def depthwise(shape: DepthwiseShape, store: StoreForm | None = None) -> str:
-    """Arguments: addresses of x [C, H, W, N], w [C, kh, kw], y [C, OH, OW, N] and of a bias [C] or 0, and C."""
+    """Takes addresses of x [C, H, W, N], w [C, kh, kw], y [C, OH, OW, N], bias [C] (or 0: no bias), then C."""
     return _Depthwise(shape, store).text()
 
 
 @dataclass(frozen=True)
 class _Piece:
-    """A register of y: its first element in a row, and for each tap the first element of x, and which lie in x."""
+    """A register of y that begins at ``place`` in a row; ``taps``: (tap, first element of x, lanes inside x)."""
 
     place: int
     lanes: int
     taps: tuple[tuple[int, int, tuple[bool, ...]], ...]
 
     def form(self, origin: int, source: int) -> Any:
-        """What the code for the piece depends on, relative to these elements of y and x."""
+        """Pieces of equal form share code: its offsets relative to elements ``origin`` of y and ``source`` of x."""
         return self.place - origin, self.lanes, tuple((j, at - source, inside) for j, at, inside in self.taps)
 
 
@@ -84,7 +84,7 @@ def _pieces(shape: DepthwiseShape) -> Iterator[_Piece]:
 
 @dataclass(frozen=True)
 class _Group:
-    """Registers that are computed together; ``source`` is the element of x that moves with the group."""
+    """Registers that are computed together, from ``place`` on in a row of y, from ``source`` on in a row of x."""
 
     pieces: tuple[_Piece, ...]
 
@@ -152,7 +152,7 @@ class _Depthwise:
         return self.b.select(self.b.icmp_signed(">", a, b), a, b)
 
     def run(self, groups: list[_Group], source: Any, target: Any, w: Any, bias: Any, rows: tuple[Any, Any]) -> None:
-        """Compute groups of one form, which lie at the same distance from each other."""
+        """Compute groups of equal form at equal distances, in a loop."""
         first, b = groups[0], self.b
         if len(groups) == 1:
             self.group(first, source, target, w, bias, rows)
@@ -192,7 +192,7 @@ class _Depthwise:
         return self.kernel.splat(value, lanes) if lanes > 1 else value
 
     def pixels(self, row: Any, at: int, inside: tuple[bool, ...]) -> Any:
-        """The elements of a row of the image from ``at`` on; zeros for those that are not ``inside``."""
+        """The elements of a row of the image from ``at`` on; zeros for lanes that are not ``inside`` the image."""
         lanes = len(inside)
         type = ir.VectorType(FLOAT, lanes) if lanes > 1 else FLOAT
         if all(inside):

@@ -127,7 +127,7 @@ def test_a_daemon_whose_session_was_over_before_the_guard_came_is_ended(tmp_path
 
 @pytest.mark.parametrize("adopter", ["init", "another session"])
 def test_a_guard_whose_parent_was_gone_before_it_came_guards_nothing(adopter, monkeypatch):
-    """What has adopted it has descendants of its own, such as the daemons of other jobs of this user."""
+    """The process that adopted it has other descendants, such as the daemons of other jobs of this user."""
     with subprocess.Popen(["sleep", "60"], start_new_session=True) as stranger:
         monkeypatch.setattr(os, "getppid", lambda: 1 if adopter == "init" else stranger.pid)
         monkeypatch.setattr(sys, "argv", ["daemon_guard.py", ""])
@@ -153,7 +153,7 @@ def prted(tmp_path):
 
 
 def test_a_pid_that_has_become_another_daemons_is_not_taken_for_ours(prted, monkeypatch):
-    """It was a descendant of the first process when that was asked, and is in use again since."""
+    """The pid belonged to a descendant of the first process when it was read, and belongs to another process now."""
     with subprocess.Popen(["sleep", "60"]) as first:
         monkeypatch.setattr(processes, "descendants", lambda root: [prted.pid] if root == first.pid else [])
         guard = DaemonGuard(first.pid, None)
@@ -178,7 +178,7 @@ def test_other_commands_of_the_user_are_no_daemons(prted, tmp_path):
 
 
 def test_a_folder_that_is_older_than_the_daemon_is_not_listed(prted, tmp_path, monkeypatch):
-    """Of a job in another container that shares the temporary folder, where the pid is in use too."""
+    """The folder of a daemon with the same pid in another container that shares the temporary folder."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     started = processes.started_at(prted.pid)
     (tmp_path / f"prted.{prted.pid}").mkdir()
