@@ -45,7 +45,9 @@ def product_call(y: _Array, k: int, blocks: int, rows: int, first: int = 0, **gi
     fixed = tuple((name, given[name]) for name, strides in usual.items() if given.get(name) in strides)
     prefetch = given.get("next") is not None
     store: FusedStore | None = given.pop("store", None)
-    form = {"store": store.form} if store else {}
+    form: dict[str, Any] = {"store": store.form} if store else {}
+    if given.setdefault("w_at", None) is not None:
+        form["listed"] = True
     function = product(rows, vectors, y.dtype == np.float16, wide, even, fixed, lanes, prefetch, **form)
     if given["bias"] is not None and not wide:
         given["bias"] = given["bias"][first:]

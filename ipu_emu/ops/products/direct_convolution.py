@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -52,12 +53,13 @@ class PlaneAxis:
     stride: int
     before: int
     taps: tuple[tuple[int, int], ...]  # (plane, shift)
+    dilation: int = 1
 
     @classmethod
     def of(cls, windows: Windows, axis: int) -> PlaneAxis:
         stride, dilation = windows.strides[axis], windows.dilations[axis]
         taps = tuple((i * dilation % stride, i * dilation // stride) for i in range(windows.kernel[axis]))
-        return cls(windows.input[axis], windows.output[axis], stride, windows.pads[axis], taps)
+        return cls(windows.input[axis], windows.output[axis], stride, windows.pads[axis], taps, dilation)
 
     @property
     def reach(self) -> int:
@@ -118,6 +120,11 @@ _Array = NDArray[Any]
 _LONG = 64
 #: The least numbers in a line of the output or of a plane.
 LEAST = 4
+#: The most of the rows of a kernel that are inside of the image for which others are left out: 3 x 3 images of 256
+#: channels by 3 x 3 take 20 % less time.
+_WORTH = 0.97
+#: The most bytes of weights of which each part of the rows reads some: larger ones come from memory.
+_CACHED = 1 << 21
 #: Bytes of the image that are processed at a time: half of a typical L2 cache.
 _CHUNK = 1 << 19
 
@@ -195,31 +202,60 @@ class Direct:
             steps += pack
         bias, widen = self._wide_bias(bias, scratch[2])
         steps += widen
-        tiles = self._tiles(y.itemsize)
-        taps = self._tap_offsets()
-        rows = self._rows_at_a_time(self.channels * self.columns.length * 4)
-        return [*steps, *product_calls(image, weights, y.transpose(1, 2, 3, 0), bias, tiles, taps, rows, store)]
+        rows, y = self._rows_at_a_time(self.channels * self.columns.length * 4), y.transpose(1, 2, 3, 0)
+        for part, inside in self._parts_of_rows():
+            tiles, target = self._tiles(y.itemsize, part), y[:, part.start : part.stop]
+            taps, depths = self._tap_offsets(inside), self._depths(inside)
+            steps += product_calls(image, weights, target, bias, tiles, taps, rows, store, depths)
+        return steps
+
+    def _parts_of_rows(self) -> list[tuple[range, range]]:
+        """Rows of the output, and the rows of the kernel that are inside of the image for them.
+
+        3 rows of output, 3 of the kernel, padding of 1          0: 1 and 2        1: 0 to 2        2: 0 and 1
+        """
+        rows, kernel, whole = self.rows, len(self.rows.taps), range(self.rows.out)
+        inside = [
+            [i for i in range(kernel) if 0 <= r * rows.stride - rows.before + i * rows.dilation < rows.size] or [0]
+            for r in whole
+        ]
+        if 4 * self.made * self.depth > _CACHED or sum(map(len, inside)) > _WORTH * kernel * rows.out:
+            return [(whole, range(kernel))]
+        parts = (list(part) for _, part in groupby(whole, lambda r: inside[r]))
+        return [(range(p[0], p[-1] + 1), range(inside[p[0]][0], inside[p[0]][-1] + 1)) for p in parts]
+
+    def _depths(self, kernel_rows: range) -> NDArray[np.int64] | None:
+        """The depths of these rows of the kernel in the weights, or None for all."""
+        if len(kernel_rows) == len(self.rows.taps):
+            return None
+        taps = [number for number, (i, _) in enumerate(self.taps) if i in kernel_rows]
+        return offsets(np.arange(self.channels // self.groups)[:, None] * len(self.taps) + np.array(taps))
 
     def _wide_bias(self, bias: _Array | None, scratch: _Array) -> tuple[_Array | None, list[Call]]:
         if bias is None or bias.dtype == np.float32:
             return bias, []
         return scratch[: bias.size], [relocation(bias, scratch[: bias.size])]
 
-    def _tiles(self, itemsize: int) -> list[OutputBlocks]:
+    def _tiles(self, itemsize: int, part: range | None = None) -> list[OutputBlocks]:
+        """The tiles of ``part`` of the rows of the output, or of all."""
         image_row = self.columns.length * self.batch * 4
         if self.bare:  # rows follow each other in the image and in the output
             return output_blocks(1, self.rows.out * self.line, 0, 0, 0, self.vectors)
-        return output_blocks(self.rows.out, self.line, image_row, self.line * itemsize, 0, self.vectors)
+        part = range(self.rows.out) if part is None else part
+        start = part.start * image_row
+        return output_blocks(len(part), self.line, image_row, self.line * itemsize, start, self.vectors)
 
     def _rows_at_a_time(self, row_bytes: int) -> int:
         """The number of rows to process at a time, of ``row_bytes`` of each sample."""
         return max(1, _CHUNK // max(row_bytes * self.batch, 1))
 
-    def _tap_offsets(self) -> NDArray[np.int64]:
-        """Byte offsets into the planes, for each channel and tap."""
+    def _tap_offsets(self, kernel_rows: range | None = None) -> NDArray[np.int64]:
+        """Byte offsets into the planes, for each channel and tap, or tap of ``kernel_rows``."""
         high, wide = self.rows.planes(), self.columns.planes()
         places = []
         for i, j in self.taps:
+            if kernel_rows is not None and i not in kernel_rows:
+                continue
             (row_plane, down), (column_plane, right) = self.rows.taps[i], self.columns.taps[j]
             plane = high.index(row_plane) * len(wide) + wide.index(column_plane)
             places.append((plane * self.channels * self.rows.length + down) * self.columns.length + right)

@@ -80,15 +80,16 @@ def product_calls(
     steps: NDArray[np.int64],
     rows_at_a_time: int,
     store: FusedStore | None = None,
+    depths: NDArray[np.int64] | None = None,
 ) -> list[Call]:
     """The calls that compute ``y`` [made, ...] from ``rows_at_a_time`` rows of the image for all weights.
 
-    The weights are packed [blocks, k, ROWS], or as they are stored [made, k].
+    The weights are packed [blocks, k, ROWS], or as they are stored [made, k]. With ``depths`` only these are used.
     """
     return [
         call
         for part in tiles
-        for call in _calls_of_width(image, packed, y, bias, part, steps, rows_at_a_time * part.per_row, store)
+        for call in _calls_of_width(image, packed, y, bias, part, steps, rows_at_a_time * part.per_row, store, depths)
     ]
 
 
@@ -101,6 +102,7 @@ def _calls_of_width(
     steps: NDArray[np.int64],
     chunk: int,
     store: FusedStore | None,
+    depths: NDArray[np.int64] | None,
 ) -> list[Call]:
     """The calls for tiles of one width: whole blocks of rows, then the remaining rows."""
     blocks, left = divmod(y.shape[0], ROWS)
@@ -109,6 +111,9 @@ def _calls_of_width(
     in_rows = packed.ndim == 2
     if in_rows:
         strides = {"w_row": packed.strides[0], "w_step": 4, "w_block": None}
+    if depths is not None:
+        strides["w_at"] = offsets(depths * strides["w_step"])
+        strides["w_block"] = strides["w_row"] * ROWS if in_rows else 4 * ROWS * packed.shape[1]
     common: dict[str, Any] = {
         "x": image,
         "from": tiles.origins,

@@ -46,3 +46,33 @@ def test_strided_images_of_any_batch_are_copied_whole(
     exact = convolved(x, w, groups)
     tolerance = 1e-3 if half else 1e-6
     np.testing.assert_allclose(y, exact, rtol=tolerance, atol=tolerance * np.abs(exact).max())
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16], ids=["float32", "float16"])
+@pytest.mark.parametrize("channels", [2, 10], ids=["packed", "in_rows"])
+@pytest.mark.parametrize(
+    ("size", "kernel", "stride", "pad", "dilation"),
+    [(1, 3, 1, 1, 1), (2, 3, 1, 1, 1), (3, 3, 1, 1, 1), (4, 5, 1, 2, 1), (5, 3, 2, 1, 1), (3, 3, 1, 3, 2)],
+)
+def test_rows_of_the_kernel_outside_of_the_image_are_left_out(
+    dtype: Any, channels: int, size: int, kernel: int, stride: int, pad: int, dilation: int
+) -> None:
+    made, batch, out = 13, 8, (size + 2 * pad - dilation * (kernel - 1) - 1) // stride + 1
+    windows = Windows((size,) * 2, (out,) * 2, (kernel,) * 2, (stride,) * 2, (pad,) * 2, (pad,) * 2, (dilation,) * 2)
+    direct = Direct(windows, batch, channels, made)
+    assert sum(len(rows) * len(inside) for rows, inside in direct._parts_of_rows()) < kernel * out
+    random = np.random.default_rng(size)
+    x = random.standard_normal((channels, size, size, batch)).astype(dtype).transpose(3, 0, 1, 2)
+    w, bias = (random.standard_normal(shape).astype(dtype) for shape in ((made, channels, kernel, kernel), made))
+    scratch = [np.full(most, np.nan, np.float32) for most in direct.workspace(half=dtype == np.float16)]
+    y = np.full((made, out, out, batch), np.nan, dtype).transpose(3, 0, 1, 2)
+    for call in direct.forward(x, w, bias, y, scratch):
+        call()
+    wide = np.pad(x.astype(np.float64), ((0, 0), (0, 0), (pad, pad), (pad, pad)))
+    exact = np.broadcast_to(bias.astype(np.float64)[:, None, None], y.shape).copy()
+    reach = stride * (out - 1) + 1
+    for i, j in np.ndindex(kernel, kernel):
+        part = wide[:, :, i * dilation :, j * dilation :][:, :, :reach:stride, :reach:stride]
+        exact += np.einsum("nchw,mc->nmhw", part, w[:, :, i, j].astype(np.float64))
+    tolerance = 1e-3 if dtype == np.float16 else 1e-6
+    np.testing.assert_allclose(y, exact, rtol=tolerance, atol=tolerance * np.abs(exact).max())
