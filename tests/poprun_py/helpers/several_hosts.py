@@ -30,8 +30,8 @@ __all__ = ["ROLES", "Job", "kill_one", "processes_on", "role_of"]
 
 BIN = Path(sys.executable).parent
 
-#: It says when all instances have met, so that the MPI of all of them is up.
-PROGRAM = str(PROGRAMS / "poprun_py/hello_from_hosts.py")
+#: They say when all instances have met, so that the MPI of all is up; the second crashes when it loses a peer.
+WAITING = tuple(str(PROGRAMS / f"poprun_py/{name}.py") for name in ("hello_from_hosts", "crashing_without_peers"))
 
 #: Role -> how its command line looks; the first that fits counts, "program" is what no other is.
 ROLES = {
@@ -164,7 +164,7 @@ def kill_one(
     """
     names = where.names[dice.choice([0, 1]) :]  # the launcher's host takes part, or not
     arguments = ["--mpi", mpi, "--host", ",".join(names), "--num-instances", str(2 * len(names))]
-    job = Job(where, [*arguments, sys.executable, PROGRAM])
+    job = Job(where, [*arguments, sys.executable, dice.choice(WAITING)])
     try:
         if met:
             job.wait_for(b"met", 2 * len(names))

@@ -13,6 +13,6 @@ addresses = world.allgather(server.getsockname())
 peers = [socket.create_connection(tuple(address)) for address in addresses[: world.rank]]
 peers += [server.accept()[0] for _ in addresses[world.rank + 1 :]]
 world.Barrier()
-print(f"READY {world.rank} {os.getpid()}", flush=True)
+print(f"READY {world.rank} {os.getpid()}: all have met", flush=True)
 select.select(peers, [], [])
 os.kill(os.getpid(), signal.SIGSEGV)
