@@ -7,6 +7,7 @@ GridSample(x, grid)    refused, together with all others that are in the model
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 
 import onnx
 import onnx.inliner
@@ -56,9 +57,14 @@ def _reason(domain: str, type: str) -> str:
 
 
 def _meant(domain: str, type: str) -> str:
-    public = {schema.name for schema in onnx.defs.get_all_schemas_with_history() if not schema.domain}
-    known = [other for place, other in TABLE.table if place == domain and (domain or other in public)]
-    return "" if (domain, type) in TABLE.table or type in public else did_you_mean(type, known)
+    known = [other for place, other in TABLE.table if place == domain and (domain or other in _public())]
+    return "" if (domain, type) in TABLE.table or type in _public() else did_you_mean(type, known)
+
+
+@cache
+def _public() -> frozenset[str]:
+    """The names of ONNX's own ops."""
+    return frozenset(schema.name for schema in onnx.defs.get_all_schemas_with_history() if not schema.domain)
 
 
 def _inlined(model: onnx.ModelProto, unknown: set[_Key]) -> onnx.ModelProto:
