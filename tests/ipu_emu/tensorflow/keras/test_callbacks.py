@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ipu_emu.engine.engine import Engine
 from tests.ipu_emu.tensorflow.keras.conftest import images
 
 
@@ -79,11 +80,21 @@ def test_the_outfeed_accumulates_the_metrics_of_a_batch(tf2: Any, strategy: Any,
 
 
 @pytest.mark.parametrize("stages", [False, True])
-def test_ctrl_c_ends_fit_at_once(tf2: Any, strategy: Any, configure: Any, stages: bool) -> None:
+def test_ctrl_c_ends_fit_at_once(
+    tf2: Any, strategy: Any, configure: Any, stages: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     configure(2)
     keras, asked, x = tf2.keras, list[float](), np.ones((8, 4), np.float32)
+    running, run = threading.Event(), Engine.run
+
+    def noted(engine: Engine, *arguments: Any) -> None:
+        running.set()
+        run(engine, *arguments)
 
     def interrupt() -> None:
+        if not running.wait(100):
+            return
+        time.sleep(0.5)  # in the middle of the steps
         asked.append(time.perf_counter())
         os.kill(os.getpid(), signal.SIGINT)
 
@@ -96,10 +107,11 @@ def test_ctrl_c_ends_fit_at_once(tf2: Any, strategy: Any, configure: Any, stages
         model.compile("sgd", "mse", steps_per_execution=steps)
         dataset = tf2.data.Dataset.from_tensors((x, x)).repeat()
         before = set(threading.enumerate())
-        timer = threading.Timer(3.0, interrupt)
-        timer.start()
+        monkeypatch.setattr(Engine, "run", noted)
+        interrupter = threading.Thread(target=interrupt)
+        interrupter.start()
         with pytest.raises(KeyboardInterrupt):
             model.fit(dataset, steps_per_epoch=steps, verbose=0)
         assert time.perf_counter() - asked[0] < 1.0
-        timer.join()
-    assert not [one.name for one in set(threading.enumerate()) - before - {timer}]
+        interrupter.join()
+    assert not [one.name for one in set(threading.enumerate()) - before - {interrupter}]
