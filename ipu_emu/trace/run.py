@@ -119,6 +119,16 @@ def read_run(folder: str | os.PathLike[str]) -> Run:
     traces = [read_process(each) for each in sorted(path.glob(f"*{SUFFIX}"))]
     if not traces:
         raise ArgumentError(f"{path}: has no traces; record one with `poprun-py --trace {path} ... program`")
+    try:
+        processes = _on_one_clock(traces)
+    except OverflowError:
+        raise ArgumentError(
+            f"{path}: is damaged: the clocks of its processes are centuries apart; record it again"
+        ) from None
+    return Run(os.fspath(path), sorted(processes, key=_place))
+
+
+def _on_one_clock(traces: Sequence[ProcessTrace]) -> list[Process]:
     aligned = clocks(traces)
     begins = [
         int(clock.aligned(each.records["begin"][:1])[0])
@@ -126,11 +136,10 @@ def read_run(folder: str | os.PathLike[str]) -> Run:
         if len(each.records)
     ]
     start = min(begins, default=0)
-    processes = [
+    return [
         _process(each, instance, worker, clock, start)
         for each, (instance, worker), clock in zip(traces, _instances(traces), aligned, strict=True)
     ]
-    return Run(os.fspath(path), sorted(processes, key=_place))
 
 
 def _place(process: Process) -> tuple[int, int, int, str]:

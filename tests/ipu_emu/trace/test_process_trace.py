@@ -221,6 +221,16 @@ def test_damaged_clock_offsets_are_refused(offsets, recorder):
         read_process(recorder.path)
 
 
+def test_clocks_that_are_centuries_apart_are_refused(tmp_path):
+    for host, real in (("a", 1 - (1 << 62)), ("b", (1 << 62) - 1)):
+        clock = {"realtime_ns": real, "monotonic_ns": -real, "error_ns": 0}
+        recorder = Recorder(str(tmp_path), limit=1 << 20, about={"host": host, "boot": host, "clock": clock})
+        recorder.record(key_of(Kind.SPAN, recorder.name("x")), 1, 2)
+        recorder.close()
+    with pytest.raises(ArgumentError, match=r"is damaged: the clocks of its processes are centuries apart; record"):
+        read_run(tmp_path)
+
+
 def test_records_without_a_definition_have_no_name(recorder):
     too_long = recorder.name("x" * (1 << 17))
     with recorder.span(too_long, track=9):
