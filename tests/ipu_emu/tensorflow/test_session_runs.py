@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ipu_emu.engine.engine import Engine
+
 
 def endless(tf: Any, ipu: Any) -> tuple[Any, Any]:
     """A program of many iterations, and its queue."""
@@ -27,22 +29,42 @@ def endless(tf: Any, ipu: Any) -> tuple[Any, Any]:
     return made, infeed
 
 
-def test_ctrl_c_ends_a_run_at_once(tf: Any, ipu: Any) -> None:
+class Interrupter(threading.Thread):
+    """Sends Ctrl-C at the time ``asked``, shortly after ``running`` is set."""
+
+    def __init__(self, running: threading.Event) -> None:
+        super().__init__()
+        self.running, self.asked = running, 0.0
+
+    def run(self) -> None:
+        if self.running.wait(100):
+            time.sleep(0.5)
+            self.asked = time.perf_counter()
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.fixture
+def ctrl_c(monkeypatch: pytest.MonkeyPatch) -> Interrupter:
+    """A thread that interrupts a run in the middle of its steps."""
+    running, run = threading.Event(), Engine.run
+
+    def noted(engine: Engine, *arguments: Any) -> None:
+        running.set()
+        run(engine, *arguments)
+
+    monkeypatch.setattr(Engine, "run", noted)
+    return Interrupter(running)
+
+
+def test_ctrl_c_ends_a_run_at_once(tf: Any, ipu: Any, ctrl_c: Interrupter) -> None:
     made, infeed = endless(tf, ipu)
-    asked: list[float] = []
-
-    def interrupt() -> None:
-        asked.append(time.perf_counter())
-        os.kill(os.getpid(), signal.SIGINT)
-
     with tf.Session() as session:
         session.run(infeed.initializer)
-        timer = threading.Timer(1.5, interrupt)
-        timer.start()
+        ctrl_c.start()
         with pytest.raises(KeyboardInterrupt):
             session.run(made)
-        assert time.perf_counter() - asked[0] < 1.0
-        timer.join()
+        assert time.perf_counter() - ctrl_c.asked < 1.0
+        ctrl_c.join()
         deadline = time.perf_counter() + 2.0
         while any(one.name == "session.run" for one in threading.enumerate()) and time.perf_counter() < deadline:
             time.sleep(0.02)
@@ -92,15 +114,14 @@ def test_an_infeed_ends_with_the_last_session_of_its_graph(tf: Any, ipu: Any) ->
     assert not infeeds()
 
 
-def test_an_infeed_ends_with_an_interrupted_session(tf: Any, ipu: Any) -> None:
+def test_an_infeed_ends_with_an_interrupted_session(tf: Any, ipu: Any, ctrl_c: Interrupter) -> None:
     made, infeed = endless(tf, ipu)
-    timer = threading.Timer(1.0, os.kill, [os.getpid(), signal.SIGINT])
     with tf.Session() as session:
         session.run(infeed.initializer)
-        timer.start()
+        ctrl_c.start()
         with pytest.raises(KeyboardInterrupt):
             session.run(made)
-    timer.join()
+    ctrl_c.join()
     assert not infeeds()
 
 
