@@ -28,7 +28,7 @@ from ipu_emu.ops.indexing import (
     tfidf_vectorizer,
 )
 from ipu_emu.ops.losses import ctc_decoding, ctc_loss, onnx_losses, popart_losses, softmax_cross_entropy
-from ipu_emu.ops.normalisation import batch_norm, group_norm, onnx_normalisations, softmax
+from ipu_emu.ops.normalisation import batch_norm, group_norm, onnx_normalisations, shared_batch_norm, softmax
 from ipu_emu.ops.pooling import lp_pooling, max_average_pooling, roi_pooling, unpooling
 from ipu_emu.ops.products import (
     convolution,
@@ -65,7 +65,7 @@ TABLE = Registry(
         (dynamic_slicing, gather_scatter, grouped_gather, one_hot),
         (scatter_reduce, sequence_slice, slicing, tfidf_vectorizer),
         (ctc_decoding, ctc_loss, onnx_losses, popart_losses, softmax_cross_entropy),
-        (batch_norm, group_norm, onnx_normalisations, softmax),
+        (batch_norm, group_norm, onnx_normalisations, shared_batch_norm, softmax),
         (lp_pooling, max_average_pooling, roi_pooling, unpooling),
         (
             convolution,

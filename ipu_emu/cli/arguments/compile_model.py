@@ -45,7 +45,7 @@ from ipu_emu.hardware import Connection, Device, DeviceKind, System
 from ipu_emu.hostio import DataMode, mode_of
 from ipu_emu.models import CATALOGUE, Model, named
 from ipu_emu.models.catalogue import suggested
-from ipu_emu.ops.normalisation.batch_norm import GROUP_SIZE
+from ipu_emu.ops.normalisation.shared_batch_norm import GROUP_SIZE
 from ipu_emu.predict import of_model
 from ipu_emu.predict.calibration.rows import layer_counts
 from ipu_emu.predict.graph_placement import op_places, placed_blocks

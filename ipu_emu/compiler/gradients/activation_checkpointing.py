@@ -29,7 +29,7 @@ __all__ = ["Recomputation", "recomputed_tensors"]
 #: The values of the annotation that keeps or recomputes the outputs of an op.
 _KEEP, _AGAIN = 1, 2
 
-_NORMS = {"BatchNormTrain", "GroupNormalization", "LpNormalization", "LRN"}
+_NORMS = {"BatchNormTrain", "BatchNormShared", "GroupNormalization", "LpNormalization", "LRN"}
 #: The number of segment sizes that are tried.
 _SIZES = 64
 

@@ -14,7 +14,18 @@ from numpy.typing import NDArray
 from ipu_emu.ops.codegen.row_passes import Instruction, Operand, RowPass, bound_rows
 from ipu_emu.ops.core.op_definition import Call
 
-__all__ = ["RowKernel", "column_sums", "norm", "norm_grad", "softmax", "softmax_grad"]
+__all__ = [
+    "RowKernel",
+    "column_sums",
+    "norm",
+    "norm_grad",
+    "norm_slopes",
+    "row_moments",
+    "shared_norm",
+    "shared_norm_grad",
+    "softmax",
+    "softmax_grad",
+]
 
 _Array = NDArray[Any]
 
@@ -165,6 +176,93 @@ def norm_grad(
     return kernel.add(
         "d = sub x mean; h = mul d inverse; u = mul g scale; q = mul h k; r = sub u j; s = sub r q; "
         "t = mul s inverse; store dx t"
+    ).bound()
+
+
+def row_moments(x: _Array, mean: _Array, square: _Array, *, rows: int, columns: int) -> Call:
+    """The mean of each row, and that of the squares: the variance and the square of the mean."""
+    kernel = RowKernel(rows, columns, x=("full", x), mean=("row", mean), square=("row", square))
+    kernel.scalars(share=_number(1 / max(columns, 1)))
+    kernel.add("sum s x", "m = mul s share; define m m; put mean m")
+    kernel.add("d = sub x m; q = mul d d; sum s q", "v = mul s share; p = mul m m; w = add v p; put square w")
+    return kernel.bound()
+
+
+def shared_norm(
+    x: _Array,
+    scale: _Array,
+    bias: _Array,
+    first: _Array,
+    second: _Array,
+    y: _Array,
+    mean: _Array,
+    variance: _Array,
+    inverse: _Array,
+    *,
+    epsilon: float,
+    rows: int,
+    columns: int,
+) -> Call:
+    """``norm`` per row by means that several matrices share: ``first`` of x, ``second`` of x^2."""
+    kernel = RowKernel(
+        rows, columns, x=("full", x), scale=("row", scale), bias=("row", bias), first=("row", first),
+        second=("row", second), y=("full", y), mean=("row", mean), variance=("row", variance),
+        inverse=("row", inverse),
+    )  # fmt: skip
+    kernel.scalars(epsilon=_number(epsilon))
+    kernel.add(
+        then="p = mul first first; r = sub second p; v = max r 0; w = add v epsilon; o = sqrt w; i = div 1 o; "
+        "put mean first; put variance v; put inverse i; f = mul i scale; define f f",
+    )
+    return kernel.add("d = sub x first; h = mul d f; p = add h bias; store y p").bound()
+
+
+def norm_slopes(
+    g: _Array,
+    x: _Array,
+    mean: _Array,
+    inverse: _Array,
+    first: _Array,
+    second: _Array,
+    dscale: _Array,
+    dbias: _Array,
+    *,
+    rows: int,
+    columns: int,
+) -> Call:
+    """The means of g and of g (x - mean) inverse over each row, and their sums: ``dbias`` and ``dscale``."""
+    kernel = RowKernel(
+        rows, columns, g=("full", g), x=("full", x), mean=("row", mean), inverse=("row", inverse),
+        first=("row", first), second=("row", second), dscale=("row", dscale), dbias=("row", dbias),
+    )  # fmt: skip
+    kernel.scalars(share=_number(1 / max(columns, 1)))
+    return kernel.add(
+        "d = sub x mean; h = mul d inverse; p = mul g h; sum a g; sum b p",
+        "put dbias a; put dscale b; j = mul a share; put first j; k = mul b share; put second k",
+    ).bound()
+
+
+def shared_norm_grad(
+    g: _Array,
+    x: _Array,
+    scale: _Array,
+    mean: _Array,
+    inverse: _Array,
+    first: _Array,
+    second: _Array,
+    dx: _Array,
+    *,
+    rows: int,
+    columns: int,
+) -> Call:
+    """The gradient of x by ``shared_norm``, from the shared means of ``norm_slopes``."""
+    kernel = RowKernel(
+        rows, columns, g=("full", g), x=("full", x), scale=("row", scale), mean=("row", mean),
+        inverse=("row", inverse), first=("row", first), second=("row", second), dx=("full", dx),
+    )  # fmt: skip
+    kernel.add(then="f = mul scale inverse; define f f")
+    return kernel.add(
+        "d = sub x mean; h = mul d inverse; q = mul h second; r = sub g first; s = sub r q; t = mul s f; store dx t"
     ).bound()
 
 

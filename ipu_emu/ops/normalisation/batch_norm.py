@@ -4,7 +4,8 @@
     inference   BatchNormalization  ->  BatchNormInfer
 
 Channels are rows in the order [C, H, W, N] in which they are stored. A training op with the attribute
-``__batch_norm_replica_group_size`` = s > 1 shares its statistics between s consecutive replicas.
+``__batch_norm_replica_group_size`` = s > 1 shares its statistics between s consecutive replicas (see
+``shared_batch_norm``).
 """
 
 from __future__ import annotations
@@ -17,25 +18,21 @@ from typing import Any
 import numpy as np
 
 from ipu_emu.errors import EmulatorError
-from ipu_emu.graph import DType, Graph, Op
+from ipu_emu.graph import Graph, Op
 from ipu_emu.graph.dtype import FLOAT
 from ipu_emu.graph.op import GRAPHCORE
-from ipu_emu.ops.communication.collective_ops import GROUP as COLLECTIVE_GROUP
-from ipu_emu.ops.communication.collective_ops import MEAN, OPERATOR
+from ipu_emu.ops.communication.collective_ops import MEAN
 from ipu_emu.ops.core.adjoint import Adjoint, Value
 from ipu_emu.ops.core.call_chain import call_chain
 from ipu_emu.ops.core.cost import per_element
 from ipu_emu.ops.core.kernel_helpers import in_float32, scalar, storage
-from ipu_emu.ops.core.node import Node, OutputTypes, input_node, listed
+from ipu_emu.ops.core.node import Node, OutputTypes, listed
 from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef, always
 from ipu_emu.ops.core.rewrite import Rewrite
 from ipu_emu.ops.core.row_kernels import norm, norm_grad
+from ipu_emu.ops.normalisation.shared_batch_norm import GROUP_SIZE, MOMENTS, SHARED, mean_of_group
 
-__all__ = ["GROUP_SIZE", "OPS"]
-
-#: The attribute with the number of replicas that share statistics.
-GROUP_SIZE = "__batch_norm_replica_group_size"
-_CONSECUTIVE, _MEAN = 1, 1  # as PopART numbers them
+__all__ = ["OPS"]
 
 
 def _epsilon(node: Node) -> float:
@@ -113,39 +110,15 @@ def _own(graph: Graph, op: Op) -> list[Op]:
 
 
 def _shared(graph: Graph, op: Op, replicas: int) -> list[Op]:
-    """The ops that normalise by FLOAT statistics of ``replicas`` batches: two small collectives in each direction."""
-    rewrite, node = Rewrite(graph, op), input_node(graph, op)
-    x, scale, bias = (_cast(rewrite, node, index, FLOAT) for index in range(3))
-    axes = [axis for axis in range(node.input(0).rank) if axis != 1]
-    wide = [-1, *[1] * (node.input(0).rank - 2)]
-    group: dict[str, Any] = {COLLECTIVE_GROUP: [_CONSECUTIVE, replicas], OPERATOR: _MEAN}
-
-    def mean_of(id: str, output: str) -> str:
-        local = rewrite.op("ReduceMean", id, axes=axes, keepdims=0)
-        return rewrite.op("Cast", rewrite.op(MEAN, local, **group), into=output, to=node.input(1).dtype.onnx)
-
-    def of_channel(id: str) -> str:
-        return rewrite.op("ReshapeTo", id, shape=wide)
-
-    mean, variance = _statistics(op)
-    centred = rewrite.op("Sub", x, of_channel(_float(rewrite, mean_of(x, mean))))
-    spread = _float(rewrite, mean_of(rewrite.op("Mul", centred, centred), variance))
-    deviation = rewrite.op("Sqrt", rewrite.op("Add", spread, rewrite.constant(np.float32(_epsilon(node)))))
-    factor = of_channel(rewrite.op("Div", scale, deviation))
-    y = rewrite.op("Add", rewrite.op("Mul", centred, factor), of_channel(bias))
-    same = node.input(0).dtype is FLOAT
-    rewrite.op("Identity" if same else "Cast", y, into=op.outputs[0], to=node.input(0).dtype.onnx)
+    """The ops that normalise by FLOAT statistics of ``replicas`` batches."""
+    rewrite, kind = Rewrite(graph, op), graph.tensor(op.inputs[1]).dtype
+    x, scale, bias = op.inputs[:3]
+    moments = rewrite.op(MEAN, rewrite.op(MOMENTS, x), **mean_of_group(replicas))
+    attributes = {GROUP_SIZE: replicas, "epsilon": op.attributes.get("epsilon", 1e-5)}
+    y = rewrite.op(SHARED, x, scale, bias, moments, into=op.outputs[0], outputs=4, **attributes)
+    for index, id in enumerate(_statistics(op), 1):
+        rewrite.op("Identity" if kind is FLOAT else "Cast", f"{y}/{index}", into=id, to=kind.onnx)
     return rewrite.ops
-
-
-def _float(rewrite: Rewrite, id: str) -> str:
-    return rewrite.op("Cast", id, to=FLOAT.onnx)
-
-
-def _cast(rewrite: Rewrite, node: Node, index: int, dtype: DType) -> str:
-    """Input ``index`` cast to ``dtype``."""
-    id = node.op.inputs[index]
-    return id if node.input(index).dtype is dtype else rewrite.op("Cast", id, to=dtype.onnx)
 
 
 def _running(graph: Graph, op: Op, replicas: int) -> list[Op]:

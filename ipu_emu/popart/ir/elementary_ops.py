@@ -26,6 +26,8 @@ _Form = Callable[[IrGraph, IrOp], list[IrOp]]
 
 _RENAMED = {
     "BatchNormTrain": "BatchNormalization",
+    "BatchNormShared": "BatchNormalization",
+    "BatchNormSharedGrad": "BatchNormGrad",
     "BatchNormInfer": "BatchNormalization",
     "ConvWeightGrad": "ConvWeightsGrad",
     "CountLargeGradients": "Histogram",

@@ -7,6 +7,14 @@ from typing import Any
 import numpy as np
 
 from ipu_emu.ops import Value
+from ipu_emu.ops.normalisation.shared_batch_norm import (
+    GROUP_SIZE,
+    MOMENTS,
+    SHARED,
+    SHARED_GRAD,
+    SLOPES,
+    mean_of_group,
+)
 from ipu_emu.tensorflow.importer.node import Rule, SourceNode
 from ipu_emu.tensorflow.importer.rules.arithmetic import cast_to
 from ipu_emu.tensorflow.importer.rules.products import (
@@ -89,7 +97,7 @@ def _batch_norm(node: SourceNode) -> list[Any]:
     count, channels = x.tensor.nelms, x.tensor.shape[1]
     group = node.writer.norm_group
     if group > 1:
-        y, mean, variance, inverse = _shared(node, x, scale, offset, epsilon, group)
+        y, mean, variance, inverse = _shared(node, x, scale, offset, epsilon)
     else:
         y, mean, variance, inverse = x.ops(4, "BatchNormTrain", scale, offset, epsilon=epsilon)
     samples = group * count // max(channels, 1)
@@ -113,22 +121,12 @@ def _of_channel(value: Value) -> Value:
     return value.shaped((*value.tensor.shape, 1, 1))
 
 
-def _mean_of_group(node: SourceNode, value: Value, group: int) -> Value:
-    """The mean over the images and over the replicas of a group, per channel."""
-    local = value.op("ReduceMean", axes=[0, 2, 3], keepdims=0)
-    attributes = {"__collectiveCommGroup": [1, group], "__collectiveOperator": 1}
-    return local.op("ReplicatedMean", **attributes)
-
-
-def _shared(node: SourceNode, x: Value, scale: Value, offset: Value, epsilon: float, group: int) -> tuple[Value, ...]:
-    """Normalise by the statistics of the batches of ``group`` replicas."""
-    wide = cast_to(x, np.float32)
-    mean = _mean_of_group(node, wide, group)
-    centred = wide - _of_channel(mean)
-    variance = _mean_of_group(node, centred * centred, group)
-    inverse = (variance + epsilon).op("Sqrt").op("Reciprocal")
-    y = centred * _of_channel(inverse * scale) + _of_channel(offset)
-    return cast_to(y, x.tensor.dtype.numpy), mean, variance, inverse
+def _shared(node: SourceNode, x: Value, scale: Value, offset: Value, epsilon: float) -> list[Value]:
+    """Normalise by the statistics of the batches of all replicas of a group."""
+    group = node.writer.norm_group
+    moments = x.op(MOMENTS).op("ReplicatedMean", **mean_of_group(group))
+    attributes = {GROUP_SIZE: group, "epsilon": epsilon}
+    return x.ops(4, SHARED, scale, offset, moments, **attributes)
 
 
 def _batch_norm_grad(node: SourceNode) -> list[Any]:
@@ -156,13 +154,9 @@ def _fixed_grad(g: Value, x: Value, scale: Value, mean: Value, inverse: Value) -
 
 
 def _shared_grad(node: SourceNode, g: Value, x: Value, scale: Value, mean: Value, inverse: Value) -> list[Value]:
-    group = node.writer.norm_group
-    wide, data = cast_to(g, np.float32), cast_to(x, np.float32)
-    normal = (data - _of_channel(mean)) * _of_channel(inverse)
-    mean_g, mean_gn = (_of_channel(_mean_of_group(node, one, group)) for one in (wide, wide * normal))
-    dx = (wide - mean_g - normal * mean_gn) * _of_channel(scale * inverse)
-    sums = [one.op("ReduceSum", axes=[0, 2, 3], keepdims=0) for one in (wide * normal, wide)]
-    return [cast_to(dx, x.tensor.dtype.numpy), *sums]
+    slopes, dscale, doffset = g.ops(3, SLOPES, x, scale, mean, inverse)
+    shared = slopes.op("ReplicatedMean", **mean_of_group(node.writer.norm_group))
+    return [g.op(SHARED_GRAD, x, scale, mean, inverse, shared), dscale, doffset]
 
 
 def _local_response(node: SourceNode) -> Held:

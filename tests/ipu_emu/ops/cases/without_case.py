@@ -7,7 +7,8 @@ __all__ = ["NO_GRADIENT", "PARTS_OF_OTHERS", "TESTED_ELSEWHERE"]
 #: Ops through which no gradient passes, by reason.
 NO_GRADIENT = {
     "it is a gradient itself, compared as that of its op": """
-        BatchNormGrad ConvWeightGrad CtcLossGrad DetGrad DropoutGrad ReluGrad EluGrad SeluGrad CeluGrad MishGrad
+        BatchNormGrad BatchNormSharedGrad BatchNormSlopes
+        ConvWeightGrad CtcLossGrad DetGrad DropoutGrad ReluGrad EluGrad SeluGrad CeluGrad MishGrad
         GeluGrad SoftplusGrad SoftsignGrad LeakyReluGrad HardSigmoidGrad HardSwishGrad ThresholdedReluGrad
         ShrinkGrad SwishGrad GraphcoreSwishGrad GraphcoreGeluGrad GraphcoreGeluErfGrad GroupNormGrad
         NearestAlongGrad
@@ -54,7 +55,8 @@ PARTS_OF_OTHERS = """
 #: Ops with a gradient that another test compares, by its file in tests/ipu_emu.
 TESTED_ELSEWHERE = {
     "popart/session/test_gradient_anchors.py": "Sign Floor Ceil Round NearbyInt",
-    "ops/normalisation/test_batch_norm.py": "BatchNormTrain BatchNormInfer ReplicatedMean",
+    "ops/normalisation/test_batch_norm.py": """
+        BatchNormTrain BatchNormInfer BatchNormMoments BatchNormShared ReplicatedMean""",
     "ops/random/test_dropout_ops.py": "Dropout DropoutWithKey",
     "ops/test_resize.py": "ResizedLinearly",
     "ops/test_control.py": "Call If Loop Scan",

@@ -8,7 +8,11 @@ import numpy as np
 import pytest
 
 from ipu_emu import popart
-from ipu_emu.ops.normalisation.batch_norm import GROUP_SIZE
+from ipu_emu.cli.arguments.compile_model import CompileRequest
+from ipu_emu.hardware import System
+from ipu_emu.ops.communication.collective_ops import GROUP
+from ipu_emu.ops.normalisation.shared_batch_norm import GROUP_SIZE, SHARED
+from ipu_emu.program.instructions import ReplicaCollective, leaves
 from tests.ipu_emu.helpers.sessions import options, train
 from tests.ipu_emu.helpers.threaded_instances import Instance, on_instances, session_on
 
@@ -87,6 +91,16 @@ def test_a_group_normalises_as_one_large_batch(size: int) -> None:
         np.testing.assert_allclose(found[model.variance][first], variance, rtol=1e-5)
         for name, gradient in zip(model.gradients[1:], (dscale, dbias), strict=True):
             np.testing.assert_allclose(found[name][members].sum(0), gradient, rtol=2e-5, atol=5e-5)
+
+
+def test_there_is_one_collective_in_each_pass() -> None:
+    request = CompileRequest("resnet8", batch=2, replicas=4, accumulation=2, bn_span=2)
+    compiled = request.compiled(System.named("pod16")).executable
+    norms = sum(op.type == SHARED for op in compiled.graph.ops)
+    means = [leaf for leaf in leaves(compiled.program) if isinstance(leaf, ReplicaCollective)]
+    assert norms > 0
+    assert len(means) == 2 * norms
+    assert {leaf.op.attributes[GROUP] == [1, 2] for leaf in means} == {True}
 
 
 def test_halves_are_normalised_in_float() -> None:
