@@ -54,13 +54,19 @@ class ClosedPrice:
 
 
 def closed_price(
-    collective: Collective, fabric: Fabric, elements: int, *, itemsize: int = 4, clock: float = BOW_CLOCK
+    collective: Collective,
+    fabric: Fabric,
+    elements: int | Sequence[int],
+    *,
+    itemsize: int = 4,
+    clock: float = BOW_CLOCK,
 ) -> ClosedPrice:
     """The cost of an all-reduce, reduce-scatter or all-gather over all replicas by the methods that GCL chooses.
 
-    ``elements`` per replica as for ``schedule``: of the whole tensor, for an all-gather of the shard.
+    ``elements`` per replica as for ``schedule``: of the whole tensor, for an all-gather of the shard. A sequence has
+    those on each IPU of a replica, which all take part in every exchange.
     """
-    check_whole(elements, "elements")
+    tensor = _on_ipus(elements, fabric.ipus_per_replica)
     check_whole(itemsize, "itemsize", 1)
     phases = _PHASES.get(collective)
     if phases is None:
@@ -68,10 +74,22 @@ def closed_price(
             f"{collective} has no closed price; use {', '.join(_PHASES)}, or gcl.price for the others"
         )
     inside, across = Cost(), Cost()
-    for phase in phases(fabric, spread(elements, fabric.ipus_per_replica), itemsize):
+    for phase in phases(fabric, tensor, itemsize):
         cost = phase.cost(clock)
         inside, across = (inside + cost, across) if phase.inside else (inside, across + cost)
     return ClosedPrice(inside, across)
+
+
+def _on_ipus(elements: int | Sequence[int], ipus: int) -> tuple[int, ...]:
+    """Elements on each IPU of a replica."""
+    if not isinstance(elements, Sequence):
+        check_whole(elements, "elements")
+        return spread(elements, ipus)
+    if len(elements) != ipus:
+        raise ArgumentError(f"elements are given for {len(elements)} IPUs, but a replica has {ipus}; give each")
+    for each in elements:
+        check_whole(each, "elements")
+    return tuple(elements)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+from gcl import Fabric, Topology
 from ipu_emu.errors import EmulatorError
 from ipu_emu.hardware.generation import BOW, GC2, GC200, Generation
 from ipu_emu.hardware.position import IPUS_PER_MACHINE, Position
@@ -98,6 +99,17 @@ class System:
     def domains(self) -> int:
         """Number of IPU-Link domains."""
         return -(-self.ipus // self.domain_size)
+
+    def fabric(self, replicas: int, width: int) -> Fabric:
+        """The links between ``replicas`` of ``width`` IPUs, in domains of equal size, of which some may be unused.
+
+        The top row of 64 IPUs is cabled to the bottom row, so replicas that fill such a domain are on a torus.
+        """
+        domains = -(-replicas * width // self.domain_size)
+        row = domains * (2 if replicas > 1 and width == 1 else 1)  # a ladder has two rails
+        total = -(-replicas // row) * row
+        is_full = total // domains * width == _LARGEST_DOMAIN
+        return Fabric(total, width, domains, topology=Topology.TORUS if is_full else Topology.MESH)
 
     def position(self, ipu: int) -> Position:
         """The position of an IPU in the system."""

@@ -233,10 +233,8 @@ def lines_of_model(job: Job, compute: float) -> Iterator[Line]:
         by = {line.key: line.value for line in reductions}
         reduction = by["rule_seconds"] + by.get("between_domains_seconds", 0.0)
         links = Links(job.system, job.ipus)
-        chosen = links.gradients(
-            job.replicas, (int(size) // job.itemsize,), job.itemsize, sharded="states" in job.shared
-        )
-        text = "by the methods that GCL would choose, without waits"
+        chosen = links.gradients(job.replicas, model.reductions, job.itemsize, sharded="states" in job.shared)
+        text = "by the methods that GCL would choose, of one IPU of a replica after the other, without waits"
         yield Line("gcl_seconds", "T_AR, GCL", chosen.transfer + chosen.gateway, text)
     yield from _statistics(job, model.work.norms)
     slots = job.accumulation + (job.ipus - 1 if job.ipus > 1 else 0)

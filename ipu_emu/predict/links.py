@@ -7,18 +7,22 @@ between exchanges).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
+
 from gcl import LINK_BANDWIDTH, Collective, Fabric, LinkClass, closed_price
 from ipu_emu.hardware import System
+from ipu_emu.hardware.position import IPUS_PER_MACHINE
 from ipu_emu.hardware.transfer_rates import copy_rate
 
 __all__ = ["GATEWAY_RATE", "LinkSeconds", "Links", "domains_of"]
 
-#: Bytes per second and IPU: a machine's 2 x 100 Gb/s, shared by four IPUs.
-GATEWAY_RATE = LINK_BANDWIDTH[LinkClass.GATEWAY] / 4
+#: Bytes per second and IPU: a machine's 2 x 100 Gb/s, shared by its IPUs.
+GATEWAY_RATE = LINK_BANDWIDTH[LinkClass.GATEWAY] / IPUS_PER_MACHINE
 
 
 @dataclass(frozen=True)
@@ -41,13 +45,6 @@ def domains_of(replicas: Any, width: int, system: System) -> Any:
     return -(-replicas * width // system.domain_size)
 
 
-def _fabric(replicas: int, width: int, system: System) -> Fabric:
-    """Return a fabric with domains of equal size; ladders have two rails, so one IPU may be unused."""
-    domains = int(domains_of(replicas, width, system))
-    row = domains * (2 if replicas > 1 and width == 1 else 1)
-    return Fabric(-(-replicas // row) * row, width, domains)
-
-
 @dataclass(frozen=True)
 class Links:
     """Prices of collectives of replicas of ``width`` IPUs on ``system``."""
@@ -55,23 +52,32 @@ class Links:
     system: System
     width: int
 
-    def gradients(self, replicas: int, tensors: tuple[int, ...], itemsize: int, *, sharded: bool) -> LinkSeconds:
-        """Price of reducing, over all replicas, ``tensors`` (numbers of values) on every IPU.
+    def gradients(
+        self, replicas: int, tensors: Iterable[tuple[int, int]], itemsize: int, *, sharded: bool
+    ) -> LinkSeconds:
+        """Price of reducing ``tensors``, each (its IPU, its values), over all replicas, one after the other.
 
         ``sharded``: states are sharded over the replicas of a domain, so gradients are reduce-scattered, and updated
         weights gathered.
         """
-        parts = (_reduced(self.system, self.width, replicas, size, itemsize, sharded) for size in tensors)
+        parts = (
+            _reduced(self.system, self.width, replicas, self._on(ipu, size), itemsize, sharded)
+            for ipu, size in tensors
+        )
         return sum(parts, LinkSeconds())
 
-    def weights(self, replicas: int, tensors: tuple[int, ...], itemsize: int) -> LinkSeconds:
-        """Price of gathering ``tensors`` of weights on every IPU that are sharded over the replicas of a domain."""
-        parts = (_gathered(self.system, self.width, replicas, size, itemsize) for size in tensors)
+    def weights(self, replicas: int, tensors: Iterable[tuple[int, int]], itemsize: int) -> LinkSeconds:
+        """Price of gathering weights, sharded over the replicas of a domain, one tensor after the other."""
+        parts = (_gathered(self.system, self.width, replicas, self._on(ipu, size), itemsize) for ipu, size in tensors)
         return sum(parts, LinkSeconds())
 
     def statistics(self, span: int, channels: int) -> LinkSeconds:
-        """Price of adding means and variances of batch normalisation over ``span`` replicas, in FLOAT."""
-        return _reduced(self.system, self.width, span, 2 * channels, 4, False)
+        """Price of adding up means and squares of batch normalisation over ``span`` replicas, in FLOAT."""
+        return _reduced(self.system, self.width, span, self._on(0, 2 * channels), 4, False)
+
+    def _on(self, ipu: int, size: int) -> tuple[int, ...]:
+        """Values on each IPU of a replica: ``size`` on one of them."""
+        return tuple(size * (each == ipu) for each in range(self.width))
 
     def copy(self, source: int, target: int, nbytes: float) -> float:
         """Seconds to copy values from one IPU of a replica to another."""
@@ -79,33 +85,41 @@ class Links:
 
 
 @lru_cache(maxsize=65536)  # pure
-def _gathered(system: System, width: int, replicas: int, values: int, itemsize: int) -> LinkSeconds:
-    """Price of gathering ``values`` on every IPU from the replicas of its domain."""
-    fabric = _fabric(replicas, width, system)
-    if fabric.replicas_per_domain == 1 or not values:
+def _gathered(system: System, width: int, replicas: int, values: tuple[int, ...], itemsize: int) -> LinkSeconds:
+    """Price of gathering ``values`` on each IPU from the replicas of its domain."""
+    fabric = system.fabric(replicas, width)
+    if fabric.replicas_per_domain == 1 or not any(values):
         return LinkSeconds()
-    domain, clock = Fabric(fabric.replicas_per_domain, width), system.generation.clock
-    shard = -(-values * width // domain.replicas)
+    domain, clock = Fabric(fabric.replicas_per_domain, width, 1, fabric.topology), system.generation.clock
+    shard = tuple(-(-each // domain.replicas) for each in values)
     made = closed_price(Collective.ALL_GATHER, domain, shard, itemsize=itemsize, clock=clock).inside
     return LinkSeconds(made.transfer, latency=made.seconds - made.transfer)
 
 
+def _busiest(values: tuple[int, ...]) -> float:
+    """Values of an IPU on the machine that has most: its four IPUs share a gateway."""
+    firsts = range(0, len(values), IPUS_PER_MACHINE)
+    return max(float(np.mean(values[first : first + IPUS_PER_MACHINE])) for first in firsts)
+
+
 @lru_cache(maxsize=65536)  # pure: configurations of a sweep share their collectives
-def _reduced(system: System, width: int, replicas: int, values: int, itemsize: int, sharded: bool) -> LinkSeconds:
-    """Price of reducing ``values`` on every IPU; between L domains each IPU sends 2 (L - 1)/L of its fragment."""
-    if replicas == 1 or not values:
+def _reduced(
+    system: System, width: int, replicas: int, values: tuple[int, ...], itemsize: int, sharded: bool
+) -> LinkSeconds:
+    """Price of reducing ``values`` on each IPU; between L domains each IPU sends 2 (L - 1)/L of its fragment."""
+    if replicas == 1 or not any(values):
         return LinkSeconds()
-    fabric = _fabric(replicas, width, system)
-    clock, elements = system.generation.clock, values * width
-    made = closed_price(Collective.ALL_REDUCE, fabric, elements, itemsize=itemsize, clock=clock)
+    fabric = system.fabric(replicas, width)
+    clock = system.generation.clock
+    made = closed_price(Collective.ALL_REDUCE, fabric, values, itemsize=itemsize, clock=clock)
     inside, across, count = made.inside, made.across, fabric.domains
     if sharded and fabric.replicas_per_domain > 1:
-        domain = Fabric(fabric.replicas_per_domain, width)
-        shard = -(-elements // domain.replicas)
+        domain = Fabric(fabric.replicas_per_domain, width, 1, fabric.topology)
+        shard = tuple(-(-each // domain.replicas) for each in values)
         inside = (
-            closed_price(Collective.REDUCE_SCATTER, domain, elements, itemsize=itemsize, clock=clock).inside
+            closed_price(Collective.REDUCE_SCATTER, domain, values, itemsize=itemsize, clock=clock).inside
             + closed_price(Collective.ALL_GATHER, domain, shard, itemsize=itemsize, clock=clock).inside
         )
-    gateway = 2 * (count - 1) / count * values * itemsize / fabric.replicas_per_domain / GATEWAY_RATE
+    gateway = 2 * (count - 1) / count * _busiest(values) * itemsize / fabric.replicas_per_domain / GATEWAY_RATE
     latency = inside.seconds - inside.transfer + across.seconds - across.transfer
     return LinkSeconds(inside.transfer, gateway, latency)

@@ -46,6 +46,8 @@ TERMS = ("compute", "ramps", "ipu_links", "gw_links", "host", "streaming", "upda
 #: The rates that --what-if can scale.
 WHAT_IF = ("matrix", "vector", "ipu-links", "gw-links", "host", "streaming", "clock")
 _BACKWARD, _PASSES = 2, 2
+#: Ops that a normalisation has more if replicas share its statistics: one before the collective of each pass.
+_SHARED_STEPS = 2
 #: Ops of LARS for each weight that exchange data: two norms, each with a sum.
 _NORMS = 4
 #: Operations on a trained value in a weight update.
@@ -137,6 +139,7 @@ class StepModel:
             for products, passes in ((trained, (forward, 1.0 * job.training)), (frozen, (1.0, 0.0)))
         )
         steps = self.work.steps[ipu] @ np.array([forward, job.training, 1.0])
+        steps += _SHARED_STEPS * len(self.work.norms[ipu]) * (job.training and job.bn_span > 1)
         return (cycles + steps * step_cycles(generation)) / (generation.clock * rates.factor("clock"))
 
     def slot_seconds(self, rates: Rates, ipu: int, shape: Shape) -> Any:
@@ -244,23 +247,27 @@ class StepModel:
         gradients = self._gradients(links, shape)
         statistics, weights = self._batch_statistics, self._weights(links, shape)
         return {
-            "copies": found["copies"] + shape.accumulation * statistics.transfer,
-            "collectives": gradients[0] + slots * weights[0],
+            "copies": found["copies"],
+            "collectives": gradients[0] + slots * weights[0] + shape.accumulation * statistics.transfer,
             "gateway": gradients[1],
             "latency": gradients[2] + slots * weights[1],
             "waits": found["waits"] + shape.accumulation * statistics.latency,
         }
 
+    @property
+    def reductions(self) -> list[tuple[int, int]]:
+        """(IPU of a replica, values) of each reduction of gradients: one for each IPU, or each tensor of it."""
+        tensors = [[sum(each)] if self.job.merge_collectives else each for each in self.work.tensors]
+        return [(ipu, size) for ipu, each in enumerate(tensors) for size in each]
+
     def _gradients(self, links: Links, shape: Shape) -> NDArray[np.float64]:
-        """[transfer, gateway, latency] of reducing the gradients, on the IPU with the most."""
-        tensors = max(self.work.tensors, key=sum, default=[])
-        sizes = (sum(tensors),) if self.job.merge_collectives else tuple(tensors)
+        """[transfer, gateway, latency] of reducing the gradients, on one IPU of a replica after the other."""
         if not np.ndim(shape.replicas):
-            one = links.gradients(int(shape.replicas), sizes, self.job.itemsize, sharded=bool(shape.shared))
+            one = links.gradients(int(shape.replicas), self.reductions, self.job.itemsize, sharded=bool(shape.shared))
             return np.array((one.transfer, one.gateway, one.latency))
         pairs = np.stack(np.broadcast_arrays(shape.replicas, shape.shared), axis=-1)
         known, where = np.unique(pairs.reshape(-1, 2), axis=0, return_inverse=True)
-        found = [links.gradients(int(r), sizes, self.job.itemsize, sharded=bool(s)) for r, s in known]
+        found = [links.gradients(int(r), self.reductions, self.job.itemsize, sharded=bool(s)) for r, s in known]
         table = np.array([(each.transfer, each.gateway, each.latency) for each in found])
         return np.moveaxis(table[where.reshape(pairs.shape[:-1])], -1, 0)
 
@@ -268,19 +275,25 @@ class StepModel:
         """[transfer, latency] of gathering sharded weights for both passes of a slot."""
         if "weights" not in self.job.shared:
             return np.zeros(2)
-        tensors = tuple(max(self.work.tensors, key=sum, default=[]))
+        sizes = [(ipu, size) for ipu in self._in_turn(self.work.parameters) for size in self.work.tensors[ipu]]
         known, where = np.unique(shape.replicas, return_inverse=True)
-        found = [links.weights(int(replicas), tensors, self.job.itemsize) * _PASSES for replicas in known]
+        found = [links.weights(int(replicas), sizes, self.job.itemsize) * _PASSES for replicas in known]
         table = np.array([(each.transfer, each.latency) for each in found])
         return np.moveaxis(table[where.reshape(np.shape(shape.replicas))], -1, 0)
 
     @cached_property
     def _batch_statistics(self) -> LinkSeconds:
         """Collectives of one micro-batch, both passes: of all batch normalisations of the IPU with the most."""
-        links, norms = Links(self.system, self.work.ipus), max(self.work.norms, key=len, default=[])
-        if self.job.bn_span == 1 or not norms:
+        if self.job.bn_span == 1:
             return LinkSeconds()
+        links = Links(self.system, self.work.ipus)
+        norms = [size for ipu in self._in_turn(list(map(len, self.work.norms))) for size in self.work.norms[ipu]]
         return sum((links.statistics(self.job.bn_span, channels) for channels in norms), LinkSeconds()) * 2
+
+    def _in_turn(self, most: Any) -> list[int]:
+        """The IPUs whose collectives of a micro-batch add up: in a pipeline those of the one that has ``most``."""
+        ipus = range(self.work.ipus)
+        return list(ipus) if self.job.schedule == "sequential" else [max(ipus, key=lambda ipu: most[ipu])]
 
     def _host(self, rates: Rates, shape: Shape, compute: Any, slots: _Slots) -> Any:
         slowest = np.maximum.reduce(list(host.limits(self.job, shape.replicas, shape.batch).values()))

@@ -285,8 +285,30 @@ def sweep(job: Job, profile: Profile | None, given: Mapping[str, Sequence[int]])
             shared=tuple(each for each in job.shared if each != "states"),
         )
         grid = dict(zip(_ARRAYS, (axis.ravel() for axis in _mesh(axes)), strict=True))
-        parts.append(_evaluated(placed(alone), profile, grid))
+        states = {name: ("states",) * any(axes[name]) for name in ("shared", "off_chip")}
+        least = replace(
+            alone,
+            replicas=max(axes["replicas"]),
+            batch=min(axes["batch"]),
+            shared=alone.shared + states["shared"],
+            off_chip=alone.off_chip + states["off_chip"],
+        )
+        parts.append(_placed_twice(alone, least, profile, grid))
     return _joined(parts)
+
+
+def _placed_twice(most: Job, least: Job, profile: Profile | None, grid: Mapping[str, Values]) -> Configurations:
+    """Every row with the placement of the job that needs ``least`` memory where that fits, else of the other."""
+    tight, loose = placed(most), placed(least)
+    found = _evaluated(tight, profile, grid)
+    if tight.work.placement == loose.work.placement:
+        return found
+    other = _evaluated(replace(loose, job=most), profile, grid)
+    fits = other.verdicts == "fits"
+    throughput, low, high = (
+        np.where(fits, getattr(other, name), getattr(found, name)) for name in ("throughput", "low", "high")
+    )
+    return replace(found, throughput=throughput, low=low, high=high)
 
 
 def _mesh(axes: Mapping[str, Sequence[Any]]) -> list[Values]:

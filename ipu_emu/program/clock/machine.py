@@ -75,10 +75,8 @@ class ModelledMachine:
 
     @property
     def fabric(self) -> Fabric:
-        """The links between the replicas; ladders have two rails and domains equal sizes, so some may be unused."""
-        domains = -(-self.replicas * self.width // self.system.domain_size)
-        row = domains * (2 if self.replicas > 1 and self.width == 1 else 1)
-        return Fabric(-(-self.replicas // row) * row, self.width, domains)
+        """The links between the replicas."""
+        return self.system.fabric(self.replicas, self.width)
 
     def waiting(self, ipus: int) -> tuple[tuple[int, ...], ...]:
         """The groups of ``ipus`` in a pipeline that wait for each other when the host serves one of them."""

@@ -138,25 +138,26 @@ class Pricing:
 
     def all_reduce(self, leaf: AllReduce) -> InstructionPrice:
         bucket, nbytes = Bucket.named(leaf.bucket), self.executable.plan.sizes[leaf.bucket]
-        duration = self.collective(Collective.ALL_REDUCE, nbytes, bucket.dtype.itemsize, bucket.group)
+        duration = self.collective(Collective.ALL_REDUCE, nbytes, bucket.dtype.itemsize, bucket.group, bucket.ipu)
         return InstructionPrice(CostCategory.COLLECTIVE, bucket.ipu, *duration)
 
     def between_replicas(self, leaf: ReplicaCollective) -> InstructionPrice:
         tensor = self.executable.graph.tensor(leaf.op.inputs[0])
         group = group_of(leaf.op, self.machine.replicas)
-        duration = self.collective(_kind_of(leaf.op), tensor.nbytes, tensor.dtype.itemsize, group)
-        return InstructionPrice(CostCategory.COLLECTIVE, leaf.op.place.ipu, *duration)
+        kind, ipu = _kind_of(leaf.op), leaf.op.place.ipu
+        duration = self.collective(kind, tensor.nbytes, tensor.dtype.itemsize, group, ipu, is_short=True)
+        return InstructionPrice(CostCategory.COLLECTIVE, ipu, *duration)
 
     def shard_collectives(self, leaf: ShardCollectives) -> InstructionPrice:
         """The price of one collective of several tensors; a gathered tensor counts the bytes of its shard."""
         tensors = [self.executable.graph.tensor(op.inputs[-1]) for op in leaf.members]
         first, nbytes = leaf.members[0], sum(tensor.nbytes for tensor in tensors)
-        itemsize, domain = tensors[0].dtype.itemsize, shards_of(first).domain
-        parts = [self.collective(_kind_of(first), nbytes, itemsize, domain)]
+        itemsize, domain, ipu = tensors[0].dtype.itemsize, shards_of(first).domain, first.place.ipu
+        parts = [self.collective(_kind_of(first), nbytes, itemsize, domain, ipu)]
         between = first.attributes.get(CROSS_DOMAIN)
         if between is not None:
-            parts.append(self.collective(Collective.ALL_REDUCE, nbytes // domain[1], itemsize, tuple(between)))
-        return InstructionPrice(CostCategory.COLLECTIVE, first.place.ipu, *map(sum, zip(*parts, strict=True)))
+            parts.append(self.collective(Collective.ALL_REDUCE, nbytes // domain[1], itemsize, tuple(between), ipu))
+        return InstructionPrice(CostCategory.COLLECTIVE, ipu, *map(sum, zip(*parts, strict=True)))
 
     def free(self, leaf: CountMicroBatch | DrawKey) -> InstructionPrice:
         """Price 0: these instructions set scalars in the control program."""
@@ -186,8 +187,22 @@ class Pricing:
     def sync(self, ipus: int) -> float:
         return sync_seconds(ipus, self.machine.generation.clock)
 
-    def _collective(self, kind: Collective, nbytes: int, itemsize: int, group: tuple[int, int] | None) -> Duration:
-        """The duration by the method that GCL would choose; 0 for a single replica."""
+    def _collective(
+        self,
+        kind: Collective,
+        nbytes: int,
+        itemsize: int,
+        group: tuple[int, int] | None,
+        ipu: int,
+        *,
+        is_short: bool = False,
+    ) -> Duration:
+        """The duration by the method that GCL would choose, of tensors on one IPU of each replica.
+
+        0 for a single replica; GCL's schedule for a part of the replicas has them spread over the IPUs of a replica.
+        The share of the link rate is that of gradients, with syncs and the work of tiles; syncs of a short message
+        take their nominal time.
+        """
         machine = self.machine
         if machine.replicas == 1 or group == (1, 1):
             return Duration(0.0)
@@ -195,22 +210,24 @@ class Pricing:
         members = Group.all(fabric.replicas) if group is None else Group(fabric.replicas, *group)
         made: ClosedPrice | Price
         if kind in _CLOSED and members == Group.all(fabric.replicas):
-            made = closed_price(kind, fabric, elements, itemsize=itemsize, clock=machine.generation.clock)
+            on_ipus = [elements * (place == machine.places[ipu]) for place in range(machine.width)]
+            made = closed_price(kind, fabric, on_ipus, itemsize=itemsize, clock=machine.generation.clock)
         else:
             plan = schedule(kind, fabric, elements, itemsize=itemsize, group=members)
             made = price(plan, machine.generation.clock)
         inside, across, rates = made.inside, made.across, machine.rates
-        latency = inside.seconds - inside.transfer + across.seconds - across.transfer
-        on_links = (inside.transfer + latency) / rates.links
-        seconds = (on_links + across.transfer / rates.gateway) / rates.collectives
-        sync, work = ((getattr(inside, part) + getattr(across, part)) / rates.links for part in ("sync", "compute"))
-        return Duration(seconds, sync / rates.collectives, seconds - (sync + work) / rates.collectives)
+        share = rates.links * rates.collectives
+        moving = inside.transfer / share + across.transfer / (rates.gateway * rates.collectives)
+        hops, sync, work = (getattr(made.total, part) / (1 if is_short else share) for part in _LATENCIES)
+        return Duration(moving + hops + sync + work, sync, moving + hops)
 
 
 def _kind_of(op: Op) -> Collective:
     return next((each for name, each in _COLLECTIVES.items() if name in op.type), Collective.ALL_REDUCE)
 
 
+#: Parts of the cost of a collective that do not depend on the rate of links.
+_LATENCIES = ("hops", "sync", "compute")
 #: Part of the name of an op between replicas, and its collective; all others are all-reduces.
 _COLLECTIVES = {
     "AllGather": Collective.ALL_GATHER,

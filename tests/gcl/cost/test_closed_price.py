@@ -57,6 +57,25 @@ def test_other_topologies(fabric: Fabric) -> None:
         check(collective, fabric, 25_557_032)
 
 
+@pytest.mark.parametrize("collective", COLLECTIVES)
+def test_elements_of_each_ipu(collective: Collective) -> None:
+    """IPUs 0 and 2 share a rail, IPUs 1 and 3 the other, so the fuller rail counts."""
+
+    def transfer(*elements: int) -> float:
+        return closed_price(collective, Fabric(8, 4), elements, itemsize=2, clock=CLOCK).inside.transfer
+
+    whole = closed_price(collective, Fabric(8, 4), 4_000_000, itemsize=2, clock=CLOCK).inside.transfer
+    assert transfer(*[1_000_000] * 4) == whole
+    assert transfer(1_000_000, 0, 1_000_000, 0) == whole
+    assert transfer(500_000, 1_500_000, 0, 500_000) == whole
+    assert transfer(0, 0, 0, 1_000_000) == pytest.approx(whole / 2)
+
+
+def test_elements_must_be_given_for_every_ipu() -> None:
+    with pytest.raises(ArgumentError, match="elements are given for 3 IPUs, but a replica has 4"):
+        closed_price(Collective.ALL_REDUCE, Fabric(8, 4), (1, 2, 3))
+
+
 def test_a_thousand_replicas() -> None:
     check(Collective.ALL_REDUCE, Fabric(1024, 1, 16), 25_557_032)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from gcl import Fabric, Topology
 from ipu_emu.errors import EmulatorError
 from ipu_emu.hardware import (
     System,
@@ -51,3 +52,19 @@ def test_devices_are_numbered_by_width() -> None:
     assert [list(pod.device_ids(width)) for width in (8, 16, 32)] == [[28, 29], [30], []]
     assert pod.ipus_of(25) == (4, 5, 6, 7)
     assert pod.ipus_of(31) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "replicas", "width", "expected"),
+    [
+        ("pod16", 16, 1, Fabric(16)),
+        ("pod64", 64, 1, Fabric(64, topology=Topology.TORUS)),
+        ("pod64", 8, 8, Fabric(8, 8, topology=Topology.TORUS)),
+        ("pod64", 4, 8, Fabric(4, 8)),
+        ("pod64", 3, 1, Fabric(4)),
+        ("pod128", 16, 8, Fabric(16, 8, 2, topology=Topology.TORUS)),
+        ("4xpod16", 64, 1, Fabric(64, 1, 4)),
+    ],
+)
+def test_a_full_domain_of_64_ipus_is_a_torus(name: str, replicas: int, width: int, expected: Fabric) -> None:
+    assert System.named(name).fabric(replicas, width) == expected

@@ -78,9 +78,9 @@ def test_sharded_weights_are_gathered_twice_in_each_slot() -> None:
     plain, sharded = (predict(each, None).terms for each in (whole, replace(whole, shared=("weights", "states"))))
     slots = BERT.accumulation * (1 + plain["ramps"] / plain["compute"])
     gathered = (sharded["ipu_links"] - plain["ipu_links"]) / (2 * slots)
-    # The four IPUs of a replica share two rails, on which all comes but their own quarter.
-    received = 4 * 2 * placed(whole).work.trained.max() * 3 / 4
-    assert gathered == pytest.approx(received / (2 * LINK_BANDWIDTH[LinkClass.UP]), rel=0.01)
+    # An IPU gathers alone, over its rail, all but its own quarter.
+    received = 2 * placed(whole).work.trained.max() * 3 / 4
+    assert gathered == pytest.approx(received / LINK_BANDWIDTH[LinkClass.UP], rel=0.01)
     assert sum(sharded.values()) > sum(plain.values())
     alone = predict(replace(whole, replicas=1, shared=("weights", "states")), None).terms
     assert alone["ipu_links"] == predict(replace(whole, replicas=1), None).terms["ipu_links"]
