@@ -131,9 +131,10 @@ def run_job(
             raise AssertionError(f"not over after {timeout:g} s\n{_said(folder)}") from None
         finally:
             left = files.found()  # what MPI leaves in /dev/shm when instances are killed
-            files.close()
             while _signal_instances(folder, signal.SIGKILL):
                 time.sleep(0.02)
+            left += files.abandoned()  # also of those that nobody holds any more
+            files.close()
             for path in left:
                 Path(path).unlink(missing_ok=True)
     out, err, codes = ([_read(folder / f"{file}.{i}") for i in range(len(counts))] for file in ("out", "err", "code"))
