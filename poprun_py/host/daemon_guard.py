@@ -115,7 +115,8 @@ class DaemonGuard:
 
     def _list(self, daemons: set[int]) -> None:
         if self._record:
-            from poprun_py.linux.mpi_files import FOLDERS, folders_of
+            from poprun_py.linux.mpi_files import FOLDERS
+            from poprun_py.linux.session_folders import folders_of
 
             folders = sorted({*FOLDERS, os.environ.get("TMPDIR", "/tmp")})
             self._record.add(path for pid in sorted(daemons) for path in folders_of(pid, folders))

@@ -21,7 +21,8 @@ from poprun_py.host.process_manager import ProcessManager
 from poprun_py.linux import processes
 from poprun_py.linux.event_sources import SignalPipe, Timers
 from poprun_py.linux.job_record import JobRecord
-from poprun_py.linux.mpi_files import FOLDERS, MpiFiles, folders_of
+from poprun_py.linux.mpi_files import FOLDERS, MpiFiles
+from poprun_py.linux.session_folders import folders_of, folders_without_daemon
 from poprun_py.wire import messages
 from poprun_py.wire.channel import Channel, connect
 from poprun_py.wire.messages import LAUNCHER, MPI, OWN, STDERR, UNMANAGED
@@ -46,6 +47,9 @@ _SETTLE = 0.1
 
 #: Seconds that the process manager has to end once the launcher is gone.
 _MANAGER_TIMEOUT = 0.7
+
+#: In the environment: the name by which Open MPI knows the job.
+_OPEN_MPI_JOB = "PMIX_NAMESPACE"
 
 #: Seconds that processes which outlive the program (a resource tracker, say) have to end by themselves.
 _LINGER = 0.3
@@ -124,6 +128,8 @@ class Supervisor:
         )
         self.record: JobRecord | None = None
         self._files: MpiFiles | None = None
+        self._started_at = time.time()
+        self._pids: set[int] = set()  # processes that the program has started
         self._program = ChildProcess()
         self._cause = OWN
         self._childless = False
@@ -255,9 +261,14 @@ class Supervisor:
             self._files = MpiFiles(self._family, _folders())
         if self.record and self._files:
             self.record.add(self._files.found())
+        self._pids.update(processes.descendants(os.getpid()))
 
     def list_abandoned(self) -> None:
         """List files that the MPI of this host has made for processes that have died since."""
+        if self.record:
+            job = os.environ.get(_OPEN_MPI_JOB, "")
+            pids = self._pids | {self._program.pid}
+            self.record.add(folders_without_daemon(pids, job, _folders(), self._started_at))
         if self.record and self._files and (self._channel.is_between_hosts or not self._launcher_lives):
             self.record.add([*self._files.found(), *self._files.abandoned()])
 

@@ -1,7 +1,8 @@
 """Job record: the file in which a job lists what must be removed from this host after it; nothing else is removed.
 
     TMP/poprun-py.UID/             of this user alone
-    +-- ID.files                   the record: a line "DEVICE INODE PATH" for each file that the job's MPI has made
+    +-- ID.files                   the record: a line "DEVICE INODE PATH" for each file that the job's MPI has made,
+                                   with a slash at its end if it is a folder to be removed only if it is empty
     +-- ID/                        the job's own folder
     /dev/shm/poprun-py.UID/ID/     the job's own folder for shared memory
 
@@ -94,7 +95,7 @@ class JobRecord:
         """List files or folders that this user owns; return why one could not be listed, '' if all are."""
         fault = ""
         for path in paths:
-            if path in self._listed or not (status := _own(path)):
+            if path in self._listed or not (status := _own(path.rstrip("/"))):
                 continue
             self._listed.add(path)
             line = f"{status.st_dev} {status.st_ino} {path}\n".encode(errors="surrogateescape")
@@ -224,7 +225,7 @@ def _remove_listed(descriptor: int, spared: Collection[str] = ()) -> Iterator[st
         if match is None:
             continue
         path = os.fsdecode(match[3])
-        status = _own(path)
+        status = _own(path.rstrip("/"))
         if path not in spared and status and (status.st_dev, status.st_ino) == (int(match[1]), int(match[2])):
             _remove(path)
             yield path
@@ -232,7 +233,9 @@ def _remove_listed(descriptor: int, spared: Collection[str] = ()) -> Iterator[st
 
 def _remove(path: str) -> None:
     try:
-        if os.path.isdir(path):
+        if path.endswith("/"):
+            os.rmdir(path)
+        elif os.path.isdir(path):
             _remove_folder(path)
         else:
             os.unlink(path)

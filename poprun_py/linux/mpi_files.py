@@ -16,9 +16,7 @@ import signal
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from poprun_py.linux import processes
-
-__all__ = ["FOLDERS", "MpiFiles", "folders_of"]
+__all__ = ["FOLDERS", "MpiFiles"]
 
 #: Where MPIs make files, whatever TMPDIR is.
 FOLDERS = ("/dev/shm", "/tmp")
@@ -33,16 +31,6 @@ _SEGMENTS = r"mpich_shm_[0-9a-f]{1,8}_\d+|ucx_shm_posix_[0-9a-f]{1,8}|open_mpi\.
 
 #: Files that their creators close at once and know by name until they remove them; the creator's command.
 _CLOSED, _MAKER = r"hydra_hwloc_xmlfile_\w{6}", "hydra_pmi_proxy"
-
-#: The session folder of a daemon of Open MPI; its pid follows.
-_SESSIONS = ("ompi", "prterun", "prted")
-
-#: The system call that tells when a file was made: what to ask it for, and where in its answer the time lies.
-_AT_FDCWD, _AT_SYMLINK_NOFOLLOW, _STATX_BTIME = -100, 0x100, 0x800
-_STATX_BYTES, _MASK, _BORN = 256, struct.Struct("I"), struct.Struct("80xqI")
-
-#: Seconds by which the times of files and processes may be wrong.
-_CLOCK_TICK = 0.05
 
 #: The most bytes of a heap, far more than a process manager has.
 _MOST_BYTES = 1 << 26
@@ -141,32 +129,6 @@ class MpiFiles:
 
             threading.Thread(target=os.close, args=(self._descriptor,), daemon=True).start()
             self._descriptor = -1
-
-
-def folders_of(daemon: int, temporary: Sequence[str]) -> list[str]:
-    """Return the session folders of a living daemon of Open MPI, which are named after its pid.
-
-    One that is older than the daemon is another's: of a daemon that has died, or of one in another container.
-    """
-    found = (os.path.join(folder, f"{name}.{daemon}") for folder in temporary for name in _SESSIONS)
-    folders = [path for path in found if os.path.isdir(path)]
-    earliest = processes.started_at(daemon) - _CLOCK_TICK if folders and processes.is_alive(daemon) else 0.0
-    return [path for path in folders if earliest > 0.0 and _born_at(path) >= earliest]
-
-
-def _born_at(path: str) -> float:
-    """When a file or folder was made, in seconds of the epoch; where nobody knows, when it was last changed."""
-    answer = ctypes.create_string_buffer(_STATX_BYTES)
-    known = hasattr(_libc, "statx") and not _libc.statx(
-        _AT_FDCWD, os.fsencode(path), _AT_SYMLINK_NOFOLLOW, _STATX_BTIME, answer
-    )
-    if known and _MASK.unpack_from(answer)[0] & _STATX_BTIME:
-        seconds, nanoseconds = _BORN.unpack_from(answer)
-        return float(seconds + nanoseconds * 1e-9)
-    try:
-        return os.lstat(path).st_ctime
-    except OSError:
-        return 0.0
 
 
 def _all_in(folders: Iterable[str]) -> Iterator[str]:

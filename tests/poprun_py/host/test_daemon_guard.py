@@ -16,7 +16,7 @@ from poprun_py.host import daemon_guard
 from poprun_py.host.daemon_guard import DaemonGuard
 from poprun_py.linux import processes
 from poprun_py.linux.job_record import JobRecord
-from poprun_py.linux.mpi_files import folders_of
+from poprun_py.linux.session_folders import folders_of
 from tests.helpers.patience import Patience
 
 GUARD = Path(poprun_py.host.__path__[0]) / "daemon_guard.py"

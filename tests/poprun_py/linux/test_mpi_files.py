@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from poprun_py.linux import mpi_files
-from poprun_py.linux.mpi_files import MpiFiles, folders_of
+from poprun_py.linux.mpi_files import MpiFiles
 from tests.helpers.mpi_jobs import PROGRAMS
 
 HOLDS_FILE = str(PROGRAMS / "poprun_py/linux/holds_file.py")
@@ -99,10 +99,3 @@ def test_a_file_that_is_taken_up_later_is_found_then(tmp_path, files):
     assert files.found() == []
     with path.open():
         assert files.found() == [str(path)]
-
-
-def test_the_session_folder_of_a_living_daemon_is_known_by_its_pid(tmp_path):
-    for pid in (os.getpid(), 4194400):
-        (tmp_path / f"prted.{pid}").mkdir()
-    assert folders_of(os.getpid(), [str(tmp_path)]) == [str(tmp_path / f"prted.{os.getpid()}")]
-    assert folders_of(4194400, [str(tmp_path)]) == []

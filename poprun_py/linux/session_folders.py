@@ -1,0 +1,104 @@
+"""Session folders: finds the folders that Open MPI's daemons and programs make for a job in the temporary folder.
+
+    TMP/prterun.PID, prted.PID, ompi.PID        of the daemon with this pid
+    TMP/ompi.HOST.UID/jf.0/JOB/RANK             of a program that gets no folder from a daemon
+
+A program has the latter when its daemon has died before the program initialises MPI, which then makes it a job of one
+process. JOB is a hash of the job's name.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import stat
+import struct
+from collections.abc import Iterable, Sequence
+
+from poprun_py.linux import processes
+
+__all__ = ["folders_of", "folders_without_daemon"]
+
+#: The session folder of a daemon of Open MPI; its pid follows.
+_SESSIONS = ("ompi", "prterun", "prted")
+
+#: The system call that tells when a file was made: what to ask it for, and where in its answer the time lies.
+_AT_FDCWD, _AT_SYMLINK_NOFOLLOW, _STATX_BTIME = -100, 0x100, 0x800
+_STATX_BYTES, _MASK, _BORN = 256, struct.Struct("I"), struct.Struct("80xqI")
+
+#: Seconds by which the times of files and processes may be wrong.
+_CLOCK_TICK = 0.05
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def folders_of(daemon: int, temporary: Sequence[str]) -> list[str]:
+    """Return the session folders of a living daemon of Open MPI, which are named after its pid.
+
+    One that is older than the daemon is another's: of a daemon that has died, or of one in another container.
+    """
+    found = (os.path.join(folder, f"{name}.{daemon}") for folder in temporary for name in _SESSIONS)
+    folders = [path for path in found if os.path.isdir(path)]
+    earliest = processes.started_at(daemon) - _CLOCK_TICK if folders and processes.is_alive(daemon) else 0.0
+    return [path for path in folders if earliest > 0.0 and _born_at(path) >= earliest]
+
+
+def folders_without_daemon(pids: Iterable[int], job: str, temporary: Sequence[str], since: float) -> list[str]:
+    """Return the folders made after ``since`` by programs that had these pids, innermost first.
+
+    ``job`` is the name by which Open MPI knows their job, which they use while it answers; it may be empty. The paths
+    end in a slash, by which a job record removes folders only if they are empty.
+    """
+    host = os.uname().nodename.split(".")[0]
+    jobs = {str(_hash(name)) for name in (job, *(f"singleton.{host}.{pid}" for pid in pids)) if name}
+    folders: list[str] = []
+    tops = (os.path.join(folder, f"ompi.{host}.{os.getuid()}") for folder in temporary)
+    for top in filter(_is_ours, tops):
+        family = os.path.join(top, "jf.0")
+        paths = [os.path.join(family, name) for name in _names(family) if name in jobs]
+        ranks = [os.path.join(path, rank) for path in paths for rank in _names(path)]
+        folders += [*ranks, *paths, *([family, top] if paths else [])]
+    return [f"{path}/" for path in folders if _born_at(path) >= since - _CLOCK_TICK]
+
+
+def _hash(name: str) -> int:
+    """Open MPI's number of a job: the hash of its name before the last @, and the number behind that."""
+    head, _, number = name.rpartition("@") if "@" in name else (name, "", "0")
+    code = 0
+    for byte in head.encode():
+        code = (code + byte) * 1025 & 0xFFFFFFFF
+        code ^= code >> 6
+    code = code * 9 & 0xFFFFFFFF
+    code = (code ^ code >> 11) * 32769 & 0xFFFFFFFF
+    return ((code >> 16 ^ code) & 0xFFFF) << 16 | int(number) & 0xFFFF if number.isdigit() else 0
+
+
+def _is_ours(path: str) -> bool:
+    """Whether a folder, not a link to one, belongs to this user: nobody else can have put links into it."""
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return False
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except OSError:
+        return []
+
+
+def _born_at(path: str) -> float:
+    """When a file or folder was made, in seconds of the epoch; where nobody knows, when it was last changed."""
+    answer = ctypes.create_string_buffer(_STATX_BYTES)
+    known = hasattr(_libc, "statx") and not _libc.statx(
+        _AT_FDCWD, os.fsencode(path), _AT_SYMLINK_NOFOLLOW, _STATX_BTIME, answer
+    )
+    if known and _MASK.unpack_from(answer)[0] & _STATX_BTIME:
+        seconds, nanoseconds = _BORN.unpack_from(answer)
+        return float(seconds + nanoseconds * 1e-9)
+    try:
+        return os.lstat(path).st_ctime
+    except OSError:
+        return 0.0

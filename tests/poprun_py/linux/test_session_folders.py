@@ -1,0 +1,73 @@
+"""Session folders: Open MPI's folders of a job are found by its processes' numbers, those of others are not."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from poprun_py.linux.job_record import JobRecord, new_folder
+from poprun_py.linux.session_folders import folders_of, folders_without_daemon
+from tests.helpers.mpi_jobs import OPENMPI
+
+#: A program that dies when Open MPI has made its folder.
+DIES = "import os, mpi4py.MPI; os.kill(os.getpid(), 9)"
+
+
+def test_the_session_folder_of_a_living_daemon_is_known_by_its_pid(tmp_path):
+    for pid in (os.getpid(), 4194400):
+        (tmp_path / f"prted.{pid}").mkdir()
+    assert folders_of(os.getpid(), [str(tmp_path)]) == [str(tmp_path / f"prted.{os.getpid()}")]
+    assert folders_of(4194400, [str(tmp_path)]) == []
+
+
+@pytest.fixture
+def family(tmp_path):
+    """The folder in which Open MPI's programs that get none from a daemon make theirs."""
+    host = os.uname().nodename.split(".")[0]
+    return tmp_path / f"ompi.{host}.{os.getuid()}" / "jf.0"
+
+
+@pytest.mark.openmpi
+@pytest.mark.skipif(not OPENMPI.mpirun.exists(), reason="there is no .venv-openmpi here")
+def test_the_folder_of_a_program_without_a_daemon_is_known_by_its_pid(tmp_path, family):
+    prefix = OPENMPI.mpirun.parent.parent
+    environment = {**os.environ, **OPENMPI.environ, "OPAL_PREFIX": str(prefix), "TMPDIR": str(tmp_path)}
+    since = time.time()
+    with subprocess.Popen(
+        [sys.executable, "-c", DIES],
+        env=environment | {"LD_LIBRARY_PATH": str(prefix / "lib"), "MPI4PY_MPIABI": "openmpi"},
+    ) as program:
+        program.wait(60)
+    (folder,) = family.iterdir()
+    paths = [folder / "0", folder, family, family.parent]
+    assert folders_without_daemon([program.pid], "", [str(tmp_path)], since) == [f"{path}/" for path in paths]
+    assert folders_without_daemon([program.pid + 1], "", [str(tmp_path)], since) == []
+
+
+def test_the_folders_of_a_job_that_open_mpi_has_named_are_known_by_its_name(tmp_path, family):
+    (family / "1620967425/0").mkdir(parents=True)  # as Open MPI 5.0.8 numbers that job
+    (family / "1620967426").mkdir()
+    found = folders_without_daemon([], "prterun-vm-34003@1", [str(tmp_path)], 0.0)
+    paths = [family / "1620967425/0", family / "1620967425", family, family.parent]
+    assert found == [f"{path}/" for path in paths]
+
+
+def test_folders_that_are_older_or_not_empty_stay(tmp_path, family):
+    (family / "1620967425/0").mkdir(parents=True)
+    name, later = "prterun-vm-34003@1", time.time() + 1.0
+    assert folders_without_daemon([], name, [str(tmp_path)], later) == []
+    (family / "1620967425/thesis.txt").touch()
+    record = JobRecord(new_folder(str(tmp_path)))
+    record.add(folders_without_daemon([], name, [str(tmp_path)], 0.0))
+    record.close()
+    assert [path.name for path in family.rglob("*")] == ["1620967425", "thesis.txt"]
+
+
+def test_a_link_is_not_followed(tmp_path, family):
+    (tmp_path / "mine/jf.0/1620967425").mkdir(parents=True)
+    family.parent.symlink_to(tmp_path / "mine")
+    assert folders_without_daemon([], "prterun-vm-34003@1", [str(tmp_path)], 0.0) == []
