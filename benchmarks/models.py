@@ -168,6 +168,15 @@ def _running(session: Any, data: dict[str, np.ndarray], anchor: str) -> Step:
 # Peers
 
 
+def compiled_afresh(net: torch.nn.Module) -> Any:
+    """What torch.compile makes of ``net`` in a process of its own, for just these shapes.
+
+    After networks of other shapes it would compile for any shape, and after eight it would not compile any more.
+    """
+    torch.compiler.reset()
+    return torch.compile(net, dynamic=False)
+
+
 def torch_training(case: str, *, compiled: bool = False, parallel: bool = False) -> Step:
     torch.set_num_threads(1)
     net: Any = WithLoss(network(case)).train()
@@ -176,7 +185,7 @@ def torch_training(case: str, *, compiled: bool = False, parallel: bool = False)
         net = torch.nn.parallel.DistributedDataParallel(net)
     optimizer = torch.optim.SGD(net.parameters(), lr=RATE, momentum=MOMENTUM)
     x, t = (torch.tensor(array) for array in CASES[case].batch(int(os.environ.get("RANK", "0")) if parallel else 0))
-    forward = torch.compile(net) if compiled else net
+    forward = compiled_afresh(net) if compiled else net
 
     def step() -> Any:
         optimizer.zero_grad()
@@ -191,7 +200,7 @@ def torch_training(case: str, *, compiled: bool = False, parallel: bool = False)
 def torch_inference(case: str, *, compiled: bool = False) -> Step:
     torch.set_num_threads(1)
     net: Any = network(case).eval()
-    net, x = torch.compile(net) if compiled else net, torch.tensor(CASES[case].batch(0)[0])
+    net, x = compiled_afresh(net) if compiled else net, torch.tensor(CASES[case].batch(0)[0])
 
     def step() -> Any:
         with torch.inference_mode():
