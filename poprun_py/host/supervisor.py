@@ -48,8 +48,8 @@ _SETTLE = 0.1
 #: Seconds that the process manager has to end once the launcher is gone.
 _MANAGER_TIMEOUT = 0.7
 
-#: In the environment: the name by which Open MPI knows the job.
-_OPEN_MPI_JOB = "PMIX_NAMESPACE"
+#: In the environment: the name by which a daemon with PMIx, as those of Open MPI and Slurm, knows the job.
+_PMIX_JOB = "PMIX_NAMESPACE"
 
 #: Seconds that processes which outlive the program (a resource tracker, say) have to end by themselves.
 _LINGER = 0.3
@@ -128,8 +128,8 @@ class Supervisor:
         )
         self.record: JobRecord | None = None
         self._files: MpiFiles | None = None
-        self._started_at = time.time()
-        self._pids: set[int] = set()  # processes that the program has started
+        self._pmix_job, self._started_at = os.environ.get(_PMIX_JOB, ""), time.time()
+        self._pids: set[int] = set()  # processes that the program has started, if there is a PMIx job
         self._program = ChildProcess()
         self._cause = OWN
         self._childless = False
@@ -261,14 +261,14 @@ class Supervisor:
             self._files = MpiFiles(self._family, _folders())
         if self.record and self._files:
             self.record.add(self._files.found())
-        self._pids.update(processes.descendants(os.getpid()))
+        if self._pmix_job:
+            self._pids.update(processes.descendants(os.getpid()))
 
     def list_abandoned(self) -> None:
         """List files that the MPI of this host has made for processes that have died since."""
-        if self.record:
-            job = os.environ.get(_OPEN_MPI_JOB, "")
+        if self.record and self._pmix_job:
             pids = self._pids | {self._program.pid}
-            self.record.add(folders_without_daemon(pids, job, _folders(), self._started_at))
+            self.record.add(folders_without_daemon(pids, self._pmix_job, _folders(), self._started_at))
         if self.record and self._files and (self._channel.is_between_hosts or not self._launcher_lives):
             self.record.add([*self._files.found(), *self._files.abandoned()])
 

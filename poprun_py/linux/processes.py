@@ -19,6 +19,7 @@ from poprun_py.errors import PROCESS_LIMIT_ADVICE
 
 __all__ = [
     "adopt_orphans",
+    "all_pids",
     "close_listening_sockets",
     "command",
     "descendants",
@@ -151,14 +152,18 @@ def reap() -> tuple[list[tuple[int, int]], bool]:
         dead.append((pid, os.waitstatus_to_exitcode(status)))
 
 
+def all_pids() -> list[int]:
+    """Return the pids of all processes that this one can see."""
+    return [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]
+
+
 def descendants(ancestor: int) -> list[int]:
     """Return all running descendants of ``ancestor``, parents before children."""
     children: dict[int, list[int]] = {}
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            parent, state = _parent_and_state(entry)
-            if state != "Z":
-                children.setdefault(parent, []).append(int(entry))
+    for pid in all_pids():
+        parent, state = _parent_and_state(str(pid))
+        if state != "Z":
+            children.setdefault(parent, []).append(pid)
     found = [ancestor]
     for pid in found:  # grows while it is walked
         found += children.get(pid, [])

@@ -4,13 +4,14 @@
     TMP/ompi.HOST.UID/jf.0/JOB/RANK             of a program that gets no folder from a daemon
 
 A program has the latter when its daemon has died before the program initialises MPI, which then makes it a job of one
-process. JOB is a hash of the job's name.
+process. JOB is a hash of the job's name. Open MPI puts nothing into such a folder that /dev/shm can hold.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
+import re
 import stat
 import struct
 from collections.abc import Iterable, Sequence
@@ -44,42 +45,56 @@ def folders_of(daemon: int, temporary: Sequence[str]) -> list[str]:
 
 
 def folders_without_daemon(pids: Iterable[int], job: str, temporary: Sequence[str], since: float) -> list[str]:
-    """Return the folders made after ``since`` by programs that had these pids, innermost first.
+    """Return the folders made after ``since`` by programs that had these pids and have ended, innermost first.
 
     ``job`` is the name by which Open MPI knows their job, which they use while it answers; it may be empty. The paths
     end in a slash, by which a job record removes folders only if they are empty.
     """
-    host = os.uname().nodename.split(".")[0]
-    jobs = {str(_hash(name)) for name in (job, *(f"singleton.{host}.{pid}" for pid in pids)) if name}
-    folders: list[str] = []
-    tops = (os.path.join(folder, f"ompi.{host}.{os.getuid()}") for folder in temporary)
-    for top in filter(_is_ours, tops):
+    hosts, folders = _host_names(), list[str]()
+    jobs = _singletons(hosts, pids) | ({_number(job)} if job else set())
+    tops = (os.path.join(folder, f"ompi.{host}.{os.getuid()}") for folder in temporary for host in hosts)
+    for top in filter(_is_private, tops):
         family = os.path.join(top, "jf.0")
-        paths = [os.path.join(family, name) for name in _names(family) if name in jobs]
+        found = jobs.intersection(_names(family))
+        others = _singletons(hosts, processes.all_pids()) if found else set()  # which may have the same hash
+        paths = [os.path.join(family, name) for name in sorted(found - others)]
         ranks = [os.path.join(path, rank) for path in paths for rank in _names(path)]
         folders += [*ranks, *paths, *([family, top] if paths else [])]
     return [f"{path}/" for path in folders if _born_at(path) >= since - _CLOCK_TICK]
 
 
-def _hash(name: str) -> int:
+def _host_names() -> list[str]:
+    """The names of this host that Open MPI may use: without its domain, but an address as a whole."""
+    name = os.uname().nodename
+    return list(dict.fromkeys((name.partition(".")[0], name)))
+
+
+def _singletons(hosts: Iterable[str], pids: Iterable[int]) -> set[str]:
+    """Open MPI's numbers of jobs of one process, which has one of these pids."""
+    numbers = list(pids)
+    return {_number(f"singleton.{host}.{pid}") for host in hosts for pid in numbers}
+
+
+def _number(job: str) -> str:
     """Open MPI's number of a job: the hash of its name before the last @, and the number behind that."""
-    head, _, number = name.rpartition("@") if "@" in name else (name, "", "0")
+    head, _, number = job.rpartition("@") if "@" in job else (job, "", "0")
     code = 0
-    for byte in head.encode():
+    for byte in os.fsencode(head):
         code = (code + byte) * 1025 & 0xFFFFFFFF
         code ^= code >> 6
     code = code * 9 & 0xFFFFFFFF
     code = (code ^ code >> 11) * 32769 & 0xFFFFFFFF
-    return ((code >> 16 ^ code) & 0xFFFF) << 16 | int(number) & 0xFFFF if number.isdigit() else 0
+    plain = int(number) if re.fullmatch(r"[0-9]{1,9}", number) else 0
+    return str(((code >> 16 ^ code) & 0xFFFF) << 16 | plain & 0xFFFF)
 
 
-def _is_ours(path: str) -> bool:
-    """Whether a folder, not a link to one, belongs to this user: nobody else can have put links into it."""
+def _is_private(path: str) -> bool:
+    """Whether a folder, not a link to one, is this user's alone: nobody else can have put links into it."""
     try:
         status = os.lstat(path)
     except OSError:
         return False
-    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o022
 
 
 def _names(folder: str) -> list[str]:

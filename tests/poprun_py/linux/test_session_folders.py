@@ -6,9 +6,11 @@ import os
 import subprocess
 import sys
 import time
+from unittest.mock import Mock
 
 import pytest
 
+from poprun_py.linux import processes, session_folders
 from poprun_py.linux.job_record import JobRecord, new_folder
 from poprun_py.linux.session_folders import folders_of, folders_without_daemon
 from tests.helpers.mpi_jobs import OPENMPI
@@ -65,6 +67,43 @@ def test_folders_that_are_older_or_not_empty_stay(tmp_path, family):
     record.add(folders_without_daemon([], name, [str(tmp_path)], 0.0))
     record.close()
     assert [path.name for path in family.rglob("*")] == ["1620967425", "thesis.txt"]
+
+
+def test_the_folder_of_a_living_program_stays(tmp_path, family, monkeypatch):
+    """Two jobs may have the same number."""
+    (family / "1620967425").mkdir(parents=True)
+    assert folders_without_daemon([], "prterun-vm-34003@1", [str(tmp_path)], 0.0)
+    monkeypatch.setattr(session_folders, "_singletons", lambda hosts, pids: {"1620967425"} if list(pids) else set())
+    assert folders_without_daemon([], "prterun-vm-34003@1", [str(tmp_path)], 0.0) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "host", "number"),
+    [("node7.example.org", "node7", "3861839872"), ("10.1.2.3", "10.1.2.3", "359923712")],
+)
+def test_a_host_may_be_named_with_its_domain_or_by_an_address(tmp_path, monkeypatch, name, host, number):
+    """The numbers are those of Open MPI 5.0.11 for the program with pid 3 on such a host."""
+    monkeypatch.setattr(os, "uname", lambda: Mock(nodename=name))
+    monkeypatch.setattr(processes, "all_pids", list)
+    folder = tmp_path / f"ompi.{host}.{os.getuid()}" / "jf.0" / number
+    folder.mkdir(parents=True)
+    assert folders_without_daemon([3], "", [str(tmp_path)], 0.0)[0] == f"{folder}/"
+
+
+@pytest.mark.parametrize("name", ["@", "\udcff", "a@²", "a@" + "9" * 5000, "a@-1", "@@1"])
+def test_any_name_of_a_job_has_a_number(tmp_path, family, name):
+    family.mkdir(parents=True)
+    assert folders_without_daemon([], name, [str(tmp_path)], 0.0) == []
+
+
+@pytest.mark.parametrize("mode", [0o775, 0o757])
+def test_a_folder_that_others_may_write_to_is_not_looked_into(tmp_path, family, mode):
+    """They could have put a link to another folder of this user into it."""
+    (tmp_path / "mine/1620967425").mkdir(parents=True)
+    family.parent.mkdir()
+    family.symlink_to(tmp_path / "mine")
+    family.parent.chmod(mode)
+    assert folders_without_daemon([], "prterun-vm-34003@1", [str(tmp_path)], 0.0) == []
 
 
 def test_a_link_is_not_followed(tmp_path, family):
