@@ -122,7 +122,10 @@ class Writer:
             self._folder.commit(replace(manifest, files=files), self._keep)
         except OSError as error:
             self._folder.abandon(manifest.step)
-            return str(error)
+            return f"{error.filename}: {error.strerror}" if error.filename else str(error)
+        except ValueError as error:
+            self._folder.abandon(manifest.step)
+            return f"the size and checksum of a part cannot be read: {error}"
         return ""
 
     def _written(self, path: Path) -> tuple[int, str]:

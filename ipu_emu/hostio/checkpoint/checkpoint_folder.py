@@ -1,7 +1,7 @@
 """Checkpoint folder: the checkpoints of one job, one directory each, and which of them are complete.
 
     runs/digits/
-      latest                              the name of the newest complete checkpoint
+      latest                              the name of the newest complete checkpoint, and the CRC-32 of that name
       step-000000120/
         checkpoint.json                   the manifest: see ``manifest``
         instance-0-of-2.safetensors       the part of instance 0
@@ -22,6 +22,7 @@ import stat
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from zlib import crc32
 
 from filelock import FileLock, Timeout
 
@@ -105,7 +106,7 @@ class Folder:
         self._set_in_place(part, final)
         _sync(self.path)
         try:
-            replace_file(self.path / _LATEST, final.name.encode() + b"\n", sync=True, follow=False)
+            replace_file(self.path / _LATEST, _pointer(final.name), sync=True, follow=False)
         except IsADirectoryError:
             raise OSError(f"{self.path / _LATEST} is a folder where a file belongs; move it away") from None
         before = [name for name in self.names() if _step(name) < manifest.step and self._is_complete(name)]
@@ -153,18 +154,30 @@ class Folder:
     # Reading
 
     def names(self) -> list[str]:
-        """Return the checkpoints, the one that ``latest`` names first, then the newest first."""
-        found = [path.name for path in self.path.glob("step-*") if _NAME.fullmatch(path.name) and path.is_dir()]
-        found.sort(key=_step, reverse=True)
-        latest = self._latest()
-        return sorted(found, key=lambda name: name != latest)
+        """Return the checkpoints: the one that ``latest`` names, those before it, and those after it, newest first.
 
-    def _latest(self) -> str:
-        """Return the name in ``latest``; '' if the file cannot be read."""
+        Those after it are of another run, or of a job that was killed before it had changed ``latest``.
+        """
+        found = [path.name for path in self.path.glob("step-*") if _NAME.fullmatch(path.name) and path.is_dir()]
+        latest, _ = self.latest()
+        last = _step(latest) if latest else max(map(_step, found), default=0)
+        return sorted(found, key=lambda name: (name != latest, _step(name) > last, -_step(name)))
+
+    def latest(self) -> tuple[str, str]:
+        """Return the name in ``latest`` and ''; or '' and the reason why there is none.
+
+        A name without a checksum is used too: somebody may have chosen an older checkpoint by hand.
+        """
         try:
-            return read_file(self.path / _LATEST, _MOST_NAME_BYTES).decode().strip()
-        except (OSError, ValueError):
-            return ""
+            data = read_file(self.path / _LATEST, _MOST_NAME_BYTES)
+            name = data.split()[0].decode() if data.strip() else ""
+        except OSError as error:
+            return "", str(error.strerror or error)
+        except ValueError:
+            name = ""
+        if _NAME.fullmatch(name) and data.split() in ([name.encode()], _pointer(name).split()):
+            return name, ""
+        return "", "it is damaged"
 
     def verified(self, names: Sequence[str]) -> Iterator[tuple[str, Manifest | str]]:
         """Yield each of ``names`` with its manifest, or with the reason why it is not valid."""
@@ -219,6 +232,11 @@ def _discard(path: Path) -> None:
 
 def _step(name: str) -> int:
     return int(name.partition("-")[2])
+
+
+def _pointer(name: str) -> bytes:
+    """The content of ``latest``."""
+    return f"{name} {crc32(name.encode()):08x}\n".encode()
 
 
 def _name(step: int) -> str:

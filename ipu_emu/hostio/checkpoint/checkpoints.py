@@ -157,8 +157,14 @@ class Checkpoints:
     def _newest(self) -> str:
         """Return the name of the newest complete checkpoint, '' if there is none."""
         faults: list[str] = []
-        for name, manifest in self._folder.verified(self._folder.names()):
+        names = self._folder.names()
+        latest, problem = self._folder.latest()
+        if latest and latest not in names:
+            problem = f"it names {latest}, which is missing"
+        for name, manifest in self._folder.verified(names):
             if isinstance(manifest, Manifest):
+                if problem:
+                    warn_user(f"{self._folder.path / 'latest'} cannot be used: {problem}; {name} is used")
                 for fault in faults:
                     warn_user(f"checkpoint {fault}; {name} is used instead")
                 return name

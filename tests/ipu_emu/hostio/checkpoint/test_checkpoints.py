@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import shutil
@@ -9,7 +10,9 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -139,7 +142,7 @@ def test_a_run_resumes_with_another_number_of_instances(tmp_path):
 def test_the_newest_are_kept(tmp_path):
     trained(tmp_path, 6, keep=2)
     assert sorted(path.name for path in tmp_path.glob("*step*")) == ["step-000000005", "step-000000006"]
-    assert (tmp_path / "latest").read_text() == "step-000000006\n"
+    assert (tmp_path / "latest").read_text() == "step-000000006 abf00f4d\n"
 
 
 # Damage
@@ -190,9 +193,40 @@ def test_damage_to_the_pointer_does_not_matter(damage, undisturbed, tmp_path):
     (tmp_path / "elsewhere").write_text("not ours")
     (tmp_path / "latest").unlink()
     damage(tmp_path / "latest")
-    assert trained(tmp_path, STEPS) == (5, undisturbed)
-    assert (tmp_path / "latest").read_text() == "step-000000008\n"
+    with pytest.warns(UserWarning, match="latest cannot be used: .*; step-000000005 is used") as warned:
+        assert trained(tmp_path, STEPS) == (5, undisturbed)
+    assert [warning.filename for warning in warned] == [__file__]
+    assert (tmp_path / "latest").read_text().split()[0] == "step-000000008"
     assert (tmp_path / "elsewhere").read_text() == "not ours"
+
+
+def test_no_changed_byte_of_the_pointer_leads_to_another_checkpoint(tmp_path):
+    folder, path = Folder(tmp_path), tmp_path / "latest"
+    good = b"step-000000006 abf00f4d\n"
+    path.write_bytes(good)
+    assert folder.latest() == ("step-000000006", "")
+    for place, byte in itertools.product(range(len(good)), range(256)):
+        path.write_bytes(good[:place] + bytes([byte]) + good[place + 1 :])
+        assert folder.latest() in (("step-000000006", ""), ("", "it is damaged"))
+    for length in range(len(good)):
+        path.write_bytes(good[:length])
+        assert folder.latest() in (("step-000000006", ""), ("", "it is damaged"))
+
+
+def test_an_older_one_can_be_chosen_by_hand(tmp_path):
+    trained(tmp_path, 5, keep=3)
+    (tmp_path / "latest").write_text("step-000000003\n")
+    assert trained(tmp_path, 5)[0] == 3
+
+
+def test_the_one_before_a_damaged_one_is_used_not_a_later_one_of_another_run(tmp_path):
+    trained(tmp_path / "another", 7, keep=3)
+    trained(tmp_path, 4, keep=3)
+    for step in (6, 7):
+        shutil.move(tmp_path / f"another/step-{step:09}", tmp_path)
+    cut(tmp_path / "step-000000004/checkpoint.json")
+    with pytest.warns(UserWarning, match="step-000000004 is skipped: .*; step-000000003 is used instead"):
+        assert trained(tmp_path, 4)[0] == 3
 
 
 def test_a_folder_at_the_pointer_is_left_and_said(tmp_path):
@@ -375,6 +409,29 @@ def test_a_full_disk_is_said_and_the_checkpoints_before_it_stay(small_disk, undi
     (small_disk / "ballast").unlink()
     assert trained(small_disk, STEPS) == (3, undisturbed)
     assert not list(small_disk.glob("*.part"))
+
+
+def test_whichever_write_finds_the_disk_full_the_checkpoints_before_it_stay(small_disk, undisturbed):
+    """Every number of free pages from none on, until two more checkpoints find room."""
+    trained(small_disk / "good", 3)
+    saved: list[int] = []
+    for free in itertools.count(step=4096):
+        place = small_disk / "run"
+        shutil.copytree(small_disk / "good", place)
+        (small_disk / "ballast").write_bytes(bytes(shutil.disk_usage(small_disk).free - free))
+        with suppress(CheckpointError):
+            trained(place, 5, keep=9)
+        (small_disk / "ballast").unlink()
+        with warnings.catch_warnings(action="error"):
+            start, digest = trained(place, STEPS)
+        assert digest == undisturbed
+        assert not list(place.glob(".*.part")) + list(place.glob("*.tmp"))
+        saved.append(start)
+        if start == 5:
+            break
+        shutil.rmtree(place)
+    assert saved == sorted(saved)
+    assert set(saved) == {3, 4, 5}
 
 
 def test_a_folder_that_another_host_does_not_see_is_said(tmp_path, monkeypatch):
