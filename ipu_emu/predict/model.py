@@ -3,7 +3,7 @@
     compute      GA slots; a slot is the time of the busiest IPU for a micro-batch
                  operations by class / (peak of the class x its share), forward + 2 backward (+ 1 recomputed)
                  and the start, sync and exchange of short ops (``starts``)
-    ramps        the other slots of the pipeline: N - 1 for grouped, else from the schedule generator
+    ramps        the other slots of the pipeline: N - 1 for grouped, else what its schedule takes for uneven tasks
     ipu_links    collectives of gradients at the link rate x its share; copies of both passes between the IPUs of a
                  replica, and batch statistics between neighbours, at the link rate
     gw_links     2 (L - 1)/L of an IPU's share of the gradients, at the gateway rate x its share
@@ -19,8 +19,9 @@ rate halves the term.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -82,8 +83,8 @@ class Shape:
 class _Slots:
     """A slot: ``compute`` seconds, and nominal seconds of ``copies`` for one sample, ``copied`` in number.
 
-    ``given``: its fraction of the host's bytes, in ``transfers`` transfers. ``extra``: slots in addition to one for
-    each micro-batch.
+    ``given``: its fraction of the host's bytes, in ``transfers`` transfers. ``ramps``: seconds of the slots in
+    addition to one for each micro-batch, ``extra`` of which have copies that are not part of them.
     """
 
     compute: Any
@@ -91,6 +92,7 @@ class _Slots:
     copied: Any
     given: Any
     transfers: Any
+    ramps: Any
     extra: Any
 
 
@@ -163,46 +165,56 @@ class StepModel:
         """The slot of the busiest IPU; without a pipeline, the sum of all IPUs."""
         each = [self.slot_seconds(rates, ipu, shape) for ipu in range(self.work.ipus)]
         if self.work.ipus == 1 or self.job.schedule == "sequential":
-            (copies, copied), (given, transfers) = self._copies.sum(axis=0), self._host_parts.sum(axis=0)
-            return _Slots(sum(each), copies, copied, given, transfers, 0.0 * each[0])
+            (copies, copied), (given, transfers) = self._copies.sum(axis=(0, 1)), self._host_parts.sum(axis=0)
+            return _Slots(sum(each), copies, copied, given, transfers, 0.0 * each[0], 0.0 * each[0])
+        ways = self._beside(shape)
+        beside = [one + other for one, other in ways]
+        busiest = np.argmax([sum(both) for both in zip(each, beside, strict=True)], axis=0)
+        slot, waits = (_of_ipu(values, busiest) for values in (each, beside))
+        copies, copied = self._copies.sum(axis=0)[busiest].T
+        given, transfers = self._host_parts[busiest].T
+        if self.job.schedule == "interleaved" and self.job.training:
+            from ipu_emu.program.schedules.interleaved import interleaved_seconds
+
+            forward = replace(self, job=replace(self.job, training=False))
+            tasks = []
+            for ipu, (before, behind) in enumerate(ways):
+                one = forward.slot_seconds(rates, ipu, shape)
+                tasks.append((one + before, each[ipu] - one + behind))
+            ramps = interleaved_seconds(tasks, shape.accumulation) - shape.accumulation * (slot + waits)
+            return _Slots(slot, copies, copied, given, transfers, ramps, 0.0 * slot)
+        extra = 0.0 * slot + self.work.ipus - 1
+        if self.job.schedule == "popart" and self.job.training:
+            from ipu_emu.program.schedules.schedule_timing import ramp_slots
+
+            extra = np.vectorize(lambda count: ramp_slots("popart", self.work.ipus, int(count)))(shape.accumulation)
+        return _Slots(slot, copies, copied, given, transfers, extra * slot, extra)
+
+    def _beside(self, shape: Shape) -> list[tuple[Any, Any]]:
+        """Seconds of copies and of transfers that do not overlap, of each IPU: with the forward, and the backward."""
         sync = sync_cycles(self.system.generation) / self.system.generation.clock
-        beside = [shape.batch * copies + sync * number for copies, number in self._copies]
+        found = [
+            [shape.batch * copies + sync * number for copies, number in each]
+            for each in zip(*self._copies, strict=True)
+        ]
         if not self.job.overlap_io:
             network = host.limits(self.job, 1, shape.batch)["network"]
-            beside = [
-                seconds + network * share + sync * number
-                for seconds, (share, number) in zip(beside, self._host_parts, strict=True)
-            ]
-        busiest = np.argmax([sum(both) for both in zip(each, beside, strict=True)], axis=0)
-        slot = np.take_along_axis(np.stack(each), busiest[None], 0)[0] if np.ndim(busiest) else each[int(busiest)]
-        (copies, copied), (given, transfers) = self._copies[busiest].T, self._host_parts[busiest].T
-        return _Slots(slot, copies, copied, given, transfers, self._ramps(each, slot, shape))
-
-    def _ramps(self, each: list[Any], slot: Any, shape: Shape) -> Any:
-        """Slots of ``slot`` seconds in addition to one per micro-batch; ``each``: seconds of a slot, by IPU."""
-        if self.job.schedule == "grouped" or not self.job.training:
-            return slot * 0 + self.work.ipus - 1
-        extra = np.vectorize(lambda count: ramp_slots(self.job.schedule, self.work.ipus, int(count)))
-        slots = shape.accumulation + extra(shape.accumulation)
-        if self.job.schedule == "interleaved":  # one of two neighbours runs forward, the other backward
-            forward = 1 / (1 + _BACKWARD + 1.0 * shape.recompute)
-            even, odd = (np.maximum.reduce(each[first::2]) for first in (0, 1))
-            two = [np.maximum((1 - forward) * one, forward * other) for one, other in ((even, odd), (odd, even))]
-            slots = slots * sum(two) / (2 * _BACKWARD / (1 + _BACKWARD) * slot)
-        return slots - shape.accumulation
+            for each, (share, number) in zip(found, self._host_parts, strict=True):
+                each[0] = each[0] + network * share + sync * number
+        return [(forward, backward) for forward, backward in found]
 
     @cached_property
     def _copies(self) -> NDArray[np.float64]:
-        """[IPU, 2]: nominal seconds of copies to the IPU for one sample, and their number.
+        """[pass, IPU, 2]: nominal seconds of copies to the IPU for one sample, and their number.
 
-        Activations come from the previous stage and, in training, gradients from the next one.
+        Activations come from the previous stage and, in the backward pass of training, gradients from the next one.
         """
-        links, found = Links(self.system, self.work.ipus), np.zeros((self.work.ipus, 2))
+        links, found = Links(self.system, self.work.ipus), np.zeros((_PASSES, self.work.ipus, 2))
         for source, target, values in self.work.passed:
             ends = ((source, target), (target, source)) if self.job.training else ((source, target),)
-            for one, other in ends:
+            for way, (one, other) in enumerate(ends):
                 if one != other and values:
-                    found[other] += links.copy(one, other, values * self.job.itemsize), 1
+                    found[way, other] += links.copy(one, other, values * self.job.itemsize), 1
         return found
 
     @cached_property
@@ -221,7 +233,7 @@ class StepModel:
         """Seconds by the names of ``TERMS``."""
         slots = self._slots(rates, shape)
         links = self._link_seconds(shape, slots)
-        compute, ramps = shape.accumulation * slots.compute, slots.extra * slots.compute
+        compute, ramps = shape.accumulation * slots.compute, slots.ramps
         collectives = rates.links * rates.collectives
         faster = rates.factor("ipu-links")
         return {
@@ -372,20 +384,9 @@ class StepModel:
         return found
 
 
-@lru_cache(maxsize=4096)  # pure
-def ramp_slots(schedule: str, stages: int, count: int) -> float:
-    """Slots in addition to one for each micro-batch, from the schedule generator; long batches repeat slots."""
-    from ipu_emu.program.schedules.schedule_table import SCHEDULES, scheduled_stages
-    from ipu_emu.program.schedules.schedule_timing import StageTimes, timing
-
-    drawn = max(2 * stages, min(count, 6 * stages))
-    times = StageTimes.even(stages)
-    slots = SCHEDULES[schedule].slots(scheduled_stages(schedule, stages, training=True), drawn)
-    whole = times.forward[0] + times.backward[0]
-    first = timing(slots, times).total / whole
-    slots = SCHEDULES[schedule].slots(scheduled_stages(schedule, stages, training=True), 2 * drawn)
-    each = timing(slots, times).total / whole - first
-    return first - drawn + (each / drawn - 1) * (count - drawn)
+def _of_ipu(values: Sequence[Any], ipu: Any) -> Any:
+    """The element of ``values`` for the ``ipu`` of each configuration."""
+    return np.take_along_axis(np.stack(values), ipu[None], 0)[0] if np.ndim(ipu) else values[int(ipu)]
 
 
 def placed(job: Job) -> StepModel:
@@ -401,11 +402,10 @@ def placed(job: Job) -> StepModel:
 
 def _check_schedule(job: Job, work: PlacedWork) -> None:
     """Raise EmulatorError, in the words of the compiler, for stages that may not share an IPU."""
-    from ipu_emu.program.schedules.schedule_table import in_flight
-
     if job.schedule == "interleaved" and job.training and work.stages > work.ipus:
-        home = next(ipu for ipu, blocks in enumerate(work.placement) if any(block.tied for block in blocks))
-        in_flight(job.schedule, work.stages, training=True, mapping=[*range(work.ipus), home])
+        from ipu_emu.program.schedules.schedule_table import in_flight
+
+        in_flight(job.schedule, work.stages, training=True, mapping=[*range(work.ipus), work.last_home])
 
 
 def _placed(job: Job) -> StepModel:

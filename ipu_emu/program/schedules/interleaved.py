@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from typing import Any
+
+import numpy as np
 
 from ipu_emu.errors import EmulatorError
 from ipu_emu.program.schedules.stages import Stage, rotation
 from ipu_emu.program.schedules.task import ALL_IPUS, Slot, TaskType
 
-__all__ = ["interleaved", "interleaved_offsets", "interleaved_stash"]
+__all__ = ["interleaved", "interleaved_offsets", "interleaved_seconds", "interleaved_stash"]
 
 
 def interleaved(stages: Sequence[Stage], count: int) -> Iterator[Slot]:
@@ -59,3 +62,24 @@ def _refuse_shared(stages: Sequence[Stage]) -> None:
 def interleaved_stash(stages: int, stage: int) -> int:
     """The number of micro-batches that pass ``stage`` before the backward of the first."""
     return stages - 1 - stage
+
+
+def interleaved_seconds(tasks: Sequence[tuple[Any, Any]], count: Any) -> Any:
+    """Seconds of ``count`` micro-batches with the interleaved schedule; ``tasks``: forward and backward of each IPU.
+
+    In a slot either the even stages or the odd ones work, and the longest task counts. N IPUs have 2 N stages:
+
+        slots 0 .. 2 N - 3     filling       stages up to the number of the slot
+        then                   two slots for each of count - N + 1 micro-batches
+        the last 2 N - 2       draining      stages from 2, 3, ... on
+
+    A batch of fewer than N micro-batches, which no program has, is extrapolated.
+    """
+    stages = [forward for forward, _ in tasks] + [backward for _, backward in reversed(tasks)]
+    filling, draining = list(stages), list(stages)
+    for slot in range(2, len(stages)):
+        filling[slot] = np.maximum(filling[slot], filling[slot - 2])
+    for slot in reversed(range(len(stages) - 2)):
+        draining[slot] = np.maximum(draining[slot], draining[slot + 2])
+    whole = filling[-1] + filling[-2]
+    return sum(filling[:-2]) + sum(draining[2:]) + (count - len(tasks) + 1) * whole

@@ -13,11 +13,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 
 from ipu_emu.errors import EmulatorError
+from ipu_emu.program.schedules.schedule_table import SCHEDULES, scheduled_stages
 from ipu_emu.program.schedules.task import ALL_IPUS, Slot, Task, TaskType
 
-__all__ = ["Barrier", "ScheduleTiming", "StageTimes", "TimedTask", "timed", "timing"]
+__all__ = ["Barrier", "ScheduleTiming", "StageTimes", "TimedTask", "ramp_slots", "timed", "timing"]
 
 #: Transfers of I/O tiles, which overlap with compute.
 _TRANSFERS = (TaskType.LOAD, TaskType.STORE)
@@ -159,3 +161,19 @@ def _without_barrier(slots: Sequence[Slot], times: StageTimes) -> list[TimedTask
 def _ipus(task: Task, everybody: set[int]) -> set[int]:
     """The IPUs that run a task."""
     return (everybody - {ALL_IPUS} or {ALL_IPUS}) if task.ipu == ALL_IPUS else {task.ipu}
+
+
+@lru_cache(maxsize=4096)  # pure
+def ramp_slots(schedule: str, stages: int, count: int) -> float:
+    """Slots of training in addition to one for each of ``count`` micro-batches, if all stages are even.
+
+    A long batch repeats the slots of a shorter one.
+    """
+    drawn = max(2 * stages, min(count, 6 * stages))
+    times = StageTimes.even(stages)
+    slots = SCHEDULES[schedule].slots(scheduled_stages(schedule, stages, training=True), drawn)
+    whole = times.forward[0] + times.backward[0]
+    first = timing(slots, times).total / whole
+    slots = SCHEDULES[schedule].slots(scheduled_stages(schedule, stages, training=True), 2 * drawn)
+    each = timing(slots, times).total / whole - first
+    return first - drawn + (each / drawn - 1) * (count - drawn)

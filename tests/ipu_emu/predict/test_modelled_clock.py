@@ -97,6 +97,14 @@ def test_ipus_that_take_turns_share_a_network_and_copy_in_both_passes() -> None:
     assert asked.samples / clock.seconds == pytest.approx(predicted.throughput, rel=0.02)
 
 
+@pytest.mark.parametrize(("model", "ipus", "batch"), [("resnet50", 4, 4), ("resnet50", 4, 1), ("resnet50", 2, 1)])
+def test_interleaved_stages_wait_for_the_longest_task_of_a_slot(model: str, ipus: int, batch: int) -> None:
+    """The busiest IPU of ResNet-50 is not the one that receives most from its neighbours."""
+    options = {"model": model, "ipus": ipus, "batch": batch, "accumulation": 16, "optimiser": "momentum"}
+    asked, clock, predicted, _ = both(**options, schedule="interleaved")
+    assert asked.samples / clock.seconds == pytest.approx(predicted.throughput, rel=0.06)
+
+
 def test_results_of_inference_go_to_the_host() -> None:
     """Logits of 1,024 positions take longer than the network."""
     _, clock, predicted, _ = both(model="gpt2", training=False)

@@ -6,6 +6,7 @@ import pytest
 
 from ipu_emu.errors import EmulatorError
 from ipu_emu.program.schedules import schedule
+from ipu_emu.program.schedules.interleaved import interleaved_seconds
 from ipu_emu.program.schedules.schedule_timing import Barrier, StageTimes, timing
 
 UNEVEN = StageTimes((1, 2, 1, 1), (2, 2, 4, 2))
@@ -60,6 +61,16 @@ def test_interleaved_in_lock_step() -> None:
             for count in range(stages, 65, stages):
                 expected = stages * min(f, b) + (2 * count + stages - 2) * max(f, b)
                 assert timing(schedule("interleaved", stages, count, training=True), times).total == expected
+
+
+@pytest.mark.parametrize("stages", range(1, 9))
+def test_interleaved_in_closed_form(stages: int) -> None:
+    """Uneven stages, whose longest task is of another IPU in each slot."""
+    tasks = [(1.0 + (5 * ipu) % 4, 2.0 + (7 * ipu) % 5) for ipu in range(stages)]
+    forward, backward = zip(*tasks, strict=True)
+    for count in (stages, 2 * stages, 7 * stages):
+        drawn = timing(schedule("interleaved", stages, count, training=True), StageTimes(forward, backward))
+        assert interleaved_seconds(tasks, count) == pytest.approx(drawn.total)
 
 
 def test_recomputation_costs_a_forward_that_counts_for_nothing() -> None:
