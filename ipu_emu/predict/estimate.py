@@ -25,7 +25,7 @@ from ipu_emu.predict.layer_parameters import Parameters
 from ipu_emu.predict.links import GATEWAY_RATE, Links, domains_of
 from ipu_emu.predict.model import placed
 from ipu_emu.predict.networks import NetworkBlock
-from ipu_emu.predict.variable_memory import Variables, ipus_needed
+from ipu_emu.predict.variable_memory import STATE_BYTES, Variables, ipus_needed
 
 __all__ = [
     "LINK_RATE",
@@ -257,7 +257,8 @@ def lines_of_model(job: Job, compute: float) -> Iterator[Line]:
     )
     if job.training:
         found = stored_bytes(job)
-        yield Line("stored_bytes", "memory, as stored", found, "deduplicated, with states in FLOAT for adam and lamb")
+        text = f"deduplicated, with states in FLOAT for {', '.join(STATE_BYTES)}"
+        yield Line("stored_bytes", "memory, as stored", found, text)
 
 
 def stored_bytes(job: Job) -> float:

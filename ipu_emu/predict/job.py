@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
@@ -13,11 +14,11 @@ from ipu_emu.predict.networks import Network, network
 from ipu_emu.predict.variable_memory import OPTIMISER_STATES
 from popdist_py.messages.suggestion import did_you_mean
 
-__all__ = ["DTYPES", "RELEASES", "SCHEDULES", "Job", "smallest_pod"]
+__all__ = ["DTYPES", "RELEASES", "SCHEDULES", "Job", "calibrated_release", "smallest_pod"]
 
 #: Bytes of an element, by PopART's names.
 DTYPES = {"float16": 2, "float": 4, "uint8": 1, "int32": 4, "float8": 1}
-#: SDK releases that calibrations distinguish; the last one is the default.
+#: SDK releases that calibrations distinguish, in order; the last one is the default.
 RELEASES = ("2.1", "2.3")
 #: Pipeline schedules; sequential: the IPUs of a replica take turns.
 SCHEDULES = ("grouped", "popart", "interleaved", "sequential")
@@ -93,11 +94,11 @@ class Job:
         tables = {
             "optimiser": (self.optimiser, tuple(OPTIMISER_STATES)),
             "schedule": (self.schedule, SCHEDULES),
-            "release": (self.release, RELEASES),
             "dtype": (self.dtype, ("float16", "float")),
             "stash dtype": (self.stash_dtype, ("float16", "float", "float8")),
             "input dtype": (self.input_dtype or "uint8", tuple(DTYPES)),
         }
+        faults.append(_release_fault(self.release))
         for name, (value, known) in tables.items():
             if value not in known:
                 faults.append(f"{name} '{value}' is unknown; use {', '.join(known)}{did_you_mean(value, known)}")
@@ -186,6 +187,27 @@ class Job:
             self.system.name,
         ]
         return ", ".join(part for part in parts if part)
+
+
+_VERSION = re.compile(r"[0-9]{1,4}\.[0-9]{1,4}(\.[0-9]{1,4})?")
+
+
+def calibrated_release(release: str) -> str:
+    """The release whose factors apply to ``release``: the last of RELEASES that is not later, else the first.
+
+    Raises EmulatorError if it is not the number of a release.
+    """
+    fault = _release_fault(release)
+    if fault:
+        raise EmulatorError(fault)
+    wanted = tuple(map(int, release.split(".")))
+    return max((each for each in RELEASES if tuple(map(int, each.split("."))) <= wanted), default=RELEASES[0])
+
+
+def _release_fault(release: str) -> str:
+    if _VERSION.fullmatch(release):
+        return ""
+    return f"release '{release}' is not a number of an SDK; use one such as {RELEASES[-1]}"
 
 
 def smallest_pod(ipus: int, like: System) -> System:

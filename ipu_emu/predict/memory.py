@@ -32,7 +32,7 @@ from ipu_emu.predict.host import bytes_per_sample
 from ipu_emu.predict.job import DTYPES, Job
 from ipu_emu.predict.links import domains_of
 from ipu_emu.predict.networks import NetworkBlock
-from ipu_emu.predict.variable_memory import OPTIMISER_STATES
+from ipu_emu.predict.variable_memory import OPTIMISER_STATES, STATE_BYTES
 from ipu_emu.predict.work import PlacedWork
 
 __all__ = ["PARTS", "PredictedMemory", "bounds", "parts", "table_bytes", "verdict"]
@@ -41,8 +41,6 @@ PARTS = ("weights", "gradients", "states", "stash", "transient", "inputs")
 #: Code, vertex state and exchange, as fractions of the memory of an IPU: least; most for one block, and in total.
 _LEAST_CODE, _BASE_CODE, _BLOCK_CODE, _MOST_CODE = 0.025, 0.05, 0.0125, 0.20
 _INPUT_BUFFERS = _PIPELINE_BUFFERS = 2
-#: Bytes of a state value if they are not those of the weights.
-_STATE_BYTES = {"adam": 4, "lamb": 4}
 
 
 @dataclass(frozen=True)
@@ -77,7 +75,7 @@ def in_flight(schedule: str, stages: int, stage: int, accumulation: Any) -> Any:
 
 def state_bytes(job: Job) -> float:
     """Bytes of optimiser states of a trained value."""
-    return OPTIMISER_STATES[job.optimiser] * _STATE_BYTES.get(job.optimiser, job.itemsize)
+    return OPTIMISER_STATES[job.optimiser] * STATE_BYTES.get(job.optimiser, job.itemsize)
 
 
 def shards(job: Job, replicas: Any, shared: Any) -> Any:
@@ -139,7 +137,7 @@ def table_bytes(job: Job, block: NetworkBlock) -> float:
     """Bytes that a compiler adds for the table of ``block``: its gradients, and its update gathered from replicas."""
     if not job.training or not block.table:
         return 0.0
-    gathered = _STATE_BYTES.get(job.optimiser, 0) * ("states" in job.shared)
+    gathered = STATE_BYTES.get(job.optimiser, 0) * ("states" in job.shared)
     return block.table * float(job.itemsize * (1 + block.tied) + gathered)
 
 
@@ -188,7 +186,7 @@ def _from_replicas(job: Job, work: PlacedWork, ipu: int, replicas: Any, shared: 
     divided = shards(job, replicas, np.logical_or(shared, weights))
     together = (divided > 1) * (weights or OPTIMISER_STATES[job.optimiser] > 0)
     largest = together * float(work.largest[ipu])
-    values = largest * max(job.itemsize, _STATE_BYTES.get(job.optimiser, 0))
+    values = largest * max(job.itemsize, STATE_BYTES.get(job.optimiser, 0))
     passing = together * weights * float(work.parameters[ipu]) * job.itemsize
     return values * (1 + 1 / divided), values * (1 + 1 / divided) + largest * weights * job.itemsize, passing
 

@@ -52,7 +52,7 @@ _SHARED_STEPS = 2
 #: Ops of LARS for each weight that exchange data: two norms, each with a sum.
 _NORMS = 4
 #: Operations on a trained value in a weight update.
-_UPDATE = {"sgd": 3, "momentum": 7, "lars": 15, "adam": 14, "lamb": 14}
+_UPDATE = {"sgd": 3, "momentum": 7, "lars": 15, "rmsprop": 14, "adam": 14, "adamw": 14, "lamb": 14}
 
 
 @dataclass(frozen=True)

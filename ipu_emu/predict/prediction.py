@@ -18,7 +18,7 @@ from ipu_emu.errors import EmulatorError
 from ipu_emu.hardware import System
 from ipu_emu.hardware.rates import NOMINAL, Rates
 from ipu_emu.predict.calibration.profile import PARAMETERS, Profile, rates_of
-from ipu_emu.predict.job import Job
+from ipu_emu.predict.job import Job, calibrated_release
 from ipu_emu.predict.links import domains_of
 from ipu_emu.predict.memory import PredictedMemory
 from ipu_emu.predict.model import CLASSES, TERMS, WHAT_IF, Shape, StepModel, placed
@@ -207,7 +207,8 @@ class Prediction:
             "domains": f"not validated: no row has more than {self.profile.most_domains} IPU-Link domains",
             "inference": "not validated: no row is of inference",
             "dtype": f"not validated: no row is of {self.job.dtype}",
-            "release": f"not validated: no row is of SDK {self.job.release}",
+            "release": f"not validated: no row is of SDK {self.job.release}, which is predicted as "
+            f"{calibrated_release(self.job.release)}",
         }
         found += [said[kind] for kind in self.unlike]
         if self._unknown_factor > 1.001:

@@ -12,7 +12,7 @@ from ipu_emu.predict.job import Job
 from ipu_emu.predict.layer_parameters import Parameters
 from ipu_emu.predict.model import WHAT_IF
 from ipu_emu.predict.prediction import Prediction
-from ipu_emu.predict.variable_memory import Variables
+from ipu_emu.predict.variable_memory import STATE_BYTES, Variables
 
 __all__ = ["calibration_facts", "facts", "formula_bytes", "job_facts", "what_if_facts"]
 
@@ -96,7 +96,7 @@ def formula_bytes(job: Job) -> tuple[int, int]:
     variables = Variables(Parameters(network.trained, 0, network.statistics), round(network.activations))
     if not job.training:
         return (variables.inference(job.itemsize),) * 2
-    states = 4 if job.optimiser in ("adam", "lamb") else None
+    states = STATE_BYTES.get(job.optimiser)
     literal, once = (
         variables.training(
             job.itemsize, batch=job.batch, optimiser=job.optimiser, literal=literal, state_itemsize=states

@@ -28,6 +28,7 @@ from ipu_emu.compiler.model_properties import (
     read_from_all,
 )
 from ipu_emu.compiler.optimisers.adam_rule import AdamForm, AdamRule, AdamValues
+from ipu_emu.compiler.optimisers.adaptive_rule import AdaptiveRule, AdaptiveValues
 from ipu_emu.compiler.optimisers.lars_rule import LarsRule
 from ipu_emu.compiler.optimisers.sgd_rule import SgdRule, SgdValues
 from ipu_emu.compiler.optimisers.update_rule import HyperParameter, UpdateRule
@@ -38,6 +39,7 @@ from ipu_emu.compiler.placement.placement_rules import check_ipus_exist
 from ipu_emu.compiler.reading.read_model import read_model
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Role
+from ipu_emu.graph.dtype import FLOAT
 from ipu_emu.graph.external_data import contiguous
 from ipu_emu.graph.onnx_files import load_light
 from ipu_emu.graph.onnx_model import metadata_of
@@ -51,6 +53,7 @@ from ipu_emu.predict.calibration.rows import layer_counts
 from ipu_emu.predict.graph_placement import op_places, placed_blocks
 from ipu_emu.predict.job import Job, smallest_pod
 from ipu_emu.predict.networks import Network, masked_positions, network
+from ipu_emu.predict.variable_memory import STATE_BYTES
 from ipu_emu.program.anchors import Anchor, Return, StepShape
 from ipu_emu.program.executable import Executable
 
@@ -69,6 +72,7 @@ _RATE = HyperParameter(0.1, constant=False)
 _ADAM = AdamValues(
     _RATE, _ZERO, HyperParameter(0.9), HyperParameter(0.999), HyperParameter(1e-6), HyperParameter(10.0)
 )
+_RMSPROP = AdaptiveValues(_RATE, _ZERO, HyperParameter(0.9), HyperParameter(0.9), HyperParameter(1e-3))
 
 #: The placement for which the compiler chooses the cuts.
 _CUT = "auto"
@@ -79,12 +83,11 @@ OPTIMISERS: Mapping[str, UpdateRule] = {
     "sgd": SgdRule(SgdValues(_RATE, _ZERO, _ZERO, _ZERO, _ONE, _ZERO), _ONE),
     "momentum": SgdRule(_MOMENTUM, _ONE),
     "lars": LarsRule(_MOMENTUM, _ONE),
+    "rmsprop": AdaptiveRule(_RMSPROP, _ONE, accl3_type=FLOAT),
     "adam": AdamRule(_ADAM, _ONE),
+    "adamw": AdamRule(replace(_ADAM, weight_decay=HyperParameter(0.01)), _ONE),
     "lamb": AdamRule(_ADAM, _ONE, AdamForm.LAMB),
 }
-
-#: Bytes per element of optimiser states that do not have the type of their weight: Adam's are FLOAT.
-_STATE_BYTES = {"adam": 4, "lamb": 4}
 
 
 @dataclass(frozen=True)
@@ -171,7 +174,7 @@ class CompileRequest:
         itemsize = np.dtype(self.dtype).itemsize
         if not self.training:
             return variables.inference(itemsize)
-        own = _STATE_BYTES.get(self.optimiser, itemsize)
+        own = STATE_BYTES.get(self.optimiser, itemsize)
         return variables.training(itemsize, batch=self.batch, optimiser=self.optimiser, state_itemsize=own)
 
     def compiled(self, system: System) -> CompiledModel:

@@ -26,7 +26,10 @@ __all__ = [
 ]
 
 release_option = click.option(
-    "--release", default="2.3", show_default=True, help="SDK of the calibration to use: 2.1, 2.3."
+    "--release",
+    default="2.3",
+    show_default=True,
+    help="SDK of the job. Calibrations distinguish 2.1 and 2.3; any other counts as the last of these before it.",
 )
 
 _OPTIONS = (
@@ -38,7 +41,9 @@ _OPTIONS = (
     click.option("--global-batch", type=float, help="Samples per weight update; sets --accumulation."),
     click.option("--inference", is_flag=True, help="The forward pass only."),
     click.option("--dtype", help="Type of weights: float16, float.  [default: float16, or that of a file]"),
-    click.option("--optimiser", default="sgd", show_default=True, help="sgd, momentum, lars, adam, lamb."),
+    click.option(
+        "--optimiser", default="sgd", show_default=True, help="sgd, momentum, lars, rmsprop, adam, adamw, lamb."
+    ),
     click.option(
         "--recompute",
         type=click.Choice(RECOMPUTATIONS, case_sensitive=False),

@@ -54,7 +54,7 @@ _OPTIONS = (
     click.option("--loss", help="Id of the loss tensor of an ONNX file."),
     click.option(
         "--optimiser",
-        type=NamedChoice(["sgd", "momentum", "lars", "adam", "lamb"]),
+        type=NamedChoice(["sgd", "momentum", "lars", "rmsprop", "adam", "adamw", "lamb"]),
         default="sgd",
         show_default=True,
         help="Optimiser of the weight update.",

@@ -18,7 +18,6 @@ from ipu_emu.cli.arguments.model_options import (
 )
 from ipu_emu.cli.output.printing import console, print_json, say, write
 from ipu_emu.compiler.delayed_reports import DelayedReports
-from ipu_emu.errors import EmulatorError
 
 if TYPE_CHECKING:
     from ipu_emu.compiler.memory.memory_remedies import MemoryNeed
@@ -82,7 +81,7 @@ def clock(
     where = system_named(system)
     from ipu_emu.hardware import PATTERNS, SelectionOrder, chosen_order
     from ipu_emu.hardware.rates import NOMINAL
-    from ipu_emu.predict.job import RELEASES
+    from ipu_emu.predict.job import calibrated_release
     from ipu_emu.predict.report import facts as prediction_facts
     from ipu_emu.program.clock import ModelledMachine, timeline
     from ipu_emu.program.clock.timeline_files import timeline_file
@@ -90,8 +89,7 @@ def clock(
     asked = compile_request(**options)
     order = chosen_order(SelectionOrder[selection_order.upper()], range(asked.ipus) if asked.schedule else None)
     profile = profile_named(calibration)
-    if release not in RELEASES:
-        raise EmulatorError(f"release '{release}' is unknown; use {', '.join(RELEASES)}")
+    calibrated_release(release)  # also without a calibration, a mistake is one
     rates = NOMINAL if profile is None else profile.rates(release)
     machine = ModelledMachine(where, asked.replicas, asked.ipus, rates, sync=PATTERNS[sync], order=order)
     with DelayedReports() as report:

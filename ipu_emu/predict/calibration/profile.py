@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from ipu_emu.errors import EmulatorError
 from ipu_emu.hardware.rates import Rates
-from ipu_emu.predict.job import RELEASES
+from ipu_emu.predict.job import RELEASES, calibrated_release
 from popdist_py.files.bounded_read import read_file
 
 __all__ = ["PARAMETERS", "SHIPPED_ROWS", "Parameter", "ParameterKind", "Profile", "load", "rates_of", "shipped"]
@@ -131,7 +131,7 @@ class Profile:
 def rates_of(values: Sequence[float] | NDArray[np.float64], release: str) -> Rates:
     """The rates for parameters in the order of ``PARAMETERS``."""
     convolution, product, links, gateway, wait, collectives = map(float, values)
-    factor = 1.0 if release == RELEASES[-1] else collectives
+    factor = 1.0 if calibrated_release(release) == RELEASES[-1] else collectives
     return Rates(convolution, product, links, gateway, factor, wait * 1e-3)
 
 

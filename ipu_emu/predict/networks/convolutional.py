@@ -14,7 +14,7 @@ from math import ceil
 from ipu_emu.predict.layer_parameters import batch_norm, convolution, dense
 from ipu_emu.predict.networks.block import LOSS_STEPS, BlockKind, BlockProduct, Network, NetworkBlock, weighted
 
-__all__ = ["efficientnet", "mlp", "resnet8", "resnet50", "resnext101", "unet"]
+__all__ = ["efficientnet", "mlp", "resnet", "resnet8", "resnet50", "resnext101", "unet"]
 
 _NORM, _RELU, _SWISH = 10, 1, 8
 _CHANNELS = 16
@@ -192,9 +192,14 @@ def _bottlenecks(
     return _images(name, [*blocks, _classifier(inputs, classes, side)], size, classes)
 
 
+def resnet(counts: tuple[int, ...], *, size: int = 224, classes: int = 1000) -> Network:
+    """``counts`` blocks in each stage; version 1.5: the stride of a block is in its 3 x 3 convolution."""
+    return _bottlenecks("resnet", counts, groups=1, base=64, size=size, classes=classes)
+
+
 def resnet50(*, size: int = 224, classes: int = 1000) -> Network:
-    """Version 1.5: the stride of a block is in its 3 x 3 convolution."""
-    return _bottlenecks("resnet50", (3, 4, 6, 3), groups=1, base=64, size=size, classes=classes)
+    """ResNet-50, version 1.5."""
+    return resnet((3, 4, 6, 3), size=size, classes=classes)
 
 
 def resnext101(*, width: int = 4, size: int = 224, classes: int = 1000) -> Network:
@@ -221,7 +226,7 @@ def _rounded(channels: float) -> int:
 
 
 def efficientnet(*, width: float = 1.4, depth: float = 1.8, size: int = 380, classes: int = 1000) -> Network:
-    """EfficientNet with the ``width`` and ``depth`` of B4: inverted residuals with squeeze and excitation."""
+    """EfficientNet, by default B4: inverted residuals with squeeze and excitation."""
     side, inputs = ceil(size / 2), _rounded(32 * width)
     stem = _Sum("stem", BlockKind.STEM)
     stem.convolution(side, 3, inputs, 3, function=_SWISH, stride=2, data=True)
@@ -246,7 +251,7 @@ def efficientnet(*, width: float = 1.4, depth: float = 1.8, size: int = 380, cla
     last = _Sum("last")
     last.convolution(side, inputs, 4 * inputs, 1, function=_SWISH)
     head = _classifier(4 * inputs, classes, side)
-    return _images("efficientnet-b4", [*blocks, last.block(), head], size, classes)
+    return _images("efficientnet", [*blocks, last.block(), head], size, classes)
 
 
 def unet(*, size: int = 512, classes: int = 2) -> Network:

@@ -11,9 +11,9 @@ from typing import Any
 
 from ipu_emu.errors import EmulatorError
 from ipu_emu.predict.networks.block import Network
-from ipu_emu.predict.networks.convolutional import efficientnet, mlp, resnet8, resnet50, resnext101, unet
+from ipu_emu.predict.networks.convolutional import efficientnet, mlp, resnet, resnet8, resnet50, resnext101, unet
 from ipu_emu.predict.networks.recurrent import rnnt
-from ipu_emu.predict.networks.transformers import bert, causal, dino, gpt2, llama, swin, t5, vit
+from ipu_emu.predict.networks.transformers import bert, bert_span, causal, dino, gpt2, llama, swin, t5, vit
 
 __all__ = ["NETWORKS", "NetworkEntry", "network"]
 
@@ -27,19 +27,40 @@ class NetworkEntry:
 
 
 _LARGE = {"layers": 24, "width": 1024, "heads": 16}
+#: Width, depth and side of images of EfficientNet-B0 to B7.
+_EFFICIENTNETS = (
+    (1.0, 1.0, 224),
+    (1.0, 1.1, 240),
+    (1.1, 1.2, 260),
+    (1.2, 1.4, 300),
+    (1.4, 1.8, 380),
+    (1.6, 2.2, 456),
+    (1.8, 2.6, 528),
+    (2.0, 3.1, 600),
+)
 
 NETWORKS = {
     "mlp": NetworkEntry(mlp, "784-512-512-10, fully connected"),
     "resnet8": NetworkEntry(resnet8, "images of 32 x 32, 10 classes"),
     "resnet50": NetworkEntry(resnet50, "images of 224 x 224, version 1.5"),
+    "resnet101": NetworkEntry(partial(resnet, (3, 4, 23, 3)), "images of 224 x 224, version 1.5"),
+    "resnet152": NetworkEntry(partial(resnet, (3, 8, 36, 3)), "images of 224 x 224, version 1.5"),
     "resnext101": NetworkEntry(resnext101, "ResNeXt-101, 32 groups of 4 channels"),
     "resnext101-32x8d": NetworkEntry(partial(resnext101, width=8), "ResNeXt-101, 32 groups of 8 channels"),
-    "efficientnet-b0": NetworkEntry(partial(efficientnet, width=1.0, depth=1.0, size=224), "images of 224 x 224"),
-    "efficientnet-b4": NetworkEntry(efficientnet, "images of 380 x 380"),
+    **{
+        f"efficientnet-b{number}": NetworkEntry(
+            partial(efficientnet, width=width, depth=depth, size=size), f"images of {size} x {size}"
+        )
+        for number, (width, depth, size) in enumerate(_EFFICIENTNETS)
+    },
     "unet": NetworkEntry(unet, "images of 512 x 512, 2 classes per pixel"),
     "transformer": NetworkEntry(causal, "2 layers of 256, 128 characters"),
     "bert-base": NetworkEntry(bert, "12 layers of 768, 128 tokens"),
     "bert-large": NetworkEntry(partial(bert, **_LARGE), "24 layers of 1,024, 128 tokens"),
+    "bert-base-squad": NetworkEntry(bert_span, "12 layers of 768, 384 tokens, fine-tuned for SQuAD"),
+    "bert-large-squad": NetworkEntry(
+        partial(bert_span, **_LARGE), "24 layers of 1,024, 384 tokens, fine-tuned for SQuAD"
+    ),
     "gpt2": NetworkEntry(gpt2, "12 layers of 768, 1,024 tokens"),
     "gpt2-medium": NetworkEntry(partial(gpt2, **_LARGE), "24 layers of 1,024, 1,024 tokens"),
     "gpt2-large": NetworkEntry(partial(gpt2, layers=36, width=1280, heads=20), "36 layers of 1,280, 1,024 tokens"),
@@ -54,6 +75,7 @@ NETWORKS = {
         partial(llama, layers=22, width=2048, heads=32, kv=256, inner=5632), "22 layers of 2,048, as TinyLlama"
     ),
     "llama-7b": NetworkEntry(llama, "32 layers of 4,096, 2,048 tokens"),
+    "vit-s16": NetworkEntry(partial(vit, width=384, heads=6), "12 layers of 384, patches of 16"),
     "vit-b16": NetworkEntry(vit, "12 layers of 768, images of 224 x 224 in patches of 16"),
     "vit-l16": NetworkEntry(partial(vit, **_LARGE), "24 layers of 1,024, patches of 16"),
     "dino-vit": NetworkEntry(dino, "ViT-S/16 as student and teacher, 2 crops of 224 and 8 of 96"),

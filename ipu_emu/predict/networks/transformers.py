@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from ipu_emu.predict.layer_parameters import dense, embedding, layer_norm
 from ipu_emu.predict.networks.block import LOSS_STEPS, BlockKind, BlockProduct, Network, NetworkBlock, weighted
 
-__all__ = ["bert", "causal", "dino", "gpt2", "llama", "masked_positions", "swin", "t5", "vit"]
+__all__ = ["bert", "bert_span", "causal", "dino", "gpt2", "llama", "masked_positions", "swin", "t5", "vit"]
 
 _NORM, _SOFTMAX, _GELU, _SUMS = 8, 6, 10, 4
 #: Parts in which logits of a vocabulary are made, so that not all of them are live at once.
@@ -165,6 +165,31 @@ def bert(
     blocks = (table, *_stack(_Layer(length, width, heads), layers), pooler, pair, words)
     results, labels = float(positions * vocabulary), 4 * positions
     return Network("bert", "transformer", "sequences", blocks, 2 * length, "int32", labels, 3, 2, results)
+
+
+def bert_span(
+    *,
+    layers: int = 12,
+    width: int = 768,
+    heads: int = 12,
+    length: int = 384,
+    vocabulary: int = 30522,
+    context: int = 512,
+) -> Network:
+    """BERT as it is fine-tuned for SQuAD: each position may be the start or the end of the answer; no pooler."""
+    table = _table("embedding", vocabulary, width, length, others=context + 2, norm=True)
+    span = NetworkBlock(
+        "span",
+        BlockKind.HEAD,
+        dense(width, 2).total,
+        products=(weighted(length, width, 2),),
+        vector=2 * _SOFTMAX * length,
+        training_steps=1 + 2 * LOSS_STEPS,
+        kept=4.0 * length,
+        transient=2.0 * length,
+    )
+    blocks = (table, *_stack(_Layer(length, width, heads), layers), span)
+    return Network("bert-span", "transformer", "sequences", blocks, 3 * length, "int32", 8, 3, 2, 2.0 * length)
 
 
 def _language(name: str, blocks: tuple[NetworkBlock, ...], length: int, vocabulary: int) -> Network:

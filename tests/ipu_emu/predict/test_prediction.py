@@ -329,17 +329,31 @@ def test_global_batches() -> None:
         ({"replicas": 17}, "17 replicas of 1 IPU requested; Pod16 has 16 IPUs"),
         ({"ipus": 3}, "3 IPUs per replica are not possible"),
         ({"batch": 0}, "batch 0 is not possible"),
-        ({"optimiser": "adamw"}, "optimiser 'adamw' is unknown; use sgd, momentum, lars, adam, lamb"),
+        (
+            {"optimiser": "adagrad"},
+            "optimiser 'adagrad' is unknown; use sgd, momentum, lars, rmsprop",
+        ),
         ({"embedding_ipu": 1}, "a replica has IPUs 0 to 0"),
         ({"ipus": 0}, "^0 IPUs per replica are not possible; use 1, 2, 4, 8, 16$"),
         ({"bn_span": 2}, "--bn-span 2 does not divide 1 replica"),
         ({"off_chip": ("gradients",)}, "'gradients' cannot be off chip"),
-        ({"release": "2.2"}, "release '2.2' is unknown; use 2.1, 2.3"),
+        ({"release": "two"}, "release 'two' is not a number of an SDK; use one such as 2.3"),
     ],
 )
 def test_mistakes(options: dict[str, Any], said: str) -> None:
     with pytest.raises(EmulatorError, match=said):
         job("resnet50", **options)
+
+
+@pytest.mark.parametrize(
+    ("release", "counts_as"), [("1.4", "2.1"), ("2.1.0", "2.1"), ("2.2", "2.1"), ("2.5", "2.3"), ("3.10.1", "2.3")]
+)
+def test_other_releases_count_as_the_last_one_before_that_rows_know(release: str, counts_as: str) -> None:
+    found, known = (predict(replace(RESNET, release=each), shipped()) for each in (release, counts_as))
+    assert found.terms == known.terms
+    assert found.interval[0] < known.interval[0] < known.interval[1] < found.interval[1]
+    assert f"not validated: no row is of SDK {release}, which is predicted as {counts_as}" in found.warnings
+    assert not any("SDK" in line for line in known.warnings)
 
 
 def test_without_a_calibration_everything_runs_at_its_peak() -> None:

@@ -13,8 +13,11 @@ from ipu_emu.graph import Role
 from ipu_emu.hardware import System
 from ipu_emu.models import named
 from ipu_emu.ops.communication.collective_ops import MEAN
+from ipu_emu.predict.job import Job
+from ipu_emu.predict.memory import state_bytes
 
 RATE = {"defaultLearningRate": (0.1, False)}
+RMSPROP = {**RATE, "defaultMomentum": (0.9, True), "defaultAlpha": (0.9, True), "defaultEps": (1e-3, True)}
 
 
 @pytest.mark.parametrize(
@@ -22,7 +25,9 @@ RATE = {"defaultLearningRate": (0.1, False)}
     [
         ("sgd", popart.SGD(RATE)),
         ("momentum", popart.SGD({**RATE, "defaultMomentum": (0.9, True)})),
+        ("rmsprop", popart.Adaptive(RMSPROP, accl3_type=popart.DataType.FLOAT)),
         ("adam", popart.Adam(RATE)),
+        ("adamw", popart.Adam({**RATE, "defaultWeightDecay": (0.01, True)})),
         ("lamb", popart.Adam(RATE, mode=popart.AdamMode.Lamb)),
     ],
 )
@@ -112,3 +117,11 @@ def test_lars_keeps_the_states_of_momentum() -> None:
         graph = CompileRequest("resnet8", optimiser=name).compiled_until("check-gradients").graph
         states[name] = [(tensor.id, tensor.shape) for tensor in graph.with_role(Role.STATE)]
     assert states["lars"] == states["momentum"] != []
+
+
+@pytest.mark.parametrize("name", OPTIMISERS)
+def test_states_have_the_bytes_of_predictions(name: str) -> None:
+    graph = CompileRequest("resnet8", optimiser=name).compiled_until("check-gradients").graph
+    nbytes = sum(tensor.nbytes for tensor in graph.with_role(Role.STATE) if not tensor.id.startswith("Step___"))
+    job = Job("resnet8", System.named("pod16"), optimiser=name)
+    assert nbytes == job.network.trained * state_bytes(job)

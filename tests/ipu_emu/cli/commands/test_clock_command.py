@@ -94,7 +94,7 @@ def test_odd_numbers_leave_ipus_idle() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("mlp --release 9", "release '9' is unknown; use 2.1, 2.3"),
+        ("mlp --release 9", "release '9' is not a number of an SDK; use one such as 2.3"),
         ("mlp --replicas 17", "17 replicas of 1 IPU requested; Pod16 has 16 IPUs"),
         ("mlp --ipus 2 --schedule grouped --accumulation 3", "must be at least 4, but it is 3"),
     ],

@@ -125,7 +125,7 @@ def test_a_page_needs_no_network_and_has_the_numbers_of_the_json(tmp_path: Path)
         ("calibrate /nonexistent", "cannot be read"),
         ("calibrate /dev/zero", "cannot be read: It is a pipe or a device"),
         (f"{RESNET} --calibration /dev/zero", "cannot be read: It is a pipe or a device"),
-        (f"{RESNET} --optimiser adamw", "did you mean 'adam'?"),
+        (f"{RESNET} --optimiser adan", "did you mean 'adam'?"),
         (f"{RESNET} --off-chip weigths", "did you mean 'weights'?"),
         (f"{RESNET} --what-if gw-link=x2", "did you mean 'gw-links'?"),
         (f"{RESNET} --sweep bach=1..8", "did you mean 'batch'?"),
