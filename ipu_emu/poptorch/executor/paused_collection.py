@@ -8,6 +8,9 @@ from contextlib import contextmanager
 
 __all__ = ["paused_collection"]
 
+#: So many new objects a collection scans in 0.7 ms; to ask whether any are frozen takes 25 ms for a million that are.
+_FEW = 30_000
+
 
 @contextmanager
 def paused_collection() -> Iterator[None]:
@@ -30,6 +33,6 @@ def _count_as_old() -> None:
 
     That saves another 0.07 s. It has no effect in a program that has frozen objects itself.
     """
-    if not gc.get_freeze_count():
+    if gc.get_count()[0] > _FEW and not gc.get_freeze_count():
         gc.freeze()
         gc.unfreeze()
