@@ -58,6 +58,7 @@ class _Differentiation:
         self.totals: dict[str, Value] = {}
         self.names: dict[str, str] = {}
         self.writes: dict[str, Op] = {}
+        self.paddings: dict[str, Op] = {}
 
     def run(self) -> None:
         forward = list(self.graph.ops)
@@ -95,8 +96,10 @@ class _Differentiation:
                 self.made_at.setdefault(id, []).append(op.place)
 
     def note_write(self, op: Op, contribution: Value) -> None:
-        """Record the op that writes the gradient of a slice into zeros, if its slices are declared not to overlap."""
+        """Record the op that writes the gradient of a slice into zeros, for ``merged``."""
         last = self.graph.ops[-1]
+        if last.type == "SliceInto" and contribution.tensor.id in last.outputs:
+            self.paddings[contribution.tensor.id] = last
         if op.type == "DynamicSlice" and op.attributes.get("noOverlap", 0) and contribution.tensor.id in last.outputs:
             self.writes[contribution.tensor.id] = last
 
@@ -117,7 +120,7 @@ class _Differentiation:
         """The gradient of ``id``: the sum of its contributions, named when all of them are known."""
         if id not in self.totals and id in self.parts:
             self.writer.place, self.writer.guard = self.tensor_places[id], self.guards.get(id, "")
-            first, *others = self.merged(self.parts[id])
+            first, *others = self.joined(id, self.merged(self.parts[id]))
             if len({part.tensor.dtype for part in [first, *others]}) > 1:
                 first, *others = (part.cast(self.graph.tensor(id).dtype) for part in [first, *others])
             for other, place in zip(others, self.places_of_sums(id), strict=False):
@@ -148,6 +151,23 @@ class _Differentiation:
             whole = whole.op(write.type, index, piece, **write.attributes)
         return [whole, *(part for part in parts if part.tensor.id not in self.writes)]
 
+    def joined(self, id: str, parts: list[Value]) -> list[Value]:
+        """Join the contributions of slices at constant bounds that divide ``id``; other contributions are unchanged.
+
+        x = [a, b, c];  g of x[0:2] = [p, q], g of x[2:3] = [r]   ->   [p, q, r], where a sum is [p, q, 0] + [0, 0, r]
+        """
+        paddings = [self.paddings[part.tensor.id] for part in parts if part.tensor.id in self.paddings]
+        if len(paddings) < 2 or len(set(self.made_at[id])) > 1:
+            return parts
+        division = _division(paddings)
+        if division is None:
+            return parts
+        axis, paddings = division
+        self.writer.place = self.places_of_sums(id)[0]
+        first, *others = (self.writer.value(self.graph.tensor(op.inputs[0])) for op in paddings)
+        whole = first.op("Concat", *others, axis=axis)
+        return [whole, *(part for part in parts if part.tensor.id not in self.paddings)]
+
     def named(self, value: Value, name: str) -> Value:
         """Name ``value``, or a copy of it if it has a name already or is not a result of the backward pass."""
         id = value.tensor.id
@@ -155,3 +175,17 @@ class _Differentiation:
             value = value.op("Identity")
         self.names[value.tensor.id] = name
         return value
+
+
+def _division(paddings: list[Op]) -> tuple[int, list[Op]] | None:
+    """The axis along which slices divide a tensor, and their ops SliceInto in its order; None if they do not."""
+    shape: list[int] = list(paddings[0].attributes["shape"])
+    bounds = [[tuple(op.attributes[name]) for name in ("starts", "ends", "steps")] for op in paddings]
+    whole = [(0, size) for size in shape]
+    axes = {axis for s, e, _ in bounds for axis, part in enumerate(zip(s, e, strict=True)) if part != whole[axis]}
+    if len(axes) != 1 or any(step != 1 for _, _, steps in bounds for step in steps):
+        return None
+    (axis,) = axes
+    order = sorted(range(len(paddings)), key=lambda index: bounds[index][0][axis])
+    first, last = ([bounds[index][end][axis] for index in order] for end in (0, 1))
+    return (axis, [paddings[index] for index in order]) if [*first, shape[axis]] == [0, *last] else None
