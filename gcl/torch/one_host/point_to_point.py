@@ -11,6 +11,7 @@ import os
 from collections import deque
 from collections.abc import Callable
 from enum import IntEnum
+from itertools import chain
 from threading import Event, RLock, Thread
 from time import monotonic, sleep
 from typing import NamedTuple
@@ -71,7 +72,8 @@ class PointToPoint:
         self._arenas = [memory.ctypes.data for memory in path.memories]
         self._arrived: list[tuple[int, Letter]] = []
         self._receives: list[Receive] = []
-        self._backlog: deque[_Send] = deque()
+        #: for each target, the messages for which its ring has had no room yet
+        self._backlog: list[deque[_Send]] = [deque() for _ in names]
         self._sends: list[_Send] = []
         self._lock, self._wanted = RLock(), Event()
         self._waiting = 0
@@ -96,9 +98,12 @@ class PointToPoint:
             assert place is not None
             letter = Letter(tag, data.nbytes, -1 if offset is None else offset, address, self._process, place)
             work = GclWork([], what=f"send to {self._names[target]} with tag {tag}")
-            work.waits_with(lambda seconds: self._wait(work, seconds, target))
-            self._backlog.append(_Send(target, letter, word, near, work, eager))
+            work.waits_with(lambda seconds: self._wait(work, seconds, target), settles=False)
+            self._backlog[target].append(_Send(target, letter, word, near, work, eager))
             self.progress()
+            is_announced = not self._backlog[target]
+        if not is_announced:
+            self._want_thread()
         return work
 
     def receive(self, out: np.ndarray, source: int | None, tag: int, then: Callable[[], None]) -> GclWork:
@@ -126,12 +131,13 @@ class PointToPoint:
         """Make progress without waiting; return whether there was any."""
         with self._lock:
             done = False
-            while self._backlog and self._box.write(self._backlog[0].target, self._backlog[0].letter):
-                send = self._backlog.popleft()
-                if send.copied:
-                    send.work.settle()
-                self._sends.append(send)
-                done = True
+            for sends in self._backlog:
+                while sends and self._box.write(sends[0].target, sends[0].letter):
+                    send = sends.popleft()
+                    if send.copied:
+                        send.work.settle()
+                    self._sends.append(send)
+                    done = True
             news = list(self._box.read())
             if news:
                 self._arrived += news
@@ -146,7 +152,7 @@ class PointToPoint:
             gone = PeerLost("the process group was destroyed while the message was under way")
             for receive in self._receives:
                 receive.work.settle(gone)
-            for send in [*self._sends, *self._backlog]:
+            for send in [*self._sends, *chain(*self._backlog)]:
                 send.work.settle(gone)
             self._receives.clear()
 
@@ -250,12 +256,16 @@ class PointToPoint:
                 sleep(_NAP)
                 continue
             self.progress()
-            if not self._receives:
+            if not self._is_busy():
                 self._wanted.clear()
-                if self._receives:
+                if self._is_busy():
                     self._wanted.set()
             else:
                 self._box.doze(heard, _NAP)
+
+    def _is_busy(self) -> bool:
+        """Whether there are messages that nobody may wait for, and that need this rank to make progress."""
+        return bool(self._receives) or any(self._backlog)
 
     def _check_peer(self, rank: int) -> None:
         if not 0 <= rank < self._path.ranks or rank == self._path.rank:

@@ -56,6 +56,51 @@ def without_waiting():
     return bool((x == 1).all()) and request.is_completed()
 
 
+def in_a_barrier_meanwhile():
+    """More messages than a ring has slots, whose source makes no other call of messages until they have arrived."""
+    messages = [torch.full((3,), float(tag)) for tag in range(40)]
+    if dist.get_rank() == 0:
+        requests = [dist.isend(message, 1, tag=tag) for tag, message in enumerate(messages)]
+        dist.barrier()
+        for request in requests:
+            request.wait()
+        return True
+    found = [torch.empty(3) for _ in messages]
+    for tag, message in enumerate(found):
+        dist.recv(message, 0, tag=tag)
+    dist.barrier()
+    return all(map(torch.equal, found, messages))
+
+
+def past_a_full_ring():
+    """A message to a rank that listens, while those to another rank have no room."""
+    rank, pair = dist.get_rank(), dist.new_group([1, 2])
+    x = torch.ones(1)
+    if rank == 0:
+        requests = [dist.isend(x, 1) for _ in range(40)]
+        dist.send(x, 2)
+        for request in requests:
+            request.wait()
+    elif rank == 1:
+        dist.barrier(pair)
+        for _ in range(40):
+            dist.recv(x, 0)
+    else:
+        dist.recv(x, 0)
+        dist.barrier(pair)
+    return True
+
+
+def send_without_waiting():
+    """The future of a send has a result although nobody waits for the send itself."""
+    if dist.get_rank() == 1:
+        dist.recv(torch.empty(LONG), 0)
+        return True
+    request = dist.isend(torch.ones(LONG), 1)
+    request.get_future().wait()
+    return request.is_completed()
+
+
 def wrong_size():
     try:
         if dist.get_rank() == 0:
@@ -83,6 +128,18 @@ def test_messages_are_matched_by_source_and_tag():
 
 def test_a_receive_that_nobody_waits_for_completes():
     assert run_ranks(2, without_waiting) == [True] * 2
+
+
+def test_messages_for_which_there_is_no_room_are_sent_while_their_source_is_in_a_collective():
+    assert run_ranks(2, in_a_barrier_meanwhile, timeout=5) == [True] * 2
+
+
+def test_messages_for_which_there_is_no_room_do_not_hold_up_those_to_other_ranks():
+    assert run_ranks(3, past_a_full_ring, timeout=5) == [True] * 3
+
+
+def test_the_future_of_a_send_has_a_result():
+    assert run_ranks(2, send_without_waiting) == [True] * 2
 
 
 def test_a_tensor_of_another_size_is_named_where_it_is_received():
