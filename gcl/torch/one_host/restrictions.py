@@ -3,6 +3,7 @@
 process_vm_readv forbidden       copies take one more step: a warning when the group is made
 /dev/shm too small, or missing   ddp_hook copies DDP's buckets: a warning at the first bucket that does not fit
 memory cannot be shared at all   an error when the group is made
+address space is limited         the same, which names the option for less of it
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ __all__ = ["shared_memory_left", "shares_memory", "warn_of_copies", "warn_of_sma
 
 _SHARED_MEMORY = "/dev/shm"
 _MIB = 1 << 20
+#: Advice of the error about address space that cannot be reserved.
+_LESS_SPACE = "connect with a smaller segment_bytes"
 
 
 @contextmanager
@@ -27,9 +30,14 @@ def shares_memory() -> Iterator[None]:
         yield
     except TransportError as error:
         reason = str(error).removesuffix("; use transport='mpi'")
+        what, found, _ = reason.partition(_LESS_SPACE)
+        if found:
+            advice = f"{what}pass pg_options=gcl.torch.Options(segment_bytes=...) with less"
+        else:
+            advice = f"{reason}; let them read each other's /proc (one user, in a container --cap-add=SYS_PTRACE)"
         raise TransportError(
-            f"gcl.torch cannot share memory between the processes of this host: {reason}; let them read each "
-            'other\'s /proc (one user, in a container --cap-add=SYS_PTRACE), or call init_process_group("gloo")'
+            f"gcl.torch cannot share memory between the processes of this host: {advice}, or call "
+            'init_process_group("gloo")'
         ) from error
 
 

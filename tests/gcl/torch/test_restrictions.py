@@ -14,6 +14,7 @@ from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 import gcl.torch  # noqa: E402
 from gcl.torch.one_host import restrictions  # noqa: E402
 from gcl.transport.memory import shared_memory  # noqa: E402
+from gcl.transport.memory.segment import map_memory  # noqa: E402
 from tests.gcl.helpers.torch_ranks import run_ranks  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -91,3 +92,10 @@ def test_memory_that_cannot_be_shared_is_named_with_what_to_do(monkeypatch):
         run_ranks(2, os.getpid)
     assert 'or call init_process_group("gloo")' in str(e.value)
     assert "transport='mpi'" not in str(e.value).split("The above exception")[-1]
+
+
+def test_too_little_address_space_is_named_with_the_option_for_less(monkeypatch):
+    monkeypatch.setattr(shared_memory, "_map", lambda *_: map_memory(-1, 1 << 60))
+    with pytest.raises(AssertionError, match=r"raise `ulimit -v`, or pass pg_options=gcl\.torch\.Options") as e:
+        run_ranks(2, os.getpid)
+    assert "/proc" not in str(e.value).split("TransportError: gcl.torch")[-1].splitlines()[0]
