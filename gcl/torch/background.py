@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from threading import Event, get_native_id
+from threading import Event, current_thread, get_native_id
 
 from gcl.core.handle import Handle, Runner
 
@@ -32,6 +32,11 @@ class Background:
         self._runner: Runner | None = None
         self._begun = 0
         self._wanted, self._news = 0, Event()
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the caller is its thread: a callback of the future of a collective."""
+        return self._runner is not None and self._runner.thread is current_thread()
 
     def begin(self, collective: Callable[[], None]) -> Callable[[float | None], bool]:
         """Run ``collective`` after all that were begun earlier; return a function that waits for it."""

@@ -1,12 +1,14 @@
 """Calls: checks and runs the calls of a process group, at once or in the background, with time-out and span.
 
 Collectives run one after the other: at once in the calling thread if the program waits for each, else in a thread of
-the group.
+the group. Those of a callback of a future, as in PowerSGD, run at once in that thread, which could not begin them
+before the callback returns: on all ranks right after the collective of the future.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from threading import RLock
 from typing import Any
 
@@ -61,7 +63,7 @@ class Calls(ProcessGroup):
             return self._later_in_span(name, collective, results)
         if _profiler_enabled():
             collective = _spanned(f"gcl:{name}", collective, inputs)
-        with self._lock:
+        with self._turn():
             self._background.drain()
             try:
                 with self._group.refusals:
@@ -70,6 +72,10 @@ class Calls(ProcessGroup):
                 found = as_dist_error(error)
                 raise found from found.__cause__
         return GclWork.done(results)
+
+    def _turn(self) -> AbstractContextManager[object]:
+        """A block around a call, for which calls of other threads wait; a callback already has the turn."""
+        return nullcontext() if self._background.is_current else self._lock
 
     def _later_in_span(self, name: str, collective: Callable[[], None], results: Any) -> GclWork:
         """``_later`` in a span of the profiler, which does not see spans of another thread."""
@@ -81,18 +87,21 @@ class Calls(ProcessGroup):
         return work
 
     def _later(self, collective: Callable[[], None], results: Any) -> GclWork:
+        work = GclWork(results)
+
+        def run() -> None:
+            try:
+                with self._group.refusals:
+                    collective()
+            except BaseException as error:
+                work.settle(error)
+            else:
+                work.settle()
+
+        if self._background.is_current:
+            run()
+            return work
         with self._lock:
-            work = GclWork(results)
-
-            def run() -> None:
-                try:
-                    with self._group.refusals:
-                        collective()
-                except BaseException as error:
-                    work.settle(error)
-                else:
-                    work.settle()
-
             work.waits_with(self._background.begin(begun_here(run)))
         return work
 

@@ -142,6 +142,26 @@ def other_forms():
     )
 
 
+def in_callbacks():
+    """Collectives in callbacks of futures, as communication hooks make them, while the program makes others."""
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+
+    def again_twice(future):
+        x = future.value()[0].clone()
+        dist.all_reduce(x)
+        return dist.all_reduce(x, async_op=True).get_future().wait()[0]
+
+    if rank:
+        dist.recv(torch.empty(1), 0)  # so that rank 0 sets its callbacks before the collectives can run
+    begun = (dist.all_reduce(torch.full((1000,), float(i)), async_op=True) for i in range(3))
+    found = [work.get_future().then(again_twice) for work in begun]
+    if rank == 0:
+        for other in range(1, ranks):
+            dist.send(torch.ones(1), other)
+    dist.barrier()  # must not keep callbacks from their turn
+    return [(one.wait() == i * ranks**3).all().item() for i, one in enumerate(found)]
+
+
 def test_reductions_are_those_of_one_process_for_every_operator_and_dtype():
     assert run_ranks(3, reductions) == [[], [], []]
 
@@ -175,6 +195,10 @@ def streams():
             dist.reduce_scatter_single(mine, values[rank])
             good.append(same(mine, combined([one[rank * size :][:size] for one in values], dist.ReduceOp.SUM)))
     return all(good)
+
+
+def test_callbacks_of_futures_may_make_collectives():
+    assert run_ranks(3, in_callbacks) == [[True] * 3] * 3
 
 
 @pytest.mark.parametrize("ranks", [2, 3])
