@@ -15,7 +15,7 @@ from gcl.errors import ArgumentError
 from gcl.torch.one_host.host_group import HostGroup
 from gcl.torch.reductions import combine_all, name_of, operator_of, real_view
 from gcl.torch.several_hosts.two_levels import SeveralHosts
-from gcl.torch.tensors import REDUCED, Flat, array_of, bytes_of
+from gcl.torch.tensors import REDUCED, Flat, array_of, bytes_of, contiguous
 
 __all__ = ["Collectives"]
 
@@ -81,7 +81,7 @@ class Collectives:
 
     def reduce_scatter(self, out: torch.Tensor, parts: Tensors, op: ReduceOp) -> None:
         """Combine ``parts[i]`` of all ranks in ``out`` of rank i."""
-        parts = [part.detach().contiguous() for part in parts]
+        parts = [contiguous(part) for part in parts]
         if op.op == _PREMUL_SUM:
             parts = [part * op.factor for part in parts]
             op = ReduceOp(ReduceOp.SUM)
@@ -98,7 +98,7 @@ class Collectives:
 
     def reduce_scatter_single(self, out: torch.Tensor, tensor: torch.Tensor, op: ReduceOp) -> None:
         """Combine ``tensor`` of all ranks; rank i gets part i."""
-        whole = tensor.detach().contiguous().view(-1)
+        whole = contiguous(tensor).view(-1)
         operator = operator_of(op, whole.dtype)
         if operator is None:
             self.reduce_scatter(out, [part.view(out.shape) for part in whole.chunk(self.ranks)], op)
@@ -138,7 +138,7 @@ class Collectives:
         self, out: torch.Tensor, tensor: torch.Tensor, out_sizes: Sequence[int], sizes: Sequence[int]
     ) -> None:
         """Copy part j of ``tensor`` to part i of ``out`` of rank j; the parts are ``sizes`` rows long, or equal."""
-        whole = tensor.detach().contiguous()
+        whole = contiguous(tensor)
         with Flat(out, reads=False) as flat:
             if not sizes and not out_sizes and tensor.numel() == out.numel() and not _uneven(whole, self.ranks):
                 self.group.all_to_all_even(bytes_of(whole), bytes_of(flat), str(tensor.dtype))
@@ -178,7 +178,7 @@ class Collectives:
 
 
 def _bytes(tensor: torch.Tensor) -> np.ndarray:
-    return bytes_of(tensor.detach().resolve_conj().contiguous())
+    return bytes_of(contiguous(tensor))
 
 
 def _described(tensor: torch.Tensor) -> str:

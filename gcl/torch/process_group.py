@@ -19,7 +19,7 @@ from gcl.torch.calls import Tensors
 from gcl.torch.collective_calls import CollectiveCalls
 from gcl.torch.one_host.host_group import HostGroup
 from gcl.torch.several_hosts.two_levels import SeveralHosts
-from gcl.torch.tensors import Flat, bytes_of
+from gcl.torch.tensors import Flat, bytes_of, contiguous
 from gcl.torch.work import GclWork, as_dist_error
 
 __all__ = ["GclProcessGroup"]
@@ -114,7 +114,7 @@ class GclProcessGroup(CollectiveCalls):
         if far := self._elsewhere(tensors):
             return far.send(tensors, target, tag)
         self._check("send", tensors)
-        flat = tensors[0].detach().contiguous()
+        flat = contiguous(tensors[0])
         return self._message("send", tensors, lambda: self._group.messages.send(bytes_of(flat), target, tag))
 
     def recv(self, tensors: Tensors, source: int, tag: int) -> Any:

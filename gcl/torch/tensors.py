@@ -11,7 +11,7 @@ import torch
 
 from gcl.errors import ArgumentError
 
-__all__ = ["REDUCED", "Flat", "array_of", "bytes_of", "check_dense"]
+__all__ = ["REDUCED", "Flat", "array_of", "bytes_of", "check_dense", "contiguous"]
 
 #: The dtypes that gcl reduces: PyTorch's -> gcl's.
 REDUCED: dict[torch.dtype, np.dtype[Any]] = {
@@ -39,6 +39,11 @@ def bytes_of(tensor: torch.Tensor) -> np.ndarray:
     return np.asarray(_Memory(tensor, nbytes)) if nbytes else np.empty(0, np.uint8)
 
 
+def contiguous(tensor: torch.Tensor) -> torch.Tensor:
+    """``tensor``, or a copy of it, whose bytes are its elements in order: no view that conjugates or negates them."""
+    return tensor.detach().resolve_conj().resolve_neg().contiguous()
+
+
 class _Memory:
     """The array interface of ``tensor``, which keeps the tensor alive.
 
@@ -59,10 +64,10 @@ class Flat:
 
     def __init__(self, tensor: torch.Tensor, *, reads: bool = True) -> None:
         self._whole = tensor.detach()
-        if self._whole.is_contiguous() and not self._whole.is_conj():
+        if self._whole.is_contiguous() and not self._whole.is_conj() and not self._whole.is_neg():
             self.tensor = self._whole
         else:
-            self.tensor = self._whole.contiguous() if reads else torch.empty(self._whole.shape, dtype=tensor.dtype)
+            self.tensor = contiguous(tensor) if reads else torch.empty(self._whole.shape, dtype=tensor.dtype)
 
     def store(self) -> None:
         if self.tensor is not self._whole:
