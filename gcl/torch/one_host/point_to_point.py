@@ -157,13 +157,16 @@ class PointToPoint:
             self._receives.clear()
 
     def _complete_sends(self) -> bool:
-        ended = [send for send in self._sends if send.word[0, 0]]
-        if ended:
-            self._sends = [send for send in self._sends if not send.word[0, 0]]
-        for send in ended:
-            refused = ArgumentError(f"{self._names[send.target]} receives another number of bytes; see its error")
-            send.work.settle(refused if send.word[0, 0] == _Outcome.REFUSED else None)
-        return bool(ended)
+        outcomes = [int(send.word[0, 0]) for send in self._sends]  # read once: targets set them meanwhile
+        if not any(outcomes):
+            return False
+        pairs = list(zip(self._sends, outcomes, strict=True))
+        self._sends = [send for send, outcome in pairs if not outcome]
+        for send, outcome in pairs:
+            if outcome:
+                refused = ArgumentError(f"{self._names[send.target]} receives another number of bytes; see its error")
+                send.work.settle(refused if outcome == _Outcome.REFUSED else None)
+        return True
 
     def _match(self) -> bool:
         found = False

@@ -91,6 +91,19 @@ def past_a_full_ring():
     return True
 
 
+def many_that_are_read_in_place():
+    """Messages whose memory the target reads, so that the source waits until it has told so of each."""
+    messages = [gcl.torch.empty(3) for _ in range(14)]
+    for _ in range(1000):
+        if dist.get_rank() == 0:
+            for request in [dist.isend(message, 1) for message in messages]:
+                request.wait()
+        else:
+            for message in messages:
+                dist.recv(message, 0)
+    return True
+
+
 def send_without_waiting():
     """The future of a send has a result although nobody waits for the send itself."""
     if dist.get_rank() == 1:
@@ -136,6 +149,10 @@ def test_messages_for_which_there_is_no_room_are_sent_while_their_source_is_in_a
 
 def test_messages_for_which_there_is_no_room_do_not_hold_up_those_to_other_ranks():
     assert run_ranks(3, past_a_full_ring, timeout=5) == [True] * 3
+
+
+def test_each_of_many_sends_hears_that_its_message_has_arrived():
+    assert run_ranks(2, many_that_are_read_in_place, timeout=5) == [True] * 2
 
 
 def test_the_future_of_a_send_has_a_result():
