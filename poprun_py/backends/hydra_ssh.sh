@@ -4,6 +4,7 @@
 for word; do
     shift
     case $word in
+    *=*hydra_pmi_proxy*) set -- "$@" "$word" ;; # env would take this path for a variable
     *hydra_pmi_proxy*) set -- "$@" env HWLOC_XMLFILE= "$word" ;;
     *) set -- "$@" "$word" ;;
     esac

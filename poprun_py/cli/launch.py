@@ -23,7 +23,7 @@ from poprun_py.plan.launch_plan import SSH_VARIABLE, LaunchPlan
 from poprun_py.plan.pod_environment import with_pod_environment
 from poprun_py.site.cluster import SLURM, Cluster, find_cluster
 from poprun_py.site.machine import Machine
-from poprun_py.site.mpi_installation import find_mpi
+from poprun_py.site.mpi_installation import MPI_FAMILIES, MpiInstallation, find_mpi
 from poprun_py.site.program_path import find_program
 
 if TYPE_CHECKING:
@@ -52,7 +52,10 @@ def dry_run(options: LaunchOptions) -> int:
 def launch(options: LaunchOptions) -> int:
     """Run the job; return its exit code."""
     from poprun_py.job.restarts import run_with_restarts  # not needed to print a plan
+    from poprun_py.linux.processes import proc_fault
 
+    if options.backend != "inprocess" and (fault := proc_fault()):
+        raise UsageError([fault])
     hide_values(_assignments(options))
     allow_open_files(options.num_instances)
     _record(options)
@@ -180,8 +183,7 @@ def _request(options: LaunchOptions, environ: Mapping[str, str]) -> PartitionReq
 def _check_ssh(machine: Machine, cluster: Cluster | None) -> None:
     """Raise UsageError if other hosts are to be reached with a program that does not exist."""
     ssh = machine.environ.get(SSH_VARIABLE)
-    over_ssh = cluster is not None and cluster.starter != SLURM and not all(map(cluster.is_here, cluster.hosts))
-    if not ssh or not over_ssh:
+    if not ssh or not _is_over_ssh(cluster):
         return
     from shutil import which  # slow to import, and rarely needed
 
@@ -191,9 +193,28 @@ def _check_ssh(machine: Machine, cluster: Cluster | None) -> None:
         )
 
 
+def _is_over_ssh(cluster: Cluster | None) -> bool:
+    return cluster is not None and cluster.starter != SLURM and not all(map(cluster.is_here, cluster.hosts))
+
+
+def _check_path(installation: MpiInstallation) -> None:
+    """Raise UsageError if other hosts' shells would not pass on the path of the MPI as it is."""
+    family, path = MPI_FAMILIES[installation.kind], os.path.dirname(installation.launcher)
+    found = "".join(dict.fromkeys(character for character in path if character in family.read_by_shells))
+    if found:
+        raise UsageError(
+            [
+                f"{installation.launcher}: this MPI cannot start its processes on other hosts, whose shells "
+                f"interpret {found!r} in its path; name one in another folder with --mpi"
+            ]
+        )
+
+
 def _planned(options: LaunchOptions, machine: Machine, cluster: Cluster | None) -> LaunchPlan:
     executable = _executable(options.program, machine)
     installation = find_mpi(options.mpi, environ=machine.environ, cwd=machine.cwd, python=machine.python)
+    if _is_over_ssh(cluster):
+        _check_path(installation)
     return launch_plan.plan(
         options, machine=machine, installation=installation, executable=executable, cluster=cluster
     )

@@ -23,9 +23,12 @@ PATH_VARIABLE = "POPRUN_PY_PATH"
 def main() -> int:
     """Fork the supervisor, and wait for it as the process that the process manager knows; return the exit code."""
     sys.path += os.environ.pop(PATH_VARIABLE, "").split(os.pathsep)
+    from poprun_py.errors import PROCESS_LIMIT_ADVICE
     from poprun_py.host.canary import Canary
     from poprun_py.linux import processes
 
+    if fault := processes.proc_fault():
+        _fail(fault)
     processes.close_listening_sockets()  # MPICH's process manager passes its own on
     processes.adopt_orphans()
     manager, holder = os.getppid(), os.getpid()
@@ -33,7 +36,7 @@ def main() -> int:
     try:
         supervisor = os.fork()
     except OSError as error:
-        _fail(f"{error.strerror}")
+        _fail(f"{error.strerror}; {PROCESS_LIMIT_ADVICE}")
     if supervisor:
         near.close()
         return _hold(supervisor, manager, far)
@@ -46,11 +49,10 @@ def main() -> int:
 
 def _fail(reason: str) -> None:
     """Say why no process can be started, to the launcher or else on stderr, and end so that the MPI ends the job."""
-    from poprun_py.errors import PROCESS_LIMIT_ADVICE
     from poprun_py.host.failed_start import report_failed_start
 
-    if not report_failed_start(f"{reason}; {PROCESS_LIMIT_ADVICE}"):
-        os.write(2, f"poprun-py: no process can be started: {reason}; {PROCESS_LIMIT_ADVICE}\n".encode())
+    if not report_failed_start(reason):
+        os.write(2, f"poprun-py: no process can be started: {reason}\n".encode())
     os.kill(os.getpid(), signal.SIGKILL)  # on an exit code, MPICH's process manager would wait forever
 
 

@@ -31,6 +31,7 @@ __all__ = [
     "kill",
     "kill_group",
     "parent",
+    "proc_fault",
     "reap",
     "resource_usage",
     "spawn",
@@ -116,6 +117,13 @@ def spawn(
         os.waitpid(pid, 0)
         raise OSError(int(failure), os.strerror(int(failure)), executable)
     return pid
+
+
+def proc_fault() -> str:
+    """Return why processes cannot be found on this host, and what to do; '' if they can."""
+    if os.path.exists(f"/proc/{os.getpid()}/stat"):
+        return ""
+    return "/proc does not list this process, so those of a job cannot be found; mount it: mount -t proc proc /proc"
 
 
 def close_listening_sockets() -> None:

@@ -21,13 +21,17 @@ _LAUNCHERS = ("mpirun", "mpiexec")
 
 @dataclass(frozen=True)
 class MpiFamily:
-    """How an MPI is recognised: by files beside its launcher, or by the output of ``mpirun --version``."""
+    """How an MPI is recognised: by files beside its launcher, or by the output of ``mpirun --version``.
+
+    ``read_by_shells``: characters of its path that the shells of other hosts would interpret.
+    """
 
     name: str
     package: str
     files_beside: tuple[str, ...]
     version_words: tuple[str, ...]
     libraries: tuple[str, ...]
+    read_by_shells: str
 
 
 MPI_FAMILIES: dict[str, MpiFamily] = {
@@ -39,6 +43,7 @@ MPI_FAMILIES: dict[str, MpiFamily] = {
             files_beside=("hydra_pmi_proxy", "mpiexec.hydra", "mpichversion"),
             version_words=("HYDRA", "MPICH"),
             libraries=("libmpi.so.12", "libmpich.so.12"),
+            read_by_shells='"$\\`\n',  # its path is in double quotes
         ),
         MpiFamily(
             name="openmpi",
@@ -46,6 +51,7 @@ MPI_FAMILIES: dict[str, MpiFamily] = {
             files_beside=("prterun", "orterun", "ompi_info"),
             version_words=("Open MPI", "OpenRTE"),
             libraries=("libmpi.so.40",),
+            read_by_shells="\"$\\`\n\t '&;|<>(){}",
         ),
     )
 }

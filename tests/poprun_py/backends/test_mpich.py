@@ -35,3 +35,18 @@ def test_hydra_sets_the_variable_on_other_hosts_and_passes_all_words_on(tmp_path
     )  # fmt: skip
     assert done.stdout.split("\n")[:-1] == [*words[:2], "env", f"{TOPOLOGY_FILE}=", *words[2:]]
     assert done.returncode == 3
+
+
+def test_the_path_of_the_proxy_may_hold_what_env_takes_for_a_variable(tmp_path):
+    proxy = tmp_path / "python=3.11" / "hydra_pmi_proxy"
+    proxy.parent.mkdir()
+    proxy.write_text('#!/bin/sh\necho "$@"\n')
+    proxy.chmod(0o700)
+    ssh = tmp_path / "ssh"
+    ssh.write_text('#!/bin/sh\nshift\nexec sh -c "$*"\n')
+    ssh.chmod(0o700)
+    done = subprocess.run(
+        [Path(mpich.__file__).with_name("hydra_ssh.sh"), "h1", f'"{proxy}"', "--control-port", "7"],
+        env={"POPRUN_PY_SSH": str(ssh), "PATH": "/usr/bin:/bin"}, stdout=subprocess.PIPE, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout == "--control-port 7\n"

@@ -94,3 +94,19 @@ def test_an_ssh_that_is_not_there_is_refused_before_the_job(capsys, monkeypatch)
     monkeypatch.setenv("POPRUN_PY_SSH", "/nonexistent")
     assert main(["--host=h0,h1", "--num-instances=2", "--dry-run", "true"]) == 2
     assert "POPRUN_PY_SSH=/nonexistent: there is no such program, with which hosts" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("character", ["$", '"', "`", "\\", " ", "'", "(", "é", "=", "#"])
+@pytest.mark.parametrize("kind", ["mpich", "openmpi"])
+def test_an_mpi_whose_path_other_hosts_would_not_understand_is_refused(kind, character, tmp_path, capsys):
+    folder = tmp_path / f"a{character}b" / "bin"
+    folder.mkdir(parents=True)
+    for name in ("mpirun", "hydra_pmi_proxy" if kind == "mpich" else "prterun"):
+        (folder / name).write_text("#!/bin/sh\n")
+        (folder / name).chmod(0o700)
+    line = ["--mpi", str(folder / "mpirun"), "--num-instances=2", "--dry-run"]
+    refused = character in ('$"`\\' if kind == "mpich" else "$\"`\\ '(")
+    assert main([*line, "--host=h0,h1", "true"]) == (2 if refused else 0)
+    said = capsys.readouterr().err
+    assert (f"other hosts, whose shells interpret {character!r} in its path; name" in said) == refused
+    assert main([*line, "true"]) == 0

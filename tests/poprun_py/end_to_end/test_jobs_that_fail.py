@@ -10,8 +10,10 @@ import sys
 import time
 from pathlib import Path
 
+import msgpack
 import pytest
 
+import poprun_py
 from poprun_py.cli import main
 from poprun_py.linux import processes
 from tests.helpers.mpi_jobs import PROGRAMS
@@ -298,3 +300,19 @@ def test_limits_of_the_system_are_named_before_anything_starts(limit, words, sai
     assert re.search(said, done.stderr), done.stderr
     assert done.stderr.count("\n") == 1
     assert done.returncode
+
+
+_HIDDEN = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs tmpfs /proc && exec "$@"', "sh"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="hides /proc: needs root")
+@pytest.mark.parametrize("what", ["launcher", "supervisor"])
+def test_a_host_without_proc_is_named(what):
+    supervisor = [sys.executable, "-I", "-S", str(Path(poprun_py.__path__[0], "host/supervisor_main.py"))]
+    launcher = [str(Path(sys.executable).with_name("poprun-py")), "--num-instances", "2", "true"]
+    command = [*_HIDDEN, *(launcher if what == "launcher" else supervisor)]
+    folders = [Path(module.__path__[0]).parent for module in (poprun_py, msgpack)]
+    environment = os.environ | {"POPRUN_PY_PATH": ":".join(map(str, folders))}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=environment)
+    assert re.fullmatch(r"poprun-py: .*/proc does not list this process, .*; mount it: .*\n", done.stderr)
+    assert done.returncode == (2 if what == "launcher" else -signal.SIGKILL)  # which ends the job with any MPI
