@@ -21,6 +21,8 @@ from gcl.core.operators import Operator
 __all__ = ["REDUCING", "Call", "Collective", "CollectiveCode", "Request", "begun_here", "call_site", "in_background"]
 
 _PACKAGE = f"{Path(__file__).parents[1]}{os.sep}"
+#: Top modules of PyTorch's functions, and of what wraps those with a deprecated name.
+_PYTORCH = ("torch", "typing_extensions", "warnings")
 
 #: Longest description of a call in a message, in characters; lists may have many tensors.
 _LONGEST = 400
@@ -82,7 +84,7 @@ def call_site() -> str:
 def _is_between(frame: FrameType) -> bool:
     """Whether ``frame`` is of this package, or of PyTorch, whose collectives run on it (gcl.torch)."""
     name = str(frame.f_globals.get("__name__"))
-    return frame.f_code.co_filename.startswith(_PACKAGE) or name.partition(".")[0] == "torch"
+    return frame.f_code.co_filename.startswith(_PACKAGE) or name.partition(".")[0] in _PYTORCH
 
 
 def begun_here(collective: Callable[[], R]) -> Callable[[], R]:

@@ -68,6 +68,21 @@ def test_every_rank_hears_soon_what_another_did(how, asynchronous):
         assert "called all_reduce(add, 200000 x float32) at" in second[0]
 
 
+def deprecated():
+    """Sizes that differ, in a function whose name PyTorch has deprecated, which FSDP still calls."""
+    x, ranks = torch.ones(3 + dist.get_rank()), dist.get_world_size()
+    try:
+        dist.all_gather_into_tensor(torch.empty(ranks * x.numel()), x)
+    except dist.DistBackendError as error:
+        return str(error)
+    return ""
+
+
+def test_a_call_by_a_deprecated_name_is_found_in_the_program():
+    for text in run_ranks(2, deprecated):
+        assert re.search(rf"rank 1 called all_gather\([^)]*4 x float32\) at {re.escape(__file__)}:", text)
+
+
 def receiving():
     """A receive from a rank that dies."""
     if dist.get_rank() == 1:
