@@ -82,11 +82,11 @@ class GlooTransport:
         self._group.monitored_barrier(timedelta(seconds=seconds), all_ranks)
 
     def send(self, data: np.ndarray, target: int, tag: int) -> GclWork:
-        work = self._group.send([_tensor(data)], target, tag)
+        work = self._group.send([_message(data)], target, tag)
         return _wrapped(work, f"send to rank {target}", data, _nothing, lambda: -1)
 
     def receive(self, out: np.ndarray, source: int | None, tag: int, then: Callable[[], None]) -> GclWork:
-        into = [_tensor(out)]
+        into = [_message(out)]
         work = self._group.recv_anysource(into, tag) if source is None else self._group.recv(into, source, tag)
         return _wrapped(work, "receive", out, then, work._source_rank)
 
@@ -123,6 +123,11 @@ def _told(what: str) -> Iterator[None]:
 
 def _tensor(data: np.ndarray) -> torch.Tensor:
     return torch.from_numpy(data)
+
+
+def _message(data: np.ndarray) -> torch.Tensor:
+    """``data`` for gloo, or a byte if it is empty: gloo receives no empty message from any source."""
+    return _tensor(data) if data.size else torch.zeros(1, dtype=torch.uint8)
 
 
 def _nothing() -> None:

@@ -50,6 +50,17 @@ def messages():
     return None
 
 
+def empty_messages():
+    """Messages without elements, from a given and from any source."""
+    empty = torch.empty(0)
+    if dist.get_rank():
+        dist.send(empty, 0)
+        dist.send(empty, 0)
+        return []
+    ranks = dist.get_world_size()
+    return [dist.recv(empty, rank) for rank in range(1, ranks)] + sorted(dist.recv(empty) for _ in range(1, ranks))
+
+
 def deferred_receive():
     """Whether the future of a receive has a result although nobody waits for the receive itself."""
     rank, ranks, x = dist.get_rank(), dist.get_world_size(), torch.zeros(3)
@@ -71,6 +82,10 @@ def test_sums_have_the_bits_of_one_host(names):
 def test_copies_and_messages_arrive():
     assert run_ranks(3, moves, hosts=("a", "a", "b")) == [[]] * 3
     assert run_ranks(3, messages, hosts=("a", "b", "b"))[0] == ([1, 2], 9.0)
+
+
+def test_empty_messages_arrive_between_hosts():
+    assert run_ranks(3, empty_messages, hosts=("a", "b", "b"), timeout=10)[0] == [1, 2, 1, 2]
 
 
 def test_a_receive_between_hosts_that_nobody_waits_for_completes():
