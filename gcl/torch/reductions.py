@@ -76,6 +76,8 @@ def check_operator(op: ReduceOp, dtype: torch.dtype) -> None:
         raise ArgumentError(
             f"Cannot use ReduceOp.{name_of(op)} with {dtype}; use SUM, which says whether any is true"
         )
+    if dtype in _UNSIGNED and kind in (_Op.MIN, _Op.MAX, _Op.AVG):
+        raise ArgumentError(f"all_reduce does not support ReduceOp.{name_of(op)} of {dtype}; use a signed type")
     if dtype.itemsize == 1 and floating:
         raise ArgumentError(
             f"a reduction of {dtype} is not defined for CPUs; it can be sent, gathered and scattered: reduce "
@@ -96,8 +98,6 @@ def combine_of(op: ReduceOp, dtype: torch.dtype) -> Combine:
     signed = _UNSIGNED.get(dtype)
     if signed is None:
         return combine
-    if op.op in (_Op.MIN, _Op.MAX):
-        raise ArgumentError(f"all_reduce does not support ReduceOp.{name_of(op)} of {dtype}; use a signed type")
     return lambda left, right: combine(left.view(signed), right.view(signed)).view(dtype)
 
 
@@ -108,7 +108,7 @@ def combine_all(tensors: Sequence[torch.Tensor], op: ReduceOp) -> torch.Tensor:
         pairs = [combine(*pair) for pair in zip(level[::2], level[1::2], strict=False)]
         level = pairs + level[2 * len(pairs) :]
     if op.op == _Op.AVG:
-        return level[0] / len(tensors) if _divides(level[0]) else level[0] // len(tensors)
+        return torch.div(level[0], len(tensors), rounding_mode=None if _divides(level[0]) else "trunc")
     return level[0]
 
 

@@ -230,6 +230,20 @@ def test_an_exchange_may_write_to_its_inputs(ranks):
     assert run_ranks(ranks, exchanges_in_place) == [True] * ranks
 
 
+def means():
+    """Of whole numbers: towards zero, for those that gcl and that PyTorch combines."""
+    found = []
+    for dtype in WHOLES:
+        x = torch.tensor([5, 5 if dtype is torch.uint8 else -5]).to(dtype) + dist.get_rank() % 2
+        dist.all_reduce(x, dist.ReduceOp.AVG)
+        found.append(x.tolist())
+    return found
+
+
+def test_means_of_whole_numbers_are_rounded_towards_zero():
+    assert run_ranks(2, means)[0] == [[5, 5] if dtype is torch.uint8 else [5, -4] for dtype in WHOLES]
+
+
 def refused():
     rank = dist.get_rank()
     said = []
@@ -237,6 +251,7 @@ def refused():
         lambda: dist.all_reduce(torch.eye(2).to_sparse()),
         lambda: dist.all_reduce(torch.ones(2), dist.ReduceOp.BXOR),
         lambda: dist.all_reduce(torch.ones(2, dtype=torch.float8_e4m3fn)),
+        lambda: dist.all_reduce(torch.ones(2).to(torch.uint16), dist.ReduceOp.AVG),
         lambda: dist.all_reduce(torch.ones(2, device="meta")),
         lambda: dist.all_gather([torch.ones(2)] * 3, torch.ones(2)),
         lambda: dist.all_to_all_single(torch.ones(4), torch.ones(4), [1, 2], [2, 2]),
@@ -253,10 +268,11 @@ def refused():
 def test_what_is_not_supported_is_refused_by_name_and_the_next_call_works():
     for said, total in run_ranks(2, refused):
         assert total == 1.0
-        sparse, bits, tiny, device, number, splits = said
+        sparse, bits, tiny, unsigned, device, number, splits = said
         assert "sparse tensor is not supported by gcl; pass tensor.to_dense()" in sparse
         assert "BXOR" in bits
         assert "float8" in tiny
+        assert "AVG of torch.uint16; use a signed type" in unsigned
         assert "meta" in device
         assert "3 outputs for 2 ranks" in number
         assert "[1, 2] for 4 rows" in splits
