@@ -113,8 +113,7 @@ def run_passes(state: CompileState, *, stop_after: str | None = None) -> Compile
     for one in PASSES[first:end]:
         if one.applies(state.options):
             with trace.span(one.name, trace.Category.COMPILATION):
-                after = one.run(replace(state, graph=state.graph.copy()))
-            state = replace(after, done=(*state.done, one.name))
+                state = one.run(replace(state, graph=state.graph.copy(), done=(*state.done, one.name)))
     return state
 
 

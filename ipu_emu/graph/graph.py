@@ -106,17 +106,10 @@ class Graph:
     def rename(self, names: Mapping[str, str]) -> None:
         """Rename tensors, all at once."""
         self.tensors = {
-            names.get(id, id): replace(tensor, id=names.get(id, id)) for id, tensor in self.tensors.items()
+            names.get(id, id): replace(tensor, id=names[id]) if id in names else tensor
+            for id, tensor in self.tensors.items()
         }
-        self.ops = [
-            replace(
-                op,
-                inputs=tuple(names.get(i, i) for i in op.inputs),
-                outputs=tuple(names.get(o, o) for o in op.outputs),
-                guard=names.get(op.guard, op.guard),
-            )
-            for op in self.ops
-        ]
+        self.ops = [_renamed(op, names) for op in self.ops]
 
     def copy(self) -> Graph:
         """Return a copy that can be changed independently; arrays are shared."""
@@ -140,6 +133,17 @@ class Graph:
 
     def __str__(self) -> str:
         return "\n".join(str(op) for op in self.ops)
+
+
+def _renamed(op: Op, names: Mapping[str, str]) -> Op:
+    if names.keys().isdisjoint((*op.inputs, *op.outputs, op.guard)):
+        return op
+    return replace(
+        op,
+        inputs=tuple(names.get(i, i) for i in op.inputs),
+        outputs=tuple(names.get(o, o) for o in op.outputs),
+        guard=names.get(op.guard, op.guard),
+    )
 
 
 def capturing(attributes: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:

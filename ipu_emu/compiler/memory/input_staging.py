@@ -22,6 +22,8 @@ __all__ = ["stage_inputs"]
 
 def stage_inputs(graph: Graph, ids: Collection[str]) -> None:
     """Move the inputs ``ids`` that an op reads to Streaming Memory."""
+    if not ids:
+        return
     homes: dict[str, Place] = {}
     loaded: dict[tuple[str, StepPhase], str] = {}
     ops, graph.ops = graph.ops, []

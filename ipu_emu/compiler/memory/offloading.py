@@ -116,6 +116,8 @@ def offload_activations(graph: Graph, storage: ActivationStorage) -> None:
         for id, op in made.items()
         if id in read and _may_leave(op) and storage.is_off_chip(op, graph.tensor(id))
     }
+    if not remote:
+        return
     loaded: dict[tuple[str, Place], str] = {}
     ops, graph.ops = graph.ops, []
     for op in ops:

@@ -27,7 +27,7 @@ def tensor_places(graph: Graph, stage_of: Callable[[Op], int] = _stage_of) -> di
             first = read.setdefault(id, op)
             if op.phase is not StepPhase.UPDATE and stage_of(op) < stage_of(first):
                 read[id] = op
-    return {id: Place() for id in graph.tensors} | {id: op.place for id, op in read.items() if id} | made
+    return dict.fromkeys(graph.tensors, Place()) | {id: op.place for id, op in read.items() if id} | made
 
 
 def place_updates(graph: Graph, totals: Mapping[str, str]) -> None:

@@ -43,7 +43,8 @@ def supported_inputs(model: onnx.ModelProto, known: Mapping[str, _Described]) ->
 
 def append_supported(graph: Graph, op: Op) -> list[Tensor]:
     """Append an op as ``append`` does, with the types that IPUs have."""
-    made = append(graph, replace(op, inputs=_matched(graph, op)))
+    inputs = _matched(graph, op)
+    made = append(graph, op if inputs == op.inputs else replace(op, inputs=inputs))
     wide = [tensor for tensor in made if tensor.role is Role.COMPUTED and tensor.dtype in _SUPPORTED]
     if not wide or graph.parent is not None or any(isinstance(value, Graph) for value in op.attributes.values()):
         return made
