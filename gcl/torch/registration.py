@@ -11,12 +11,16 @@ from torch.distributed import Backend, PrefixStore, Store
 from gcl.connect import host_name, process_namespace
 from gcl.core.argument_checks import check_whole
 from gcl.errors import ArgumentError
+from gcl.torch.calls import Calls
+from gcl.torch.collective_calls import CollectiveCalls
 from gcl.torch.one_host.host_group import HostGroup
 from gcl.torch.process_group import GclProcessGroup
 from gcl.torch.several_hosts.gloo_transport import GlooTransport
 from gcl.torch.several_hosts.host_transport import HostTransport
 from gcl.torch.several_hosts.two_levels import SeveralHosts
 from gcl.torch.store_all_gather import StoreAllGather, in_mpi_job
+from gcl.torch.untraced import leave_untraced
+from gcl.torch.work import GclWork
 from gcl.transport.memory.segment import DEFAULT_BYTES
 
 __all__ = ["Options", "register"]
@@ -36,6 +40,7 @@ class Options:
 
 def register() -> None:
     """Register the back end "gcl" of ``torch.distributed``, again if PyTorch has dropped it."""
+    leave_untraced(Calls, CollectiveCalls, GclProcessGroup, GclWork)
     if "GCL" not in Backend._plugins:
         Backend.register_backend("gcl", _make, extended_api=True, devices=["cpu"])
 

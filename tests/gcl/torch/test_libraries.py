@@ -108,6 +108,30 @@ def pipeline():
     return all(found) and len(found) in (4, 8)
 
 
+def compiled():
+    """Collectives in a compiled function, and those of DDP in a compiled module, which PyTorch calls in between."""
+    rank, found = dist.get_rank(), []
+
+    def exchanges(x):
+        y = x * 2
+        work = dist.all_reduce(y, async_op=True)
+        z = x + 5
+        work.wait()
+        dist.broadcast(z, 1)
+        dist.barrier()
+        return y + z
+
+    x = torch.arange(4.0) + rank
+    for compile_ in (lambda what: what, lambda what: torch.compile(what, backend="eager")):
+        torch.manual_seed(rank)
+        model = DistributedDataParallel(nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 1)))
+        forward = compile_(model)
+        for _ in range(2):
+            forward(torch.randn(6, 4)).sum().backward()
+        found.append([compile_(exchanges)(x), *(one.grad for one in model.parameters())])
+    return all(near(one, other) for one, other in zip(*found, strict=True))
+
+
 def checkpoint(folder):
     """A sharded network is saved by all ranks, and read into one that is sharded in another way."""
     import torch.distributed.checkpoint as checkpoints
@@ -132,7 +156,7 @@ def checkpoint(folder):
     return all(found)
 
 
-LIBRARIES = (fully_sharded_data_parallel, zero_redundancy, distributed_tensors, pipeline)
+LIBRARIES = (fully_sharded_data_parallel, zero_redundancy, distributed_tensors, pipeline, compiled)
 
 
 @pytest.fixture(scope="module", autouse=True)
