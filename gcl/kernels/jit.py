@@ -10,6 +10,7 @@ Processes that start together need the same kernels: one compiles each, the othe
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 import warnings
@@ -66,6 +67,8 @@ def bare(function: F) -> F:
 
 def _cached(function: F, options: dict[str, Any]) -> F:
     try:
+        if _lacks_home(function):
+            raise RuntimeError("no locator")
         compiled = numba.njit(cache=True, **options)(function)
     except RuntimeError as error:
         if "no locator" not in str(error):
@@ -80,6 +83,18 @@ def _cached(function: F, options: dict[str, Any]) -> F:
     shared = _SharedCache(stored, function.__code__.co_filename)
     stored.replace(shared.load, shared.save)
     return cast(F, compiled)
+
+
+def _lacks_home(function: Callable[..., object]) -> bool:
+    """Whether numba would keep kernels in a home that this user does not have: in a folder "~" of the working folder.
+
+    That is numba's choice if it can write neither next to the source nor to a folder that a variable names.
+    """
+    if any(map(os.environ.get, ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME"))) or os.path.expanduser("~") != "~":
+        return False
+    folder = os.path.dirname(os.path.abspath(function.__code__.co_filename))
+    compiled = os.path.join(folder, "__pycache__")
+    return not os.access(compiled if os.path.isdir(compiled) else folder, os.W_OK)
 
 
 class _SharedCache:

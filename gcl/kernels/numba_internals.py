@@ -27,6 +27,8 @@ from typing import Any
 
 import numba
 
+from popdist_py.files.bounded_read import read_file
+
 __all__ = ["WITHOUT_REFERENCE_COUNTS", "KernelCache", "address_of", "for_range", "initialise_runtime"]
 
 VERSIONS = "0.61 to 0.68"
@@ -98,13 +100,13 @@ class KernelCache:
 
     def _checked_index(self, fault: Callable[[str], str]) -> dict[Any, str]:
         with suppress(OSError):
-            if not fault(str(self.index)) and _is_sealed(self.index.read_bytes().removeprefix(_VERSION)):
+            if not fault(str(self.index)) and _is_sealed(read_file(self.index).removeprefix(_VERSION)):
                 return self._read_index()
         return {}
 
     def _checked_data(self, name: str, fault: Callable[[str], str]) -> Any:
         path = self._path_of(name)
-        if fault(path) or not _is_sealed(Path(path).read_bytes()):
+        if fault(path) or not _is_sealed(read_file(path)):
             raise OSError(f"{path} must not be loaded")  # numba compiles the kernel then
         return self._read_data(name)
 

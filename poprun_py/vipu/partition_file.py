@@ -32,8 +32,13 @@ _MOST_BYTES = 1 << 22
 
 
 def partition_file(environ: Mapping[str, str], warn: Callable[[str], None]) -> PartitionFile:
-    """Return the file of this user; ``warn`` is called if it is damaged and has to be replaced."""
+    """Return the file of this user; ``warn`` is called if it is damaged and has to be replaced.
+
+    Raise PoprunError for a user without a home.
+    """
     state = environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
+    if state.startswith("~"):
+        raise PoprunError("there is no folder for V-IPU partitions, as this user has no home; set XDG_STATE_HOME")
     return PartitionFile(os.path.join(state, "poprun-py", "partitions.json"), warn)
 
 

@@ -88,12 +88,15 @@ def save_executable(
     key: str = "",
     variables: Mapping[str, NDArray[Any]] | None = None,
 ) -> None:
-    """Write ``executable`` with these values of its variables; raise EmulatorError if that fails."""
+    """Write ``executable`` with these values of its variables; raise EmulatorError if that fails.
+
+    Whatever the umask, nobody else may write to the file: it would not be loaded.
+    """
     graph = without_variables(executable.graph)
     graph.data |= variables or {}
     data = to_bytes(replace(executable, graph=graph), key)
     try:
-        replace_file(path, data)
+        replace_file(path, data, mode=0o644)
     except OSError as error:
         raise EmulatorError(
             f"Cannot write the executable '{os.fspath(path)}': {error.strerror}; choose a path that is writable"

@@ -4,7 +4,8 @@ numba needs about half a second for a kernel, most of it for type inference, whi
 intermediate representation directly takes about ten milliseconds. A kernel is an object file named by the hash of
 everything that it is made from: the function that writes its text, the arguments of that function, the files of this
 folder, the processor and the version of LLVM. So a cached file is never stale, and its text need not be
-generated again; a truncated file fails its checksum and is replaced. Files that other users can write are not loaded.
+generated again; a damaged file, or one of another kernel, fails its checksum and is replaced. Files that other users
+can write are not loaded.
 """
 
 from __future__ import annotations
@@ -157,8 +158,7 @@ def _load(key: str) -> bytes | None:
     except OSError:
         return None
     head, code = data[: len(_MAGIC) + 4], data[len(_MAGIC) + 4 :]
-    good = head == _MAGIC + zlib.crc32(code).to_bytes(4, "little")
-    return code if good else None
+    return code if head == _head(key, code) else None
 
 
 def _save(key: str, code: bytes) -> None:
@@ -166,8 +166,12 @@ def _save(key: str, code: bytes) -> None:
     folder: Path | None = kernel_folder()
     if folder is not None:
         with suppress(OSError):
-            head = _MAGIC + zlib.crc32(code).to_bytes(4, "little")
-            replace_file(folder / key, head, code, mode=0o600, follow=False)
+            replace_file(folder / key, _head(key, code), code, mode=0o600, follow=False)
+
+
+def _head(key: str, code: bytes) -> bytes:
+    """The first bytes of a kernel's file, with a checksum of its name and code."""
+    return _MAGIC + zlib.crc32(code, zlib.crc32(key.encode())).to_bytes(4, "little")
 
 
 # The folder in which kernels are kept
@@ -189,7 +193,8 @@ def kernel_folder() -> Path | None:
     if named is not None:
         return _writable(named) if named else None
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return _writable(os.path.join(home, "poprun-py", "kernels"))
+    has_none = home.startswith("~")  # a folder of this name would be made in the working folder
+    return None if has_none else _writable(os.path.join(home, "poprun-py", "kernels"))
 
 
 @lru_cache(maxsize=16)  # asked once per kernel; the folder changes only with the environment

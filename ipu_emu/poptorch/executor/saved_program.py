@@ -27,11 +27,11 @@ _START = _CHECKSUM + sha256().digest_size
 
 
 def write_program(filename: str, content: Mapping[str, Any]) -> None:
-    """Write ``content`` atomically; for a folder, to a file in it."""
+    """Write ``content`` atomically, for a folder to a file in it, to which nobody else may write."""
     path = os.path.join(filename, _FILE) if os.path.isdir(filename) else filename
     os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
     body = pickle.dumps({"version": _VERSION} | dict(content))
-    replace_file(path, _magic(_START + len(body)) + sha256(body).digest() + body)
+    replace_file(path, _magic(_START + len(body)) + sha256(body).digest() + body, mode=0o644)
 
 
 def read_program(filename: str) -> dict[str, Any]:

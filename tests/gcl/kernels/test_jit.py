@@ -1,6 +1,7 @@
 """Kernels are kept on disk between runs, but never longer than what they were made from."""
 
 import os
+import pwd
 import shutil
 import sys
 import warnings
@@ -95,6 +96,11 @@ def test_kernels_that_are_damaged_or_may_be_of_others_are_compiled_again(kernels
         os.chown(path, 65534, -1)
         assert run() == ("2 compiled", 1)
         assert path.stat().st_uid == 0
+    for ending in (".nbi", ".nbc"):
+        for path in (path for path in files_in(kernels) if path.suffix == ending):
+            path.unlink()
+            os.mkfifo(path)
+        assert run() == ("2 compiled", 0)  # nobody would ever write to the pipe
     kernels.chmod(0o777)
     before = [path.stat() for path in files_in(kernels)]
     assert run() == ("2 compiled", 1)
@@ -172,3 +178,16 @@ def test_kernels_work_where_nothing_can_be_written(monkeypatch: pytest.MonkeyPat
     with pytest.warns(UserWarning, match="set NUMBA_CACHE_DIR to a folder of your own"):
         doubled = jit_module.jit(lambda x: 2 * x)
     assert doubled(21) == 42
+
+
+def test_a_user_without_a_home_has_no_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HOME", "XDG_CACHE_HOME", "NUMBA_CACHE_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", {}.__getitem__)
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    monkeypatch.chdir(tmp_path)
+    jit_module._warn.cache_clear()
+    with pytest.warns(UserWarning, match="set NUMBA_CACHE_DIR to a folder of your own"):
+        doubled = jit_module.jit(lambda x: 2 * x)
+    assert doubled(21) == 42
+    assert list(tmp_path.iterdir()) == []  # least of all one that is called ~

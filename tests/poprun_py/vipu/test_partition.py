@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import pwd
 import stat
 import subprocess
 import sys
@@ -264,6 +265,14 @@ def test_a_folder_that_cannot_be_written_is_reported(tmp_path):
     file = partition_file({"XDG_STATE_HOME": str(tmp_path / "state")}, print)
     with pytest.raises(PoprunError, match="cannot be used: Not a directory; set XDG_STATE_HOME"):
         file.held(asks()).__enter__()
+
+
+def test_a_user_without_a_home_gets_no_folder_that_is_called_so(tmp_path, monkeypatch):
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr(pwd, "getpwuid", {}.__getitem__)
+    with pytest.raises(PoprunError, match="this user has no home; set XDG_STATE_HOME"):
+        partition_file({}, print)
+    assert partition_file({"XDG_STATE_HOME": str(tmp_path)}, print).path.startswith(str(tmp_path))
 
 
 @given(

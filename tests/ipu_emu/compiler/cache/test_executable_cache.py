@@ -76,6 +76,18 @@ def test_a_second_session_loads_and_computes_the_same(tmp_path: Path, monkeypatc
     assert len(list((tmp_path / "new").glob("*.ipuexe"))) == 1
 
 
+def test_no_umask_makes_executables_that_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    count = compiled(monkeypatch)
+    monkeypatch.setenv("POPART_CACHE_DIR", str(tmp_path / "new"))
+    before = os.umask(0)
+    try:
+        with warnings.catch_warnings(action="error"):
+            assert run() == run()
+    finally:
+        os.umask(before)
+    assert len(count) == 1
+
+
 def test_weights_belong_to_the_model_not_to_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = run(seed=7)
     count = compiled(monkeypatch)
@@ -192,7 +204,7 @@ def test_random_changes_with_a_good_checksum_are_an_error_of_the_package(tmp_pat
 
 
 def test_a_full_disk_costs_a_warning_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(path: object, data: bytes) -> None:
+    def full(path: object, data: bytes, **_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setenv("POPART_CACHE_DIR", str(tmp_path))

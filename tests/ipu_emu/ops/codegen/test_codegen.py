@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import pwd
 import subprocess
 import sys
 import warnings
@@ -259,6 +260,28 @@ def test_kernels_are_compiled_once_on_a_machine_and_never_from_a_torn_file(tmp_p
     (tmp_path / "file").write_bytes(b"")
     assert compiled_anew(str(tmp_path / "file" / "kernels")) == 1
     assert compiled_anew("") == 1
+
+
+def test_a_kernel_with_the_name_of_another_is_not_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "kernels"
+    assert compiled_anew(str(folder)) == 1
+    (kernel,) = folder.iterdir()
+    whole = kernel.read_bytes()
+    monkeypatch.setenv("IPU_EMU_KERNEL_CACHE", str(folder))
+    llvm_compiler._save("another", whole[len(llvm_compiler._MAGIC) + 4 :])
+    (folder / "another").rename(kernel)
+    assert compiled_anew(str(folder)) == 1
+    assert kernel.read_bytes() == whole
+
+
+def test_a_user_without_a_home_has_no_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HOME", "XDG_CACHE_HOME", "IPU_EMU_KERNEL_CACHE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", {}.__getitem__)
+    monkeypatch.chdir(tmp_path)
+    llvm_compiler._writable.cache_clear()
+    assert llvm_compiler.kernel_folder() is None
+    assert list(tmp_path.iterdir()) == []  # least of all one that is called ~
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give files to others")
