@@ -22,7 +22,7 @@ from poprun_py.linux import processes
 from poprun_py.linux.event_sources import SignalPipe, Timers
 from poprun_py.linux.job_record import JobRecord
 from poprun_py.linux.mpi_files import FOLDERS, MpiFiles
-from poprun_py.linux.session_folders import folders_of, folders_without_daemon
+from poprun_py.linux.session_folders import began_at, folders_of, folders_without_daemon
 from poprun_py.wire import messages
 from poprun_py.wire.channel import Channel, connect
 from poprun_py.wire.messages import LAUNCHER, MPI, OWN, STDERR, UNMANAGED
@@ -267,8 +267,8 @@ class Supervisor:
     def list_abandoned(self) -> None:
         """List files that the MPI of this host has made for processes that have died since."""
         if self.record and self._pmix_job:
-            pids = self._pids | {self._program.pid}
-            self.record.add(folders_without_daemon(pids, self._pmix_job, _folders(), self._started_at))
+            pids, since = self._pids | {self._program.pid}, began_at(self.record.path, self._started_at)
+            self.record.add(folders_without_daemon(pids, self._pmix_job, _folders(), since))
         if self.record and self._files and (self._channel.is_between_hosts or not self._launcher_lives):
             self.record.add([*self._files.found(), *self._files.abandoned()])
 

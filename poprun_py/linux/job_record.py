@@ -71,7 +71,7 @@ class JobRecord:
     """
 
     def __init__(self, folder: str) -> None:
-        self.folder = folder
+        self.folder, self.path = folder, folder + _SUFFIX
         self.shared_folder = _shared(folder)
         self._descriptor = _locked(folder)
         self._listed: set[str] = set()
@@ -219,16 +219,22 @@ def _remove_all(folder: str, descriptor: int, spared: Collection[str] = ()) -> l
 
 
 def _remove_listed(descriptor: int, spared: Collection[str] = ()) -> Iterator[str]:
-    """Remove what the record lists and is still the same file of this user; return the paths."""
-    for line in os.pread(descriptor, _MOST_BYTES, 0).split(b"\n"):
-        match = re.fullmatch(_LINE, line)
-        if match is None:
-            continue
+    """Remove what the record lists and is still the same file of this user; return the paths.
+
+    What is removed only if it is empty comes last, innermost first: several processes have listed it.
+    """
+    lines = (re.fullmatch(_LINE, line) for line in os.pread(descriptor, _MOST_BYTES, 0).split(b"\n"))
+    for match in sorted(filter(None, lines), key=_turn):
         path = os.fsdecode(match[3])
         status = _own(path.rstrip("/"))
         if path not in spared and status and (status.st_dev, status.st_ino) == (int(match[1]), int(match[2])):
             _remove(path)
             yield path
+
+
+def _turn(match: re.Match[bytes]) -> int:
+    """The turn of a line, its folders innermost first."""
+    return -match[3].count(b"/") if match[3].endswith(b"/") else -_MOST_BYTES
 
 
 def _remove(path: str) -> None:

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 
 from poprun_py.linux import processes
 
-__all__ = ["folders_of", "folders_without_daemon"]
+__all__ = ["began_at", "folders_of", "folders_without_daemon"]
 
 #: The session folder of a daemon of Open MPI; its pid follows.
 _SESSIONS = ("ompi", "prterun", "prted")
@@ -61,6 +61,14 @@ def folders_without_daemon(pids: Iterable[int], job: str, temporary: Sequence[st
         ranks = [os.path.join(path, rank) for path in paths for rank in _names(path)]
         folders += [*ranks, *paths, *([family, top] if paths else [])]
     return [f"{path}/" for path in folders if _born_at(path) >= since - _CLOCK_TICK]
+
+
+def began_at(record: str, latest: float) -> float:
+    """Return when a job began on this host, in seconds of the epoch: when its record was made, or ``latest``.
+
+    Its programs do not all start at once, and the first makes the folders that the others share.
+    """
+    return min(_born_at(record) or latest, latest)
 
 
 def _host_names() -> list[str]:

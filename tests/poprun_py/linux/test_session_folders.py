@@ -12,7 +12,7 @@ import pytest
 
 from poprun_py.linux import processes, session_folders
 from poprun_py.linux.job_record import JobRecord, new_folder
-from poprun_py.linux.session_folders import folders_of, folders_without_daemon
+from poprun_py.linux.session_folders import began_at, folders_of, folders_without_daemon
 from tests.helpers.mpi_jobs import OPENMPI
 
 #: A program that dies when Open MPI has made its folder.
@@ -67,6 +67,26 @@ def test_folders_that_are_older_or_not_empty_stay(tmp_path, family):
     record.add(folders_without_daemon([], name, [str(tmp_path)], 0.0))
     record.close()
     assert [path.name for path in family.rglob("*")] == ["1620967425", "thesis.txt"]
+
+
+def test_two_programs_that_share_folders_leave_none(tmp_path, family):
+    """The second has started when the first had made them; whichever of their supervisors lists first."""
+    name = "prterun-vm-34003@1"
+    record = JobRecord(new_folder(str(tmp_path)))
+    (family / "1620967425/0").mkdir(parents=True)
+    first = folders_without_daemon([], name, [str(tmp_path)], 0.0)
+    time.sleep(0.2)
+    second, later = JobRecord(record.folder), time.time()
+    (family / "1620967425/1").mkdir()
+    assert len(folders_without_daemon([], name, [str(tmp_path)], later)) == 1
+    found = folders_without_daemon([], name, [str(tmp_path)], began_at(second.path, later))
+    assert len(found) == 5
+    record.add(first)
+    second.add([f"{family}/1620967425/1/"])
+    record.close()
+    second.close()
+    assert list(tmp_path.iterdir()) == []
+    assert began_at(second.path, later) == later
 
 
 def test_the_folder_of_a_living_program_stays(tmp_path, family, monkeypatch):
