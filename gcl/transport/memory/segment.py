@@ -119,7 +119,7 @@ class Segment:
         if self._top + nbytes > self._bytes.size:
             raise ArgumentError(
                 f"{nbytes} bytes do not fit the shared segment, which has {self._bytes.size - self._top} bytes left; "
-                "free tensors, or connect with a larger segment_bytes"
+                "free tensors, or raise segment_bytes"
             )
         self._top += nbytes
         return self._top - nbytes

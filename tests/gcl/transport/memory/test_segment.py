@@ -64,7 +64,7 @@ def test_a_full_segment_says_what_is_left(segment: Segment) -> None:
     with pytest.raises(ArgumentError, match=r"bytes do not fit the shared segment, which has 1048576 bytes left"):
         segment.empty((1 << 20,), FLOAT)
     segment.empty((1 << 16,), FLOAT)
-    with pytest.raises(ArgumentError, match="connect with a larger segment_bytes"):
+    with pytest.raises(ArgumentError, match="free tensors, or raise segment_bytes"):
         segment.empty((1 << 18,), FLOAT)
 
 
