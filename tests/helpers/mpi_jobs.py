@@ -21,7 +21,7 @@ import pytest
 from popdist_py.environment import Environment
 from popdist_py.layout import Layout
 from poprun_py.linux.mpi_files import MpiFiles
-from tests.helpers.warm_processes import warm_python
+from tests.helpers.warm_processes import WITH_GCL, warm_python
 
 __all__ = ["MPICH", "OPENMPI", "PROGRAMS", "ROOT", "Ended", "Mpi", "every_mpi", "run_alone", "run_job"]
 
@@ -104,7 +104,7 @@ def run_job(
     environ: Mapping[str, str] | None = None,
     until: int | None = None,
     timeout: float = 240.0,
-    modules: Sequence[str] = ("gcl", "popdist_py"),
+    modules: Sequence[str] = WITH_GCL,
 ) -> Ended:
     """Run ``program`` (a file, or its source) with ``counts[i]`` local replicas on instance i; fail if it hangs.
 

@@ -14,15 +14,17 @@ from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
-__all__ = ["EMULATOR", "PYTORCH_FACES", "WITH_PYTORCH", "warm_python"]
+__all__ = ["EMULATOR", "PYTORCH_FACES", "WITH_GCL", "WITH_PYTORCH", "warm_python"]
 
 _SERVER, _CLIENT = (Path(__file__).with_name(name) for name in ("warm_python.py", "warm_run.py"))
 #: Modules that most programs for the emulator import.
 EMULATOR = ("popdist_py", "gcl", "ipu_emu.popart", "ipu_emu.compat", "ipu_emu.hostio", "ipu_emu.hostio.checkpoint")
 #: Modules for training with PyTorch, some of which (1 s) are imported when an optimiser steps.
 PYTORCH_FACES = ("torch", "torch._dynamo", "ipu_emu.torch", "ipu_emu.poptorch", *EMULATOR)
+#: Modules for instances that make collectives; pytest (0.08 s), because many of them share checks with tests.
+WITH_GCL = ("gcl", "popdist_py", "pytest")
 #: Modules for ranks of PyTorch, some of which are imported when DDP is created.
-WITH_PYTORCH = ("torch.distributed", "torch._dynamo", "gcl.torch", "mpi4py")
+WITH_PYTORCH = ("torch.distributed", "torch._dynamo", "gcl.torch", "mpi4py", "pytest")
 #: Variables that modules read when they are imported; a process must not have threads when it forks.
 _SETTINGS = {
     "PYTHONPATH": str(_SERVER.parents[2]),

@@ -15,7 +15,7 @@ from ipu_emu.trace.findings import analyse
 from ipu_emu.trace.report_data import report_data
 from popdist_py.trace import Category
 from tests.helpers.mpi_jobs import PROGRAMS
-from tests.helpers.warm_processes import warm_python
+from tests.helpers.warm_processes import WITH_GCL, warm_python
 
 POPRUN = str(Path(sys.executable).parent / "poprun-py")
 PROGRAM = str(PROGRAMS / "gcl/collectives/traced.py")
@@ -30,7 +30,7 @@ def named(process, *names):
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("trace") / "run"
-    command = [POPRUN, "--trace", str(folder), "--num-instances", "2", *warm_python("gcl", "popdist_py"), PROGRAM]
+    command = [POPRUN, "--trace", str(folder), "--num-instances", "2", *warm_python(*WITH_GCL), PROGRAM]
     subprocess.run(command, check=True, timeout=120)
     return read_run(folder)
 
@@ -130,7 +130,7 @@ def test_a_folder_that_cannot_be_used_is_refused(folder: str) -> None:
 def test_a_job_of_which_one_instance_alone_can_record_a_trace_ends(launch, mpi, tmp_path: Path) -> None:
     """As where the disk is full: instances compare their clocks if any of them records."""
     one = ("--instance-mpi-local-args", f"1:-x IPU_EMU_TRACE={tmp_path}/t")
-    meet = (*warm_python("gcl", "popdist_py"), str(PROGRAMS / "poprun_py/mpi/host_collectives.py"), "meet")
+    meet = (*warm_python(*WITH_GCL), str(PROGRAMS / "poprun_py/mpi/host_collectives.py"), "meet")
     status, _, err = launch("--mpi", mpi, "--num-instances", "2", *one, *meet).finish(timeout=100)
     assert (status, err) == (0, b"")
     assert len(list((tmp_path / "t").glob("*.trace"))) == 1

@@ -15,7 +15,7 @@ from ipu_emu.trace.findings import Cause, analyse
 from popdist_py.trace import Category
 from tests.helpers.mpi_jobs import PROGRAMS
 from tests.helpers.network_namespaces import hosts, needs_hosts
-from tests.helpers.warm_processes import EMULATOR, warm_python
+from tests.helpers.warm_processes import EMULATOR, WITH_GCL, warm_python
 from tests.poprun_py.helpers.several_hosts import Job
 
 POPRUN = str(Path(sys.executable).parent / "poprun-py")
@@ -32,7 +32,7 @@ def restarted(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A job whose instance 1 is killed in its first start."""
     folder = tmp_path_factory.mktemp("trace") / "run"
     command = [POPRUN, "--trace", folder, "--num-instances", "2", "--max-restarts", "1"]
-    command += [*warm_python("gcl", "popdist_py"), DYING]
+    command += [*warm_python(*WITH_GCL), DYING]
     subprocess.run(command, check=True, timeout=120)
     return read_run(folder)
 
@@ -90,7 +90,7 @@ def test_hosts_with_other_clocks_are_aligned(tmp_path: Path) -> None:
     (tmp_path / "hosts").mkdir()
     with hosts(2, tmp_path / "hosts") as where:
         options = ["--trace", str(folder), "--host", ",".join(where.names), "--num-instances", "2"]
-        job = Job(where, [*options, "sh", "-c", OTHER_CLOCKS, "sh", *warm_python("gcl", "popdist_py"), TRACED])
+        job = Job(where, [*options, "sh", "-c", OTHER_CLOCKS, "sh", *warm_python(*WITH_GCL), TRACED])
         try:
             code, _, err = job.finish()
         finally:

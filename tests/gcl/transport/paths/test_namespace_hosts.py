@@ -16,7 +16,7 @@ import pytest
 
 from tests.helpers.mpi_jobs import MPICH, PROGRAMS, ROOT
 from tests.helpers.network_namespaces import Hosts, hosts, needs_hosts
-from tests.helpers.warm_processes import warm_python
+from tests.helpers.warm_processes import WITH_GCL, warm_python
 
 #: Counts what each host puts on its link in each collective, and compares results with one process.
 PROGRAM = PROGRAMS / "gcl/transport/namespace_hosts.py"
@@ -34,7 +34,7 @@ def run(where: Hosts, folder: Path, per_host: int, local: int) -> list[dict[str,
         "PYTHONPATH": str(ROOT),
         "OMP_NUM_THREADS": "1",
     }
-    argv = where.command(0, [*command, *warm_python("gcl", "popdist_py"), PROGRAM, per_host, local, results])
+    argv = where.command(0, [*command, *warm_python(*WITH_GCL), PROGRAM, per_host, local, results])
     ended = subprocess.run(argv, capture_output=True, text=True, env=environ, timeout=200, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return [json.loads((folder / f"counted.{rank}").read_text()) for rank in range(0, size, per_host)]
@@ -93,7 +93,7 @@ def test_a_killed_instance_ends_the_job_on_all_hosts(tmp_path: Path) -> None:
     with hosts(2, tmp_path) as where:
         launcher = Path(sys.executable).parent / "poprun-py"
         options = ["--host", ",".join(where.names), "--num-instances", 4, "--num-replicas", 4]
-        argv = where.command(0, [launcher, *options, *warm_python("gcl", "popdist_py"), ENDLESS])
+        argv = where.command(0, [launcher, *options, *warm_python(*WITH_GCL), ENDLESS])
         environ = {"HYDRA_LAUNCHER_EXEC": str(where.ssh), "UCX_TLS": "tcp,self,posix", "PYTHONPATH": str(ROOT)}
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
         job = subprocess.Popen(argv, text=True, env=os.environ | environ, **pipes)
