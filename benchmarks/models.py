@@ -17,10 +17,9 @@ from __future__ import annotations
 import argparse
 import io
 import os
-import statistics
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from time import process_time
 from typing import Any
@@ -32,9 +31,10 @@ need("torch", extra="bench")
 import numpy as np
 import torch
 from support.ending import clean_up_when_told
-from support.rounds import in_turns, median_ms, write_rows
+from support.rounds import Row, blocks, measured_in_turns, reason, row_of_times, write_rows
 from support.torch_networks import language, vision
-from support.two_processes import MINE, PEER, TwoProcesses, print_median
+from support.torch_networks.compiled import compiled_anew
+from support.two_processes import TwoProcesses, print_median
 
 import ipu_emu.popart as popart
 import popdist_py
@@ -168,15 +168,6 @@ def _running(session: Any, data: dict[str, np.ndarray], anchor: str) -> Step:
 # Peers
 
 
-def compiled_afresh(net: torch.nn.Module) -> Any:
-    """What torch.compile makes of ``net`` in a process of its own, for just these shapes.
-
-    After networks of other shapes it would compile for any shape, and after eight it would not compile any more.
-    """
-    torch.compiler.reset()
-    return torch.compile(net, dynamic=False)
-
-
 def torch_training(case: str, *, compiled: bool = False, parallel: bool = False) -> Step:
     torch.set_num_threads(1)
     net: Any = WithLoss(network(case)).train()
@@ -185,7 +176,7 @@ def torch_training(case: str, *, compiled: bool = False, parallel: bool = False)
         net = torch.nn.parallel.DistributedDataParallel(net)
     optimizer = torch.optim.SGD(net.parameters(), lr=RATE, momentum=MOMENTUM)
     x, t = (torch.tensor(array) for array in CASES[case].batch(int(os.environ.get("RANK", "0")) if parallel else 0))
-    forward = compiled_afresh(net) if compiled else net
+    forward = compiled_anew(net) if compiled else net
 
     def step() -> Any:
         optimizer.zero_grad()
@@ -200,7 +191,7 @@ def torch_training(case: str, *, compiled: bool = False, parallel: bool = False)
 def torch_inference(case: str, *, compiled: bool = False) -> Step:
     torch.set_num_threads(1)
     net: Any = network(case).eval()
-    net, x = compiled_afresh(net) if compiled else net, torch.tensor(CASES[case].batch(0)[0])
+    net, x = compiled_anew(net) if compiled else net, torch.tensor(CASES[case].batch(0)[0])
 
     def step() -> Any:
         with torch.inference_mode():
@@ -235,40 +226,6 @@ INFERENCE: dict[str, Callable[[str], Step]] = {
 # Measuring
 
 
-@dataclass(frozen=True)
-class Row:
-    """One case: milliseconds of ours and of the peers; ``failed`` are the peers that could not run, and why.
-
-    ``load`` is the average number of processes that wanted a core in the minute before, this benchmark included.
-    """
-
-    case: str
-    unit: str
-    ours: float
-    peers: dict[str, float]
-    ratio: float
-    failed: dict[str, str] = field(default_factory=dict)
-    load: float = 0.0
-
-    def __str__(self) -> str:
-        peers = ", ".join(f"{name} {value:.4g}" for name, value in self.peers.items())
-        failed = "".join(f"; {name} failed: {why}" for name, why in self.failed.items())
-        return f"{self.case:42} ours {self.ours:8.4g} {self.unit}  {peers:56} ratio {self.ratio:.2f}{failed}"
-
-
-def row_of(case: str, times: dict[str, list[float]], mine: str, failed: dict[str, str]) -> Row:
-    """The row of the times of each contender in each round."""
-    medians = {name: statistics.median(values) for name, values in times.items()}
-    peers = {name: value for name, value in medians.items() if name != mine}
-    best = min(peers, key=lambda name: peers[name], default=mine)
-    ratio = statistics.median(b / a for a, b in zip(times[mine], times[best], strict=True))
-    return Row(case, "ms", medians[mine], peers, ratio, failed, os.getloadavg()[0])
-
-
-def first_line(error: BaseException) -> str:
-    return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"[:200]
-
-
 def alone(
     case: str, kind: str, mine: Step, peers: dict[str, Callable[[str], Step]], *, rounds: int, seconds: float
 ) -> Row:
@@ -280,7 +237,7 @@ def alone(
             steps[name]()
         except Exception as error:  # the failure of a peer is a result
             steps.pop(name, None)
-            failed[name] = first_line(error)
+            failed[name] = reason(error)
     expected = [np.array(step()) for name, step in steps.items() if name == "eager"]
     if expected:
         found = np.array(mine())
@@ -291,29 +248,14 @@ def alone(
             raise SystemExit(
                 f"models.py: {case}, {kind}: results differ from PyTorch's by {worst:.2g} of the largest"
             )
-    times: dict[str, list[float]] = {name: [] for name in steps}
-    for name in in_turns(list(steps), rounds):
-        steps[name]()
-        times[name].append(median_ms(steps[name], seconds, process_time))
-    return row_of(f"{case}, {kind}, 1 process", times, "ours", failed)
+    times, stopped = measured_in_turns(blocks(steps, seconds, process_time), ["ours"], rounds)
+    return row_of_times(f"{case}, {kind}, 1 process", times, "ours", *peers, failed=failed | stopped)
 
 
 def together(case: str, *, peer: bool, rounds: int, seconds: float) -> Row:
     """Two processes, started in turns; the slower process counts."""
     pair = TwoProcesses([str(HERE), "--seconds", str(seconds), "--cases", case, "--worker"], port=29534)
-    times: dict[str, list[float]] = {name: [] for name in ([MINE, PEER] if peer else [MINE])}
-    failed: dict[str, str] = {}
-    for name in in_turns(list(times), rounds):
-        if name == MINE:
-            times[name].append(pair.slower_ms(name, timeout=240))
-        elif name not in failed:
-            done, slower = pair.ended(name, timeout=240)
-            if slower is not None:
-                times[name].append(slower)
-            else:
-                failed[name] = f"exit code {done.returncode}: {(done.stderr.strip().splitlines() or [''])[-1]}"[:200]
-                del times[name]
-    return row_of(f"{case}, training, 2 processes", times, MINE, failed)
+    return pair.row(f"{case}, training, 2 processes", rounds, peer=peer, timeout=240)
 
 
 def worker(case: str, kind: str, seconds: float) -> None:

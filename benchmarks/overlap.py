@@ -19,6 +19,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
 from support.extras import need
@@ -26,8 +27,8 @@ from support.extras import need
 need("torch", extra="bench")
 
 from support.ending import clean_up_when_told, terminate
-from support.rounds import Row, in_turns, report, row_of_times
-from support.two_processes import medians_of
+from support.rounds import Row, measured_in_turns, report, row_of_times
+from support.two_processes import last_words, medians_of
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -59,7 +60,10 @@ def commands(name: str, case: str, seconds: float, where: Hosts, *variables: str
 
 
 def outputs(name: str, case: str, seconds: float, where: Hosts, *variables: str) -> str:
-    """What the processes of a contender print, started together; raise SystemExit if one fails."""
+    """What the processes of a contender print, started together.
+
+    Raise SystemExit if one of ours fails, and RuntimeError if one of the peer does.
+    """
     network = {"POPRUN_PY_SSH": str(where.ssh), "UCX_TLS": "tcp,self", "OMP_NUM_THREADS": "1"}
     found, pipes = "", {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with ExitStack() as started:
@@ -71,6 +75,8 @@ def outputs(name: str, case: str, seconds: float, where: Hosts, *variables: str)
         for one in running:
             out, err = one.communicate(timeout=240)
             if one.returncode:
+                if name == DDP:
+                    raise RuntimeError(last_words(one.returncode, err))
                 raise SystemExit(f"overlap.py: {name}, {case} failed:\n{out}{err}")
             found += out
     return found
@@ -80,7 +86,7 @@ def slower_ms(name: str, case: str, seconds: float, where: Hosts) -> float:
     """The median milliseconds of a step of the slower process."""
     found = medians_of(outputs(name, case, seconds, where))
     if len(found) != 2:
-        raise SystemExit(f"overlap.py: {name}, {case}: {len(found)} of 2 processes have measured")
+        raise RuntimeError(f"{name}, {case}: {len(found)} of 2 processes have measured")
     return max(found)
 
 
@@ -113,12 +119,11 @@ def measured(cases: Sequence[str], rates: Sequence[str], *, rounds: int, seconds
     for rate in rates:
         with linked(rate) as where:
             for case in cases:
-                times: dict[str, list[float]] = {name: [] for name in (EARLY, LATE, DDP)}
-                for name in in_turns(list(times), rounds):
-                    times[name].append(slower_ms(name, case, seconds, where))
+                contenders = {name: partial(slower_ms, name, case, seconds, where) for name in (EARLY, LATE, DDP)}
+                times, failed = measured_in_turns(contenders, [EARLY, LATE], rounds)
                 label = f"{case}, 2 hosts, {re.sub('([mg])bit', lambda found: f' {found[1].upper()}bit/s', rate)}"
                 yield row_of_times(f"{label}, early or after the backward pass", times, EARLY, LATE)
-                yield row_of_times(f"{label}, training", times, EARLY, DDP)
+                yield row_of_times(f"{label}, training", times, EARLY, DDP, failed=failed)
                 with tempfile.TemporaryDirectory() as folder:
                     share = share_before_the_end(case, seconds, where, Path(folder))
                 yield Row(f"{label}, reduction time before the end of the backward pass", "share", share, {}, share)

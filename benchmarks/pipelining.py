@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 from support.ending import clean_up_when_told, finished
-from support.rounds import Row, in_turns, median_ms, row_of_times, write_rows
+from support.rounds import Row, measured_in_turns, median_ms, row_of_times, write_rows
 from support.two_processes import medians_of, print_median
 
 import ipu_emu.popart as popart
@@ -82,9 +82,7 @@ def on_two_ipus(pattern: popart.SyncPattern = popart.SyncPattern.Full, **values:
 
 def row(case: str, unit: str, contenders: Mapping[str, Callable[[], float]], rounds: int) -> Row:
     """The first contender is ours, the second its peer."""
-    times: dict[str, list[float]] = {name: [] for name in contenders}
-    for name in in_turns(list(contenders), rounds):
-        times[name].append(contenders[name]())
+    times, _ = measured_in_turns(contenders, contenders, rounds)
     return replace(row_of_times(case, times, *contenders), unit=unit)
 
 

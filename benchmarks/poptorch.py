@@ -12,12 +12,11 @@ from __future__ import annotations
 
 import argparse
 import copy
-import math
-import statistics
 import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Any
 
 from support.extras import need
@@ -26,8 +25,9 @@ need("torch", extra="bench")
 
 import torch
 from support.ending import clean_up_when_told
-from support.rounds import Row, in_turns, median_ms, row_of_times, write_rows
-from support.two_processes import MINE, PEER, Step, TwoProcesses, check_losses, print_median
+from support.rounds import Row, blocks, measured_in_turns, row_of_times, write_rows
+from support.torch_networks.compiled import compiled_anew
+from support.two_processes import Step, TwoProcesses, check_losses, print_median
 from torch import nn
 from torch.nn import functional
 
@@ -146,7 +146,7 @@ def eager(case: str, *, compiled: bool = False, parallel: bool = False) -> Step:
     updates = optimiser(one)
     data = batch(case, seed)
     if compiled:
-        net = torch.compile(one)
+        net = compiled_anew(one)
 
     def step() -> float:
         updates.zero_grad()
@@ -164,23 +164,18 @@ def alone(case: str, *, rounds: int, seconds: float, compiles: bool) -> list[Row
     check_losses(case, steps["ours"], steps["eager"], 2e-5, least=1.0)
     if compiles:
         steps["torch.compile"] = eager(case, compiled=True)
-    for step in steps.values():
-        median_ms(step, seconds / 2)
-    times: dict[str, list[float]] = {name: [] for name in steps}
-    for name in in_turns(list(steps), rounds):
-        times[name].append(median_ms(steps[name], seconds))
+    times, failed = measured_in_turns(blocks(steps, seconds), ["ours"], rounds)
     return [
-        row_of_times(f"{case}, 1 process, against {peer}", times, "ours", peer) for peer in steps if peer != "ours"
+        row_of_times(f"{case}, 1 process, against {peer}", times, "ours", peer, failed=failed)
+        for peer in steps
+        if peer != "ours"
     ]
 
 
 def together(case: str, *, rounds: int, seconds: float) -> list[Row]:
     """Two processes, started in turns; the slower process counts."""
     pair = TwoProcesses([str(HERE), "--seconds", str(seconds), "--cases", case, "--worker"], port=29541)
-    times: dict[str, list[float]] = {MINE: [], PEER: []}
-    for name in in_turns(list(times), rounds):
-        times[name].append(pair.slower_ms(name))
-    return [row_of_times(f"{case}, 2 processes, against DDP + gloo", times, MINE, PEER)]
+    return [pair.row(f"{case}, 2 processes, against DDP + gloo", rounds)]
 
 
 def worker(case: str, kind: str, seconds: float) -> None:
@@ -227,8 +222,9 @@ def main() -> None:
         for line in found:
             print(line, flush=True)
         rows += found
-    mean = math.exp(statistics.mean(math.log(one.ratio) for one in rows))
-    print(f"geometric mean {mean:.2f}, least {min(one.ratio for one in rows):.2f}, of {len(rows)} rows")
+    ratios = [one.ratio for one in rows if one.peers]
+    if ratios:
+        print(f"geometric mean {geometric_mean(ratios):.2f}, least {min(ratios):.2f}, of {len(ratios)} rows")
     write_rows(args.json, rows)
 
 

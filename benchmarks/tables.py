@@ -80,7 +80,7 @@ def model_tables(rows: list[dict[str, Any]]) -> list[str]:
     found = []
     for end, heading in MODELS.items():
         lines = [row for row in rows if row["case"].endswith(end)]
-        peers = list(dict.fromkeys(name for row in lines for name in [*row["peers"], *row["failed"]]))
+        peers = list(dict.fromkeys(name for row in lines for name in [*row["peers"], *row.get("failed", [])]))
         if lines:
             found.append(_model_table(heading, lines, peers))
     return found
@@ -89,7 +89,7 @@ def model_tables(rows: list[dict[str, Any]]) -> list[str]:
 def _model_table(heading: str, rows: list[dict[str, Any]], peers: list[str]) -> str:
     def cell(row: dict[str, Any], peer: str) -> str:
         if peer not in row["peers"]:
-            return "failed" if peer in row["failed"] else ""
+            return "failed" if peer in row.get("failed", []) else ""
         return f"{figures(row['peers'][peer])}, **{row['peers'][peer] / row['ours']:.2f}**"
 
     def mean(peer: str) -> str:
@@ -110,16 +110,22 @@ def plain_table(rows: list[dict[str, Any]]) -> list[str]:
     """One table with a line for each row; its ratio is that to the fastest peer, or to the limit."""
     if not rows:
         return []
-    peers = list(dict.fromkeys(name for row in rows for name in row["peers"]))
+    peers = list(dict.fromkeys(name for row in rows for name in [*row["peers"], *row.get("failed", [])]))
     loads = any("load" in row for row in rows)
     head = ["case", "ours", *peers, "ratio", *(["load"] if loads else [])]
     lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
     for row in rows:
-        cells = [quantity(row["peers"][name], row["unit"]) if name in row["peers"] else "" for name in peers]
         load = [f"{row['load']:.0f}" if "load" in row else ""] if loads else []
-        cells = [row["case"], quantity(row["ours"], row["unit"]), *cells, f"**{row['ratio']:.2f}**", *load]
+        ratio = "" if row.get("failed") and not row["peers"] else f"**{row['ratio']:.2f}**"
+        cells = [row["case"], quantity(row["ours"], row["unit"]), *(_cell(row, name) for name in peers), ratio, *load]
         lines.append(f"| {' | '.join(cells)} |")
     return ["\n".join([*lines, ""])]
+
+
+def _cell(row: dict[str, Any], peer: str) -> str:
+    if peer in row["peers"]:
+        return quantity(row["peers"][peer], row["unit"])
+    return "failed" if peer in row.get("failed", []) else ""
 
 
 def tables(rows: list[dict[str, Any]]) -> list[str]:

@@ -23,8 +23,8 @@ need("torch", extra="bench")
 
 import numpy as np
 from support.ending import clean_up_when_told
-from support.rounds import Row, in_turns, median_ms, row_of_times, write_rows
-from support.two_processes import MINE, PEER, Step, TwoProcesses, check_losses, print_median
+from support.rounds import Row, blocks, measured_in_turns, row_of_times, write_rows
+from support.two_processes import Step, TwoProcesses, check_losses, print_median
 
 import ipu_emu.popart as popart
 import popdist_py
@@ -98,13 +98,9 @@ def alone(case: str, *, rounds: int, seconds: float) -> list[Row]:
     """One process: ours in both types, and PyTorch."""
     steps = {"float32": ours(case, np.float32), "float16": ours(case, np.float16), "PyTorch": pytorch(case)}
     check_losses(case, steps["float32"], steps["PyTorch"], 2e-5)
-    for step in steps.values():
-        median_ms(step, seconds / 2)
-    times: dict[str, list[float]] = {name: [] for name in steps}
-    for name in in_turns(list(steps), rounds):
-        times[name].append(median_ms(steps[name], seconds))
+    times, failed = measured_in_turns(blocks(steps, seconds), ["float32", "float16"], rounds)
     return [
-        row_of_times(f"{case}, 1 process, float32", times, "float32", "PyTorch"),
+        row_of_times(f"{case}, 1 process, float32", times, "float32", "PyTorch", failed=failed),
         row_of_times(f"{case}, 1 process, float16 against float32", times, "float16", "float32"),
     ]
 
@@ -112,10 +108,7 @@ def alone(case: str, *, rounds: int, seconds: float) -> list[Row]:
 def together(case: str, *, rounds: int, seconds: float) -> list[Row]:
     """Two processes, started in turns; the slower process counts."""
     pair = TwoProcesses([str(HERE), "--seconds", str(seconds), "--cases", case, "--worker"], port=29533)
-    times: dict[str, list[float]] = {MINE: [], PEER: []}
-    for name in in_turns(list(times), rounds):
-        times[name].append(pair.slower_ms(name))
-    return [row_of_times(f"{case}, 2 processes, float32", times, MINE, PEER)]
+    return [pair.row(f"{case}, 2 processes, float32", rounds)]
 
 
 def worker(case: str, kind: str, seconds: float) -> None:

@@ -1,6 +1,7 @@
 """Rounds: measures contenders that take turns, and makes the resulting row.
 
-A number is the median over rounds, the ratio the median of the ratios of the rounds: above 1 we are faster.
+A number is the median over rounds, the ratio the median of the ratios of the rounds: above 1 we are faster. A peer
+that cannot run is named in the row with the reason, and the benchmark goes on.
 """
 
 from __future__ import annotations
@@ -8,14 +9,28 @@ from __future__ import annotations
 import json
 import os
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-__all__ = ["Make", "Row", "in_turns", "median_ms", "report", "rounds_of", "row", "row_of_times", "write_rows"]
+__all__ = [
+    "Make",
+    "Row",
+    "blocks",
+    "in_turns",
+    "measured_in_turns",
+    "median_ms",
+    "reason",
+    "report",
+    "rounds_of",
+    "row",
+    "row_of_times",
+    "write_rows",
+]
 
 #: Creates an endless iterator over batches.
 Make = Callable[[], Iterator[Any]]
@@ -26,6 +41,7 @@ class Row:
     """One case: ours and the peers in ``unit``; ``ratio`` above 1 means that we are better than the best peer.
 
     ``load`` is the average number of processes that wanted a core in the minute before, this benchmark included.
+    ``failed`` are the peers that could not run, and why; without any other peer the ratio is 1.
     """
 
     case: str
@@ -34,10 +50,17 @@ class Row:
     peers: dict[str, float]
     ratio: float
     load: float = field(default_factory=lambda: os.getloadavg()[0])
+    failed: dict[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
         peers = ", ".join(f"{name} {value:.4g}" for name, value in self.peers.items())
-        return f"{self.case:58} ours {self.ours:9.4g} {self.unit:10} {peers:46} ratio {self.ratio:.2f}"
+        failed = "".join(f"; {name} failed: {why}" for name, why in self.failed.items())
+        return f"{self.case:58} ours {self.ours:9.4g} {self.unit:10} {peers:46} ratio {self.ratio:.2f}{failed}"
+
+
+def reason(error: BaseException) -> str:
+    """The type of ``error`` and the first line of its message, for a row."""
+    return f"{type(error).__name__}: {next(iter(str(error).strip().splitlines()), '')}"[:200]
 
 
 def in_turns(contenders: Sequence[str], rounds: int) -> Iterator[str]:
@@ -84,11 +107,53 @@ def row(case: str, unit: str, rates: dict[str, list[float]], mine: str, scale: f
     return Row(case, unit, medians[mine], peers, ratio)
 
 
-def row_of_times(case: str, times: dict[str, list[float]], mine: str, peer: str) -> Row:
-    """The row of the milliseconds of each contender in each round."""
-    ratios = [b / a for a, b in zip(times[mine], times[peer], strict=True)]
-    medians = {name: statistics.median(values) for name, values in times.items()}
-    return Row(case, "ms", medians[mine], {peer: medians[peer]}, statistics.median(ratios))
+def measured_in_turns(
+    contenders: Mapping[str, Callable[[], float]], ours: Collection[str], rounds: int
+) -> tuple[dict[str, list[float]], dict[str, str]]:
+    """The milliseconds that each contender returns in each round, and the reasons why some could not run.
+
+    A contender that is not ``ours`` and raises an exception has no times, and no further turn.
+    """
+    times: dict[str, list[float]] = {name: [] for name in contenders}
+    failed: dict[str, str] = {}
+    for name in in_turns(list(contenders), rounds):
+        if name in failed:
+            continue
+        try:
+            times[name].append(contenders[name]())
+        except Exception as error:  # the failure of a peer is a result
+            if name in ours:
+                raise
+            failed[name] = reason(error)
+            del times[name]
+    return times, failed
+
+
+def blocks(
+    steps: Mapping[str, Callable[[], object]], seconds: float, clock: Callable[[], float] = perf_counter
+) -> dict[str, Callable[[], float]]:
+    """For each contender the function that runs a step, and then measures others for about ``seconds``."""
+
+    def block(step: Callable[[], object]) -> float:
+        step()
+        return median_ms(step, seconds, clock)
+
+    return {name: partial(block, step) for name, step in steps.items()}
+
+
+def row_of_times(
+    case: str, times: Mapping[str, list[float]], mine: str, *peers: str, failed: Mapping[str, str] | None = None
+) -> Row:
+    """The row of the milliseconds of ``mine`` and of ``peers`` in each round; the ratio is that to the fastest peer.
+
+    Peers that ``failed`` have no times.
+    """
+    failed = {name: why for name, why in (failed or {}).items() if name in peers}
+    medians = {name: statistics.median(times[name]) for name in (mine, *peers) if name not in failed}
+    ours = medians.pop(mine)
+    best = min(medians, key=lambda name: medians[name], default=mine)
+    ratio = statistics.median(b / a for a, b in zip(times[mine], times[best], strict=True))
+    return Row(case, "ms", ours, medians, ratio, failed=failed)
 
 
 def report(rows: Iterable[Row], path: Path | None) -> None:

@@ -7,13 +7,14 @@ import re
 import statistics
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from subprocess import CompletedProcess
 from time import perf_counter
 
 from support.ending import finished
+from support.rounds import Row, measured_in_turns, row_of_times
 
-__all__ = ["MINE", "PEER", "Step", "TwoProcesses", "check_losses", "medians_of", "print_median"]
+__all__ = ["Step", "TwoProcesses", "check_losses", "last_words", "medians_of", "print_median"]
 
 #: Runs one update and returns its loss.
 Step = Callable[[], float]
@@ -48,20 +49,33 @@ class TwoProcesses:
             PEER: [sys.executable, "-m", *torchrun, *program, "pytorch"],
         }
 
-    def ended(self, name: str, timeout: float = 120) -> tuple[CompletedProcess[str], float | None]:
-        """Run a contender; return the completed command, and the median milliseconds of its slower process."""
+    def row(self, case: str, rounds: int, *, peer: bool = True, timeout: float = 120) -> Row:
+        """Start the contenders in turns; the slower process counts."""
+        names = [MINE, PEER] if peer else [MINE]
+        contenders = {name: partial(self._slower_ms, name, timeout) for name in names}
+        times, failed = measured_in_turns(contenders, [MINE], rounds)
+        return row_of_times(case, times, *names, failed=failed)
+
+    def _slower_ms(self, name: str, timeout: float) -> float:
+        """The median milliseconds of the slower process.
+
+        Raise SystemExit if one of ours fails, and RuntimeError if one of the peer does.
+        """
         environment = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
         done = finished(self.commands[name], timeout=timeout, env=environment)
         found = medians_of(done.stdout)
-        return done, max(found) if done.returncode == 0 and len(found) == 2 else None
-
-    def slower_ms(self, name: str, timeout: float = 120) -> float:
-        """The median milliseconds of the slower process; raise SystemExit if a process failed."""
-        done, slower = self.ended(name, timeout)
-        if slower is None:
+        if done.returncode or len(found) != 2:
+            if name == PEER:
+                raise RuntimeError(last_words(done.returncode, done.stderr))
             command = " ".join(self.commands[name])
             raise SystemExit(f"{Path(sys.argv[0]).name}: {command} failed:\n{done.stdout}{done.stderr}")
-        return slower
+        return max(found)
+
+
+def last_words(code: int, stderr: str) -> str:
+    """The exit code of a command, and the last line with letters that it wrote to stderr."""
+    lines = [line.strip() for line in stderr.splitlines() if re.search(r"[a-z]", line)]
+    return f"exit code {code}: {lines[-1] if lines else ''}"
 
 
 def print_median(step: Callable[[], object], steps: int, *, warm_up: int) -> None:

@@ -1,9 +1,14 @@
-"""The programs in benchmarks/ say which extra they need instead of ending in a traceback."""
+"""The programs in benchmarks/ name the extra that they need instead of ending in a traceback; peers may fail."""
 
+import dataclasses
+import importlib
 import re
 import runpy
 import sys
+from collections.abc import Callable
 from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -63,6 +68,88 @@ def test_no_program_hides_a_package() -> None:
         imports = re.compile(rf"^\s*(import|from) {package}\b", re.MULTILINE)
         users = [file.name for file in FOLDER.rglob("*.py") if imports.search(file.read_text())]
         assert set(users) == {f"{package}.py", f"{package}_networks.py"}
+
+
+@pytest.fixture
+def support(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
+    """Imports a module of benchmarks/support."""
+    monkeypatch.setattr(sys, "path", [str(FOLDER), *sys.path])
+    return lambda name: importlib.import_module(f"support.{name}")
+
+
+def times_in_turns() -> tuple[dict[str, Callable[[], float]], list[str]]:
+    """Four contenders, of which one peer fails at once and one in the second round; and the calls that were made."""
+    calls: list[str] = []
+
+    def contender(name: str, times: list[float], error: str) -> Callable[[], float]:
+        def run() -> float:
+            calls.append(name)
+            if len(times) == 0:
+                raise RuntimeError(error)
+            return times.pop(0)
+
+        return run
+
+    contenders = {
+        "ours": contender("ours", [2.0, 2.0, 4.0], ""),
+        "absent": contender("absent", [], "no such library\nsecond line"),
+        "slow": contender("slow", [6.0, 6.0, 6.0], ""),
+        "short": contender("short", [3.0], "aborted"),
+    }
+    return contenders, calls
+
+
+def test_a_peer_that_fails_is_named_and_the_others_are_measured(support: Callable[[str], ModuleType]) -> None:
+    rounds = support("rounds")
+    contenders, calls = times_in_turns()
+    times, failed = rounds.measured_in_turns(contenders, ["ours"], 3)
+    assert times == {"ours": [2.0, 2.0, 4.0], "slow": [6.0, 6.0, 6.0]}
+    assert failed == {"absent": "RuntimeError: no such library", "short": "RuntimeError: aborted"}
+    assert [calls.count(name) for name in contenders] == [3, 1, 3, 2]
+
+    row = rounds.row_of_times("case", times, "ours", "absent", "slow", "short", failed=failed)
+    assert (row.ours, row.peers, row.ratio, row.failed) == (2.0, {"slow": 6.0}, 3.0, failed)
+    assert "; absent failed: RuntimeError: no such library" in str(row)
+    (table,) = runpy.run_path(str(FOLDER / "tables.py"))["plain_table"]([dataclasses.asdict(row) | {"load": 1}])
+    assert "| case | 2 ms | 6 ms | failed | failed | **3.00** | 1 |" in table.splitlines()
+
+    alone = rounds.row_of_times("case", times, "ours", "absent", failed=failed)
+    (table,) = runpy.run_path(str(FOLDER / "tables.py"))["plain_table"]([dataclasses.asdict(alone) | {"load": 1}])
+    assert "| case | 2 ms | failed |  | 1 |" in table.splitlines()
+
+
+def test_a_failure_of_ours_ends_the_benchmark(support: Callable[[str], ModuleType]) -> None:
+    contenders, _ = times_in_turns()
+    with pytest.raises(RuntimeError, match="no such library"):
+        support("rounds").measured_in_turns(contenders, ["ours", "absent"], 3)
+
+
+PRINTS = [sys.executable, "-c", "print('STEP_MS 1.5', 'STEP_MS 2.5', sep='\\n')"]
+ABORTS = [
+    sys.executable,
+    "-c",
+    "import os, sys; print('rank 1 aborts', '=====', sep='\\n', file=sys.stderr); os.abort()",
+]
+
+
+def two_processes(support: Callable[[str], ModuleType], ours: list[str], peer: list[str]) -> Any:
+    pair = support("two_processes").TwoProcesses(["program"], port=1)
+    pair.commands = dict(zip(pair.commands, (ours, peer), strict=True))
+    return pair
+
+
+def test_processes_of_the_peer_that_abort_are_named(support: Callable[[str], ModuleType]) -> None:
+    row = two_processes(support, PRINTS, ABORTS).row("case", 2)
+    assert (row.ours, row.peers) == (2.5, {})
+    assert row.failed == {"torchrun + DDP + gloo": "RuntimeError: exit code -6: rank 1 aborts"}
+    row = two_processes(support, PRINTS, [sys.executable, "-c", "import time; time.sleep(60)"]).row("x", 1, timeout=2)
+    assert "timed out after 2 seconds" in row.failed["torchrun + DDP + gloo"]
+    assert two_processes(support, PRINTS, PRINTS).row("case", 2).peers == {"torchrun + DDP + gloo": 2.5}
+
+
+def test_processes_of_ours_that_abort_end_the_benchmark(support: Callable[[str], ModuleType]) -> None:
+    with pytest.raises(SystemExit, match=r"failed:\nrank 1 aborts"):
+        two_processes(support, ABORTS, PRINTS).row("case", 1)
 
 
 @pytest.mark.torch
