@@ -230,6 +230,18 @@ def test_an_exchange_may_write_to_its_inputs(ranks):
     assert run_ranks(ranks, exchanges_in_place) == [True] * ranks
 
 
+def negated():
+    """An imaginary part that PyTorch negates only when it is read."""
+    x = torch.tensor([1 + 2j]).conj().imag
+    outs = [torch.zeros(1) for _ in range(dist.get_world_size())]
+    dist.all_gather(outs, x)
+    return x.is_neg() and x.is_contiguous(), [out.item() for out in outs]
+
+
+def test_views_that_negate_are_read_by_their_elements():
+    assert run_ranks(2, negated)[0] == (True, [-2.0, -2.0])
+
+
 def means():
     """Of whole numbers: towards zero, for those that gcl and that PyTorch combines."""
     found = []
