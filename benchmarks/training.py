@@ -1,12 +1,14 @@
 """Training steps against PyTorch: three networks, one and two processes of one thread each, in one run.
 
     python benchmarks/training.py [--quick] [--json FILE] [--cases mlp cnn transformer]
+    python benchmarks/training.py --large [--quick] [--json FILE]
 
 Same weights, data and optimiser (SGD with momentum 0.9); a step begins with data on the host and ends with its loss
 there. In one process the contenders (ours in float32 and float16, eager PyTorch) take turns in short blocks; with
 two, ``poprun-py`` and ``torchrun`` (DistributedDataParallel over gloo) are started in turns, each process with a
 micro-batch of its own. A round takes the median step of each; the ratio is the median over rounds of peer / ours:
-above 1 we are faster. Losses of both are compared before.
+above 1 we are faster. Losses of both are compared before. ``--large``: float16 against float32, both ours, for
+networks whose weights, gradients and momenta take 440 and 610 MB in float32; processor time.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import argparse
 import os
 from collections.abc import Callable
 from pathlib import Path
+from time import process_time
 from typing import Any
 
 from support.extras import need
@@ -33,6 +36,8 @@ from ipu_emu import models
 
 RATE, MOMENTUM = 1e-3, 0.9
 HERE = Path(__file__).resolve()
+#: Networks that exceed the caches.
+LARGE = ["large mlp", "large transformer"]
 
 
 def network(case: str, dtype: Any) -> models.Model:
@@ -40,6 +45,10 @@ def network(case: str, dtype: Any) -> models.Model:
         "mlp": lambda: models.mlp(batch=32, dtype=dtype),
         "cnn": lambda: models.resnet8(batch=32, dtype=dtype),
         "transformer": lambda: models.transformer(batch=8, dtype=dtype),
+        "large mlp": lambda: models.mlp((784, 4096, 4096, 4096, 10), batch=16, dtype=dtype),
+        "large transformer": lambda: models.transformer(
+            batch=1, length=32, width=1024, heads=16, layers=4, dtype=dtype
+        ),
     }
     return builders[case]()
 
@@ -48,8 +57,10 @@ def batch(case: str, seed: int) -> tuple[np.ndarray, np.ndarray]:
     random = np.random.default_rng(seed)
     if case == "transformer":
         return random.integers(0, 96, (8, 128)).astype(np.int32), random.integers(0, 96, 1024).astype(np.int32)
-    shape = {"mlp": (32, 784), "cnn": (32, 3, 32, 32)}[case]
-    return random.standard_normal(shape).astype(np.float32), random.integers(0, 10, 32).astype(np.int32)
+    if case == "large transformer":
+        return random.integers(0, 96, (1, 32)).astype(np.int32), random.integers(0, 96, 32).astype(np.int32)
+    shape = {"mlp": (32, 784), "cnn": (32, 3, 32, 32), "large mlp": (16, 784)}[case]
+    return random.standard_normal(shape).astype(np.float32), random.integers(0, 10, shape[0]).astype(np.int32)
 
 
 def ours(case: str, dtype: Any, *, parallel: bool = False) -> Step:
@@ -105,6 +116,16 @@ def alone(case: str, *, rounds: int, seconds: float) -> list[Row]:
     ]
 
 
+def by_storage(case: str, *, rounds: int, seconds: float) -> list[Row]:
+    """Ours in both types."""
+    steps = {"float32": ours(case, np.float32), "float16": ours(case, np.float16)}
+    half, whole = steps["float16"](), steps["float32"]()  # later ones differ, as updates are rounded to float16
+    if abs(half - whole) > 1e-2 * whole:
+        raise SystemExit(f"training.py: {case}: losses differ before the first update: {half} and {whole}")
+    times, _ = measured_in_turns(blocks(steps, seconds, process_time), list(steps), rounds)
+    return [row_of_times(f"{case}, 1 process, float16 against float32", times, "float16", "float32")]
+
+
 def together(case: str, *, rounds: int, seconds: float) -> list[Row]:
     """Two processes, started in turns; the slower process counts."""
     pair = TwoProcesses([str(HERE), "--seconds", str(seconds), "--cases", case, "--worker"], port=29533)
@@ -127,6 +148,7 @@ def main() -> None:
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows here")
     parser.add_argument("--cases", nargs="*", default=["mlp", "cnn", "transformer"], help="networks to measure")
+    parser.add_argument("--large", action="store_true", help=f"float16 against float32: {', '.join(LARGE)}")
     parser.add_argument("--worker", choices=["ours", "pytorch"], help=argparse.SUPPRESS)
     parser.add_argument("--seconds", type=float, default=None, help="length of a block of steps")
     args = parser.parse_args()
@@ -136,9 +158,10 @@ def main() -> None:
         return
     clean_up_when_told()
     rows = []
-    for case in args.cases:
-        found = alone(case, rounds=2 if args.quick else 9, seconds=seconds)
-        if not args.quick or case == args.cases[0]:  # starting processes takes longest
+    for case in LARGE if args.large else args.cases:
+        measure = by_storage if args.large else alone
+        found = measure(case, rounds=2 if args.quick else 9, seconds=seconds)
+        if not args.large and (not args.quick or case == args.cases[0]):  # starting processes takes longest
             found += together(case, rounds=1 if args.quick else 5, seconds=2 * seconds)
         for line in found:
             print(line, flush=True)
