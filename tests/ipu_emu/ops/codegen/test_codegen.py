@@ -153,6 +153,25 @@ def test_functions_are_as_accurate_as_stated(name: str) -> None:
     assert distance.max() <= bound
 
 
+@pytest.mark.parametrize(("name", "bound"), [("sigmoid", 2.5), ("softplus", 3.1)])
+def test_functions_of_falling_exponentials_are_as_accurate_as_stated(name: str, bound: float) -> None:
+    x = over_all_floats(60_013)
+    y = np.zeros_like(x)
+    full = Operand("full")
+    bound_rows([full, full], [RowPass((("load", 0), (name, 0), ("store", 1, 1)))], [x, y], 1, x.size)()
+    exact = x.astype(np.float64)
+    with np.errstate(all="ignore"):
+        small = np.exp(-np.abs(exact))
+        want = np.where(exact < 0, small, 1) / (1 + small)
+        want = want if name == "sigmoid" else np.maximum(exact, 0) + np.log1p(small)
+        distance = np.abs(y - want) / np.spacing(np.abs(want).astype(np.float32))
+    np.testing.assert_array_equal(np.isnan(y), np.isnan(x))
+    assert y[x == np.inf] == (1 if name == "sigmoid" else np.inf)
+    normal = np.isfinite(x) & (x >= -87.33)
+    assert distance[normal].max() <= bound
+    assert ((y[x < -87.34] >= 0) & (y[x < -87.34] < 1.2e-38)).all()
+
+
 def test_gelu_is_as_accurate_as_stated() -> None:
     x = np.concatenate([over_all_floats(60_013), np.linspace(-6.5, 6.5, 100_003, dtype=np.float32)])
     y, slope = np.zeros_like(x), np.zeros_like(x)
