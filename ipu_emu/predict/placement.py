@@ -13,6 +13,7 @@ block. Layers stay whole unless there are too few of them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 from ipu_emu.errors import EmulatorError
@@ -100,7 +101,7 @@ def balanced(network: Network, ipus: int, cost: Callable[[NetworkBlock], float],
     fixed = [sum(cost(block) for block in ends.get(ipu, [])) for ipu in range(ipus)]
     costs = [sum(map(cost, group)) for group in groups]
     low, high = 0.0, sum(costs) + max(fixed)
-    best = _fill(costs, fixed, least, high)
+    best = _fill(costs, fixed, least, math.inf)  # the sum has lost digits of costs that are much smaller than others
     for _ in range(60):
         middle = (low + high) / 2
         tried = _fill(costs, fixed, least, middle)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ipu_emu.cli.output.printing import print_json, say, write
+from ipu_emu.cli.output.printing import check_outputs, print_json, say, write
 from ipu_emu.errors import EmulatorError
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ def calibrate(rows: Path | None, output: Path | None, leave_one_out: bool, print
     if print_rows:
         click.echo(SHIPPED_ROWS.read_text(), nl=False)
         return
+    check_outputs(output=output)
     text = SHIPPED_ROWS.read_text() if rows is None else rows_text(rows)
     name = "rows.csv" if rows is None else rows.name
     programs = program_rows(text, name)

@@ -67,10 +67,10 @@ def _list(context: click.Context, parameter: click.Parameter, value: bool) -> No
     "--what-if",
     "changes",
     multiple=True,
-    metavar="GW-LINKS=X2",
+    metavar="gw-links=x2",
     help="With another rate as well; may be repeated.",
 )
-@click.option("--sweep", "sweeps", multiple=True, metavar="BATCH=1..8", help="All these values; may be repeated.")
+@click.option("--sweep", "sweeps", multiple=True, metavar="batch=1..8", help="All these values; may be repeated.")
 @click.option("--search", is_flag=True, help="The best of all configurations of the system that fit.")
 @click.option("--top", type=click.IntRange(1), default=10, show_default=True, help="Rows of --search.")
 @click.option("--explain", is_flag=True, help="Show memory, calibration, and what each rate would give.")

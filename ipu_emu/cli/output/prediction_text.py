@@ -30,13 +30,19 @@ def _head(facts: dict[str, Any]) -> str:
     ]
     step = facts["step_seconds"]
     lines = [", ".join(words), ""]
-    interval = f"  (90 %: {low:,.0f} to {high:,.0f})" if facts["calibration"] else ""
-    lines.append(f"predicted     {facts['samples_per_second']:,.1f} samples/s{interval}")
+    interval = f"  (90 %: {_rate(low, 0)} to {_rate(high, 0)})" if facts["calibration"] else ""
+    lines.append(f"predicted     {_rate(facts['samples_per_second'])} samples/s{interval}")
     if facts["calibration"]:
-        lines.append(f"uncalibrated  {facts['uncalibrated_samples_per_second']:,.1f} samples/s, at nominal rates")
+        rate = _rate(facts["uncalibrated_samples_per_second"])
+        lines.append(f"uncalibrated  {rate} samples/s, at nominal rates")
     batch = job["global_batch_samples"]
     lines.append(f"step          {TimeUnit.of(step).text(step)}, global batch {batch:,.0f}")
     return "\n".join(lines)
+
+
+def _rate(value: float, digits: int = 1) -> str:
+    """A rate with ``digits`` after the point, or with three significant ones if it is below 10."""
+    return f"{value:,.{digits}f}" if value >= 10 else f"{value:.3g}"
 
 
 def _terms(facts: dict[str, Any]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -91,6 +92,9 @@ def network(name: str, **options: Any) -> Network:
     """The network called ``name``; options that are None keep its own sizes. Raise EmulatorError for unknown ones."""
     entry = NETWORKS.get(name)
     if entry is None:
+        if os.sep in name or name.endswith(".onnx"):
+            what = "a folder, not an ONNX file" if os.path.isdir(name) else "not a file"
+            raise EmulatorError(f"{name} is {what}; name an ONNX file, or a network: {', '.join(NETWORKS)}")
         close = get_close_matches(name, NETWORKS, 1)
         hint = f"did you mean {close[0]}? Else " if close else ""
         raise EmulatorError(f"there is no network '{name}' to predict; {hint}use {', '.join(NETWORKS)}")

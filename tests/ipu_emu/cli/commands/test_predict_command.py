@@ -32,6 +32,14 @@ def test_text() -> None:
         assert word in done.stdout
 
 
+def test_rates_below_one_have_significant_digits() -> None:
+    """Attention to a sample of that length takes so much longer than the rest that sums of costs lose the rest."""
+    said = run("predict t5-small --length 100000").stdout
+    found = re.search(r"predicted +(0\.\d{3}) .*90 %: (0\.\d{3}) to (0\.\d{3})", said)
+    assert found is not None
+    assert 0 < float(found[2]) < float(found[1]) < float(found[3]) < 1
+
+
 def test_json_has_the_unit_in_every_key() -> None:
     found = json.loads(run(f"{BERT} --format json").stdout)
     assert {
@@ -143,6 +151,9 @@ def test_a_page_needs_no_network_and_has_the_numbers_of_the_json(tmp_path: Path)
         (f"{RESNET} --sweep batch=1..8 --global-batch 64", "--global-batch: --sweep takes the accumulation"),
         ("predict resnet50 --search --batch 4", "--batch: --search tries all values of it"),
         ("predict resnet50 --search --global-batch nan", "a global batch of nan is not possible"),
+        ("predict nosuch.onnx", "nosuch.onnx is not a file; name an ONNX file"),
+        ("predict /tmp", "/tmp is a folder, not an ONNX file"),
+        ("calibrate -o /nonexistent/profile.json", "--output /nonexistent/profile.json cannot be written"),
     ],
 )
 def test_mistakes(command: str, said: str) -> None:
