@@ -119,7 +119,7 @@ def alone(case: str, *, rounds: int, seconds: float) -> list[Row]:
 def by_storage(case: str, *, rounds: int, seconds: float) -> list[Row]:
     """Ours in both types."""
     steps = {"float32": ours(case, np.float32), "float16": ours(case, np.float16)}
-    half, whole = steps["float16"](), steps["float32"]()  # later ones differ, as updates are rounded to float16
+    half, whole = steps["float16"](), steps["float32"]()  # the loss before the first update
     if abs(half - whole) > 1e-2 * whole:
         raise SystemExit(f"training.py: {case}: losses differ before the first update: {half} and {whole}")
     times, _ = measured_in_turns(blocks(steps, seconds, process_time), list(steps), rounds)
