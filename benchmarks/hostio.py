@@ -8,7 +8,7 @@ All use two workers; batches are compared before they are timed.
 - images: crop, flip and normalise 256 x 256 x 3 bytes to 224 x 224 x 3 float32, batches of 32
 - bandwidth: batches of 19 MB from memory through a worker to the consumer, no preparation
 - overlap: training steps with data whose preparation takes 60 % of a step, against data made on the device
-- tiles: a callback that waits 60 % as long as a micro-batch computes, called beside it, against just in time
+- tiles: a callback that waits 60 % as long as a micro-batch computes, called while one computes, against just in time
 - staging: the same on average, but unevenly: with places in Streaming Memory, against I/O tiles and just in time
 - overhead: micro-batches of 1 KiB
 

@@ -195,7 +195,7 @@ def keras_rows(seconds: float) -> dict[str, dict[str, float]]:
 
 
 def two_instances(seconds: float) -> dict[str, float]:
-    """The steps per second of two instances together, by the name of the model."""
+    """The steps per second of two instances, added up, by the name of the model."""
     launcher = [str(Path(sys.executable).with_name("poprun-py")), "--num-instances", "2", "--num-replicas", "2"]
     done = finished(
         [*launcher, sys.executable, __file__, "--instance", str(seconds)], timeout=300, env=dict(os.environ)

@@ -50,7 +50,7 @@ BOUNDS = {
 
 #: Seconds of a block: wall time, and processor time of the thread.
 Times = tuple[float, float]
-#: Nanoseconds of so many spans.
+#: Called with a span and a number of repetitions; returns nanoseconds.
 Loop = Callable[[Any, int], int]
 
 

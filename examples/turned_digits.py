@@ -1,4 +1,4 @@
-"""Train on hand-written digits that are turned at random, each time anew or once for all.
+"""Train on hand-written digits that are rotated at random, for each step or once before training.
 
     python examples/turned_digits.py                  the feed turns each image, pixel by pixel
     python examples/turned_digits.py --turn ahead     every image is turned by every angle before the first step

@@ -110,7 +110,7 @@ def passes(name: str, groups: dict[str, dist.ProcessGroup]) -> dict[str, Call]:
 
 
 class _Stamps:
-    """The begin and end of the all-reduces of a pass, and the time of the last gradient."""
+    """The start and end of the all-reduces of a pass, and the time of the last gradient."""
 
     def __init__(self, group: dist.ProcessGroup) -> None:
         self._group = group
@@ -118,7 +118,7 @@ class _Stamps:
         self.spans: list[Span] = []
 
     def hook(self, _, bucket):  # DDP refuses annotations that are text
-        """A hook of DDP that records the begin and end of an all-reduce."""
+        """A hook of DDP that records the start and end of an all-reduce."""
         since = perf_counter()
 
         def complete(future):

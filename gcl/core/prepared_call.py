@@ -26,7 +26,7 @@ UNREAD = 5  #: the call is complete; messages of earlier calls may be waiting to
 class PreparedCall:
     """``run`` returns DONE, or the status with which the path's ``finish`` continues.
 
-    It keeps weak references to the tensors only. ``rest`` continues a call for which ``run`` returned STAGED.
+    It keeps only weak references to the tensors. ``rest`` continues a call for which ``run`` returned STAGED.
     """
 
     run: Callable[[], int]

@@ -1,4 +1,4 @@
-"""Uninterrupted: a block whose end Ctrl-C waits for.
+"""Uninterrupted: a block that defers Ctrl-C to its end.
 
 LLVM calls back into Python when it loads a kernel, and an exception in such a call is lost: Ctrl-C would be ignored,
 or leave a kernel without code, which ends the process by SIGSEGV when it is called. TensorFlow ends the process by

@@ -83,7 +83,7 @@ class _Commands(ShortMessages, click.Group):
             sys.exit(1)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if any("\0" in word for word in args):  # only callers of this function can pass it, not a shell
+        if any("\0" in word for word in args):  # possible from Python, not from a shell
             raise click.UsageError("a word of the command line contains a NUL character, which no name has", ctx)
         return super().parse_args(ctx, args)
 

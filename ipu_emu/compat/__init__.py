@@ -92,7 +92,7 @@ class _Finder(MetaPathFinder):
 
 def install() -> None:
     """Redirect later imports of this process; a second call has no effect."""
-    from ipu_emu.tensorflow import finder  # 0.7 s, in which __main__ catches Ctrl-C
+    from ipu_emu.tensorflow import finder  # takes 0.7 s, so it is imported here, where __main__ handles Ctrl-C
 
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())
@@ -135,7 +135,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         runpy.run_module(given[1], run_name="__main__", alter_sys=True)
         return 0
     program = Path(given[0])
-    if not os.path.isfile(program):  # isfile accepts names of any length
+    if not os.path.isfile(program):  # unlike Path.is_file, accepts names of any length
         print(f"{short_message(str(program))}: there is no such file; name the program to run", file=sys.stderr)
         return 2
     if fault := _fault(program):
@@ -148,7 +148,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _fault(program: Path) -> str:
-    """Why a file is not a program, in Python's words; '' if it is."""
+    """Return Python's message about a file that is not a program; '' if it is one."""
     try:
         with open_code(str(program)) as stream:
             source = stream.read()

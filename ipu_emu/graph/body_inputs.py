@@ -1,4 +1,4 @@
-"""Body inputs: types and shapes of the inputs of a loop body, a branch or the like, as its op determines them."""
+"""Body inputs: types and shapes of the inputs of a subgraph, such as a loop body, as its op determines them."""
 
 from __future__ import annotations
 

@@ -137,7 +137,7 @@ def _taken_branch(parent: Graph, node: onnx.NodeProto) -> str | None:
 
 
 def _body(parent: Graph, node: onnx.NodeProto, proto: onnx.GraphProto, version: int, append: Append) -> Graph:
-    """Return the graph of a loop body, a branch or the like; types of its inputs may come from the node."""
+    """Return the graph of a subgraph, such as a loop body; types of its inputs may come from the node."""
     graph = Graph(parent=parent, inputs=[info.name for info in proto.input], outputs=[o.name for o in proto.output])
     hints = _body_inputs(parent, node, version)
     for index, info in enumerate(proto.input):

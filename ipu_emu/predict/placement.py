@@ -82,7 +82,7 @@ def given(network: Network, counts: Sequence[tuple[int, int]], embedding_ipu: in
 
 
 def annotated(network: Network, ipus: int) -> Placement:
-    """The placement that the network itself sets."""
+    """The placement that the network sets for its blocks."""
     missing = sorted(home for home in network.homes if not 0 <= home < ipus)
     if missing:
         raise EmulatorError(f"{network.name} has ops on IPU {missing[-1]}; a replica has IPUs 0 to {ipus - 1}")

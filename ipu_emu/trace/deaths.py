@@ -19,7 +19,7 @@ class Death:
     """The first instance of a start of the job that ended too early; ``after`` are those that ended because of it.
 
     ``how`` is what the launcher observed, such as SIGKILL or "exit 1"; empty without a launcher. ``nanoseconds``
-    count from the begin of the run.
+    count from the start of the run.
     """
 
     process: Process

@@ -47,7 +47,7 @@ class Name:
 
 @dataclass(frozen=True)
 class ProcessTrace:
-    """Records of a process in the order of their begin, in nanoseconds of its host's monotonic clock.
+    """Records of a process in the order in which they began, in nanoseconds of its host's monotonic clock.
 
     A span that was open when the process ended has the end 0. Sequences are resolved into their spans.
     """
@@ -202,7 +202,7 @@ def _records(
     rounds: dict[int, list[int]] = {}
     free = 0
     for start in np.nonzero(kinds == Kind.SEQUENCE)[0].tolist():
-        if start < free:  # a time stamp that looks like a sequence
+        if start < free:  # a time stamp that only looks like the key of a sequence
             continue
         free = start + 1 + -(-(int(rows[start, VALUE]) & 0xFFFFFFFF) // RECORD_WORDS)
         plain[start:free] = False

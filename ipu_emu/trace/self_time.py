@@ -12,7 +12,7 @@ __all__ = ["depths", "self_times"]
 
 def depths(spans: NDArray[Any]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """The order of the spans of one thread, outer before inner, and in that order how many spans contain each."""
-    ends = np.maximum(spans["end"], spans["begin"] + 1)  # an empty span is not in one that begins with it
+    ends = np.maximum(spans["end"], spans["begin"] + 1)  # an empty span is not over when it begins
     order = np.lexsort((-ends, spans["begin"]))
     over = np.searchsorted(np.sort(ends), spans["begin"][order], side="right")
     return order, np.arange(len(spans)) - over

@@ -69,7 +69,7 @@ def inside_steps(one: CollectiveCalls, uses: Sequence[TimeUse]) -> NDArray[np.bo
 
 
 def lateness(one: CollectiveCalls, inside: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Nanoseconds by which each instance came later than the one before it, where it was the last."""
+    """Nanoseconds by which each instance, where it was the last, came later than the one before it."""
     begins = np.sort(one.begins[inside], 1)
     late = begins[:, -1] - begins[:, -2] if begins.shape[1] > 1 else np.zeros(len(begins))
     return np.asarray(np.bincount(one.last[inside], late, len(one.instances)), np.float64)

@@ -1,6 +1,6 @@
 """KeptSpan: a span that is recorded repeatedly, without looking up its memory each time.
 
-A record is prepared with its key in advance, like those of sequences, so that entering a span writes only its begin,
+A record is prepared with its key in advance, like those of sequences, so that entering a span writes only its start,
 which makes it valid, and leaving it only its end. Both are plain functions in slots, which Python calls faster than
 methods.
 """

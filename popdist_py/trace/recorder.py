@@ -248,7 +248,7 @@ class Recorder:
 
 
 class Span:
-    """Records a block: its begin when the block is entered, its end when it is left."""
+    """Records a block: its start when the block is entered, its end when it is left."""
 
     __slots__ = ("_at", "_own", "_words", "key", "recorder", "value")
 
@@ -293,7 +293,7 @@ class Sequence:
     def rounds(self, *, first: bool = False) -> tuple[memoryview, Iterator[int]]:
         """Words, and where in them the next rounds of this thread are; more of them each time, unless ``first``.
 
-        The word at the place of a round is its begin, which makes it valid; it is written after the ``VALUE``: the
+        The word at the place of a round is its start, which makes it valid; it is written after the ``VALUE``: the
         number that all spans have << 32 | ``count``. ``RECORD_WORDS`` further on the time stamps follow.
         """
         self._rounds = 1 if first else min(2 * self._rounds, _MOST_ROUNDS)

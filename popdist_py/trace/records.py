@@ -6,7 +6,7 @@
 
 A chunk begins with its kind and the number of the thread that writes it. Memory that is not written yet is zero. A
 record is valid if its key, which is written last, is not zero, so a killed process leaves no incomplete record; a
-sequence or span that is prepared before it runs is valid if its begin is not zero. A span whose end is zero was open
+sequence or span that is prepared before it runs is valid if its start is not zero. A span whose end is zero was open
 when the process ended.
 
     record, 4 words       begin, end: nanoseconds of CLOCK_MONOTONIC

@@ -54,7 +54,7 @@ class Canary:
         return self._channel.fileno()
 
     def ask(self) -> None:
-        """Ask it whether it lives; the answer can be read once its descriptor is readable."""
+        """Ask whether it is alive; the answer can be read once its descriptor is readable."""
         self.is_asked = True
         try:
             self._channel.send(b"?")
@@ -62,7 +62,7 @@ class Canary:
             return
 
     def has_answered(self) -> bool:
-        """Read its answer: was it alive when it was asked? It must not be asked again."""
+        """Whether it was alive when it was asked, which it must not be again."""
         self.is_asked = False
         try:
             return bool(self._channel.recv(1))

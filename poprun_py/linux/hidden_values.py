@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator
 
 __all__ = ["hide_values"]
 
-#: The addresses of the begin and the end of the command line, fields of /proc/PID/stat counted from the state.
+#: The addresses of the start and the end of the command line, fields of /proc/PID/stat counted from the state.
 _ARGUMENTS = slice(45, 47)
 
 #: Characters with a special meaning for a shell: with any of them, words are not written literally.
@@ -45,7 +45,7 @@ def places_of(assignments: Collection[bytes], line: bytes) -> Iterator[tuple[int
 
 
 def _words(argument: bytes) -> Iterator[tuple[int, int]]:
-    """Begin and end of the words of an argument, divided as in a shell; none if a quotation mark is not closed."""
+    """Start and end of the words of an argument, divided as in a shell; none if a quotation mark is not closed."""
     import re  # as shlex: only needed for options of mpirun
 
     word = rb"""(?:[^\s"'\\]|\\.|"(?:[^"\\]|\\.)*"|'[^']*')+"""

@@ -20,7 +20,7 @@ __all__ = ["Host", "expanded", "from_file", "from_list", "names_here"]
 
 #: Far more hosts than any cluster has; a larger range is a typing error.
 _MOST = 65536
-#: Characters of a file of so many hosts, with room for comments.
+#: The most characters of a host file: those of the most hosts, and comments.
 _MOST_CHARACTERS = 1 << 24
 
 #: Patterns are compiled when a list is read: few jobs have one.

@@ -152,7 +152,7 @@ class MessageChannel:
         return headers
 
     def _arrived(self, request: Request, known: Collection[int]) -> dict[int, np.ndarray]:
-        """What others than those ``known`` have announced for this call by now; raise what notices report."""
+        """What parties other than ``known`` have announced for this call so far; raise what notices report."""
         taken = {rank: self._announcements.take(rank, self._call) for rank in self._others if rank not in known}
         return self._reported(request, {rank: header for rank, header in taken.items() if header is not None})
 

@@ -32,7 +32,7 @@ __all__ = ["PersistentSendrecv", "Sendrecv", "SendrecvPair", "Transfers"]
 #: Several arrays for one party go in one message if they total no more than this: copying them takes less than a
 #: second message.
 _PACKED_BYTES = 1 << 16
-#: So many exchanges run before announcements that have arrived are read, which need memory until then.
+#: Announcements that have arrived are read after this number of exchanges; until then they need memory.
 _UNREAD_CALLS = 256
 
 

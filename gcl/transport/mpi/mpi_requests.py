@@ -61,7 +61,7 @@ _BUSY_NANOSECONDS, _BUSY_NANOSECONDS_CROWDED = 5_000_000, 50_000
 _NANOSECONDS_PER_BYTE = 5
 _LONGEST_SECONDS = 0.1
 _NAP_NANOSECONDS = 50_000
-#: While the program computes: a poll and the switch of threads around it take 5 us from it.
+#: The sleep between polls while the program computes: a poll, with its thread switches, takes 5 us from the program.
 _NAP_NANOSECONDS_BACKGROUND = 200_000
 _CLOCK_MONOTONIC = 1
 

@@ -278,7 +278,7 @@ class MemoryPath:
         deadline, arrivals = monotonic() + self.timeout, rank_table.arrivals(self._table)
         detector: DeadlockDetector | None = None
         while status == WAITING:
-            if rank_table.arrivals(self._table) != arrivals:  # it waits for something else now
+            if rank_table.arrivals(self._table) != arrivals:  # by now it waits for something else
                 deadline, arrivals = monotonic() + self.timeout, rank_table.arrivals(self._table)
                 detector = None
             overdue = monotonic() >= deadline
@@ -311,7 +311,7 @@ class MemoryPath:
         self._state.check()
 
     def departed(self, waiting: str, rank: int) -> GclError | None:
-        """Why ``rank``, for which ``waiting`` waits, takes part no more, if it does not."""
+        """The error that ``rank``, for which ``waiting`` waits, has left; None if it has not."""
         who, alive = self._world.describe(rank), self._domain.alive(rank)
         if rendezvous.left(self._table[Table.CONTROL], rank):
             return PeerLost.left(waiting, who, self._domain.read_text(rank) or "find out why it left")

@@ -72,7 +72,7 @@ _CLOCK_MONOTONIC = 1
 
 
 def new_waits(ranks: int, cores: int, *, across_hosts: bool) -> list[int]:
-    """The words (``Waits``) of a rank of ``ranks`` on a machine where they may use so many ``cores``.
+    """The words (``Waits``) of a rank of ``ranks`` on a machine where they may use ``cores`` cores.
 
     ``across_hosts``: the machine has several hosts, with more ranks than cores.
     """

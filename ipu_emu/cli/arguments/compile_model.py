@@ -92,7 +92,7 @@ OPTIMISERS: Mapping[str, UpdateRule] = {
 
 @dataclass(frozen=True)
 class CompiledModel:
-    """A model compiled for ``device``. ``otherwise``: how predictions place blocks, if differently."""
+    """A model compiled for ``device``; ``otherwise``: how predictions place blocks, '' if as the program does."""
 
     device: Device
     executable: Executable
@@ -163,7 +163,7 @@ class CompileRequest:
 
     @property
     def batch_is_free(self) -> bool:
-        """Whether ``batch`` determines the number of samples of a micro-batch."""
+        """Whether ``batch`` sets the number of samples in a micro-batch."""
         return self.model in CATALOGUE or self._file.has_open_batch
 
     def estimated(self) -> int | None:
@@ -185,7 +185,7 @@ class CompileRequest:
         return CompiledModel(device, state.executable, self._otherwise(state.options.placement.mode))
 
     def _otherwise(self, mode: PlacementMode) -> str:
-        """How predictions place blocks, if differently from programs with this placement."""
+        """Describe how predictions place blocks; empty if as in programs with this placement."""
         known = mode in (PlacementMode.OFF, PlacementMode.GIVEN)
         if known or (mode is PlacementMode.MANUAL and self._file_network[0].homes):
             return ""
@@ -204,7 +204,7 @@ class CompileRequest:
         """The graph of a named model, with the same sizes as that of predictions."""
         given = {name: getattr(self, name) for name in ("length", "masked") if getattr(self, name) is not None}
         if given:
-            network(self.model, **given)  # raises an error for sizes that it does not have
+            network(self.model, **given)  # checks that the model takes these sizes
         if self.model.startswith("bert"):
             given["masked"] = self.masked or masked_positions(given.get("length", 128))
         return named(self.model, batch=self.batch, dtype=np.dtype(self.dtype), **given)
@@ -302,7 +302,7 @@ class CompileRequest:
         except EmulatorError:
             if self.placement:
                 raise
-            return spread  # predictions do not know this number of IPUs
+            return spread  # predictions do not support this number of IPUs
         blocks = placed_blocks(job)
         empty = [ipu for ipu, on_ipu in enumerate(blocks) if not on_ipu]
         if empty and self.placement:
@@ -341,7 +341,7 @@ class CompileRequest:
             training=self.training,
             dtype={"float32": "float"}.get(dtype, dtype),
             optimiser=self.optimiser,
-            recompute=self.recompute not in ("", Recomputation.NORM_ONLY.value),  # the latter keeps most
+            recompute=self.recompute not in ("", Recomputation.NORM_ONLY.value),  # NORM_ONLY keeps most activations
             schedule=self.schedule or ("sequential" if self.ipus > 1 else "grouped"),
             off_chip=self.off_chip,
             shared=self.shared,
@@ -351,7 +351,7 @@ class CompileRequest:
             layers=() if self.placement in ("", "balanced", _CUT) else layer_counts(self.placement),
             overlap_io=False,
         )
-        # Graphs of named models take images in the type of the weights.
+        # The graphs of named models take images of the same type as the weights.
         return replace(job, input_dtype=job.dtype) if job.network.input_dtype == "uint8" else job
 
     @cached_property

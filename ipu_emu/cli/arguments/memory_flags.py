@@ -23,7 +23,7 @@ _OFF_CHIP = {
 
 
 def remedies(request: CompileRequest, system: System, now: MemoryNeed, progress: Callable[[str], None]) -> Remedies:
-    """Return the flags with which ``request`` fits ``system`` (it needs ``now``); each one is compiled."""
+    """Return the flags that make ``request``, which needs ``now``, fit ``system``; each one is tried by compiling."""
 
     def need(other: CompileRequest) -> MemoryNeed:
         return other.compiled(system).need

@@ -73,7 +73,7 @@ class OnnxFile:
 
 
 def _homes(graph: Graph) -> tuple[int, ...]:
-    """The annotated IPU of each op; empty if ops have no IPU, or a stage with another number than their IPU."""
+    """The annotated IPU of each op; empty if an op has none, or has a stage whose number differs from its IPU's."""
     from ipu_emu.compiler.annotations import IPU_NUMBER, PIPELINE_STAGE
     from ipu_emu.compiler.placement.placement_rules import computed_ops, ipu_annotated
 

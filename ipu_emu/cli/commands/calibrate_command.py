@@ -71,7 +71,7 @@ def calibrate(rows: Path | None, output: Path | None, leave_one_out: bool, print
 
 
 def _calibrate_program(rows: list[ProgramRow], name: str, output: Path | None, form: str) -> None:
-    """t and c of a measured program, for each number of instances."""
+    """The compute time t and the fixed time c of a measured program, for each number of instances."""
     from ipu_emu.predict.laws import fit_accumulation
 
     fits: list[dict[str, Any]] = []

@@ -89,7 +89,7 @@ def clock(
     asked = compile_request(**options)
     order = chosen_order(SelectionOrder[selection_order.upper()], range(asked.ipus) if asked.schedule else None)
     profile = profile_named(calibration)
-    calibrated_release(release)  # also without a calibration, a mistake is one
+    calibrated_release(release)  # report an unknown release even if there is no calibration
     rates = NOMINAL if profile is None else profile.rates(release)
     machine = ModelledMachine(where, asked.replicas, asked.ipus, rates, sync=PATTERNS[sync], order=order)
     with DelayedReports() as report:
@@ -113,7 +113,7 @@ def clock(
 
 
 def _refusal(need: MemoryNeed) -> str:
-    """The note on times that no IPU can reach."""
+    """The note that the modelled step does not fit, so that no IPU can run it."""
     share = f"{need.nbytes / need.limit:.0%}, {need}"
     lacking = f"; {memory(need.streaming)} of Streaming Memory are missing" if need.streaming else ""
     return (
@@ -134,7 +134,7 @@ def _facts(made: TimelineSegment, samples: int, hertz: float) -> dict[str, Any]:
 
 
 def _said(predicted: Prediction, otherwise: str) -> str:
-    """The prediction as text; ``otherwise``: how it places blocks, if differently from the program."""
+    """The prediction as text; ``otherwise``: how it places blocks, '' if as the program does."""
     low, high = predicted.interval
     kind = predicted.job.input_dtype
     options = " --input-dtype ".join(["--no-overlap-io", *([kind] if kind else [])])

@@ -110,7 +110,7 @@ def _notes(
 
 
 def _said(predicted: Prediction, otherwise: str) -> str:
-    """The bounds of the predicted memory; ``otherwise``: how predictions place blocks, if differently."""
+    """The bounds of the predicted memory; ``otherwise``: how predictions place blocks, '' if as the program does."""
     worst, placed = predicted.fullest, f", {otherwise}" if otherwise else ""
     return (
         f"ipu-emu predict{placed}: {predicted.verdict}, IPU {worst.ipu} needs {amount(worst.low)} (a program "

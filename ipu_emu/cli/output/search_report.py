@@ -21,7 +21,7 @@ _HEAD = "rank  IPUs  replicas  batch  accumulation  recompute  states         sa
 
 
 def search_facts(title: str, found: Configurations, top: int) -> dict[str, Any]:
-    """The first ``top`` rows, and the front of throughput against global batch."""
+    """The first ``top`` rows, and the Pareto front of throughput and global batch."""
     front = found.pareto()
     return {
         "schema": "ipu-emu search 1",
@@ -44,7 +44,7 @@ def sweep_facts(title: str, found: Configurations) -> dict[str, Any]:
 
 
 def search_text(facts: dict[str, Any]) -> str:
-    """The best rows, ties marked, then the front."""
+    """The best rows, ties marked, then the Pareto front."""
     lines = [f"{facts['job']}: {facts['examined']:,} configurations, {facts['fitting']:,} may fit", "", _HEAD]
     ranks = [row["rank"] for row in facts["rows"]]
     for row in facts["rows"]:
@@ -81,7 +81,7 @@ def _row(row: dict[str, Any]) -> str:
 
 
 def picture(path: Path, facts: dict[str, Any], axes: dict[str, list[int]] | None = None) -> bytes:
-    """A front for a search; for a sweep over ``axes`` a heat map of two of them, or a curve of one."""
+    """The Pareto front of a search; for a sweep, a heat map over two ``axes`` or a curve over one."""
     if axes is None:
         chart = _front(facts)
     elif len(axes) >= 2:

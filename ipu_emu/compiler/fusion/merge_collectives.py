@@ -35,7 +35,7 @@ Merged = tuple[tuple[str, ...], ...]
 def merge_collectives(
     graph: Graph, stage_of: Callable[[Op], int], limit: int | None, remote: Collection[str] = ()
 ) -> Merged:
-    """Sort the ops of ``graph`` so that those which become one collective are neighbours; return these.
+    """Sort the ops of ``graph`` so that ops that become one collective are adjacent; return them.
 
     Ops of the update phase come last, and are merged among themselves. A collective has at most ``limit`` bytes; with
     None, at most as many as the largest of its IPU alone, so that no IPU needs more memory. ``remote`` names the sums

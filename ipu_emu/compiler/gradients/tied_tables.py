@@ -34,7 +34,7 @@ def with_sums_of_their_own(graph: Graph, gradients: Sequence[Gradient], whole: C
             made.append(gradient)
             continue
         home = places[gradient.weight].ipu
-        looked_up, other = sorted(parts, key=lambda id: places[id].ipu != home)  # stable: of equals the look-up
+        looked_up, other = sorted(parts, key=lambda id: places[id].ipu != home)  # stable: ties keep the look-up first
         total = graph.tensor(gradient.total)
         tied = graph.add(replace(total, id=graph.unused(f"{total.id}/tied"))).id
         made.append(replace(gradient, part=looked_up))

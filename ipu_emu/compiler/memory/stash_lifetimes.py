@@ -9,8 +9,8 @@ turn.
                                             place of y[1]        y1--------y1
                                             place of y[2]            y2--------y2        3 places
 
-Stages of one IPU run one after the other, in the order of the schedule. What happens elsewhere, on another IPU or on
-the host, may happen at any time within its slot; the host loads in the slot before and stores in the slot after.
+Stages of one IPU run one after the other, in the order of the schedule. Work of another IPU or of the host may happen
+at any time within its slot; the host loads in the slot before and stores in the slot after.
 """
 
 from __future__ import annotations

@@ -42,8 +42,8 @@ class PipelineOptions:
 
     A stage processes ``iterations`` micro-batches in a row before the next stage starts. With ``concurrent_stages`` a
     stage may have parts on several IPUs that work at the same time; with ``sharded_stages`` the ops of a stage may be
-    on several IPUs and read each other's results. ``accumulates``: gradients are accumulated, be it over one
-    micro-batch.
+    on several IPUs and read each other's results. ``accumulates``: gradients are accumulated, even if a batch has
+    only one micro-batch.
     """
 
     schedule: str = "popart"

@@ -3,7 +3,7 @@
 anchored: Restored___y        y -> stage 2's gradients    ->    Restored___y = Identity(y), in that backward stage
 anchored: Stashed___y         y, made in stage 0          ->    Stashed___y = the stash once it has y, in stage 0
 
-A stash has a place for each micro-batch between the two stages, and for the present one; they are used in turn.
+A stash has a place for each micro-batch between the two stages, and for the current one; they are used in turn.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ class Blocked(Operands):
         return calls
 
     def _next(self, columns: tuple[int, int] | None) -> dict[str, Any]:
-        """The cache lines to request while the columns before are multiplied."""
+        """The cache lines to request while the columns before them are multiplied."""
         k, b = self.b.shape[0], self.b
         if columns is None:
             return {}

@@ -2,8 +2,9 @@
 
     y[c, r, q]  =  bias[c] + sum over i, j of  w[c, i, j] x[c, r sh - ph + i, q sw - pw + j]      q: column and sample
 
-Rows and columns outside of the image are left out, so there is no padded copy, nor one for each stride. A register
-holds neighbours of a row of y; where only some of its numbers lie in the image, the others are read as zeros.
+Rows and columns outside of the image are left out, so the image is copied neither for padding nor for strides. A
+register holds neighbours of a row of y; where only some of its numbers lie in the image, the others are read as
+zeros.
 
     stride 1, 5 columns of 8 samples, tap 0     register 0   0 0 0 0 0 0 0 0 x x x x x x x x
                                                 register 1   x x x x ...

@@ -44,7 +44,7 @@ DOTS = [
 
 @generated
 def dots(rows: int, columns: int, lanes: int = 0) -> str:
-    """``rows`` x ``columns`` sums at a time, each spread over the lanes of a register until all tiles are in.
+    """``rows`` x ``columns`` sums at a time, each as partial sums in the lanes of a register, added up at the end.
 
     A register has ``lanes`` numbers: fewer than the processor's where a line is shorter (0: as many).
     """

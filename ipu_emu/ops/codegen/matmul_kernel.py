@@ -5,9 +5,8 @@
 ``from``, ``at`` and, if it is not k times a number, ``step`` are tables of byte offsets, so that x may be a plain
 matrix or the windows of a padded image: nothing is gathered. A block of y stays in registers while k runs. Constant
 strides and an unrolled loop over depths save a quarter of its instructions, and a tenth of its time on a shared
-machine. Measured on one core of an EPYC (Zen 4, 118
-GFLOP/s at most): 110 to 116 GFLOP/s on the convolutions of a ResNet, where OpenBLAS on gathered columns has 20 to 35,
-and 95 on large square matrices.
+machine. Measured on one core of an EPYC (Zen 4, 118 GFLOP/s at most): 110 to 116 GFLOP/s on the convolutions of a
+ResNet, where OpenBLAS on gathered columns has 20 to 35, and 95 on large square matrices.
 """
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ class Inliner:
         if not outer:
             return condition
         both = self.rewrite.op("And", outer, condition)
-        self.rewrite.ops[-1] = replace(self.rewrite.ops[-1], guard="")  # false if the outer guard is
+        self.rewrite.ops[-1] = replace(self.rewrite.ops[-1], guard="")  # false if the outer guard is false
         return both
 
     def choose(self, condition: str, first: str, second: str) -> str:

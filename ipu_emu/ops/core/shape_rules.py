@@ -90,7 +90,7 @@ def broadcast_all(node: Node) -> OutputTypes:
 
 
 def _first_unlike(tensors: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """The shape of the first operands together, and the first operand that does not broadcast with it."""
+    """The broadcast shape of the first operands, and the first operand that does not broadcast with it."""
     together = tensors[0]
     for tensor in tensors[1:]:
         try:
@@ -148,7 +148,7 @@ def axis_of(node: Node, axis: int) -> int:
 
 
 def reshape_target(node: Node, asked: list[int], *, copies: bool = True) -> tuple[int, ...]:
-    """The shape that ``asked`` means for input 0: with ``copies`` 0 keeps a dimension; one -1 is inferred."""
+    """The shape that ``asked`` gives input 0; one -1 is inferred; with ``copies`` 0 keeps the input's size."""
     data = node.input(0)
     copies = copies and not node.attribute("allowzero", 0)
     if list(asked).count(-1) > 1:

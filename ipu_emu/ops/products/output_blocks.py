@@ -34,7 +34,7 @@ class OutputBlocks:
     def __init__(
         self, rows: int, lanes: int, vectors: int, places: Sequence[int], image_row: int, out_row: int, start: int
     ) -> None:
-        """``places`` are the first elements of the tiles of a row; rows are so many bytes apart."""
+        """``places``: the first elements of the tiles of a row; ``image_row``, ``out_row``: bytes from row to row."""
         self.lanes, self.vectors, self.per_row = lanes, vectors, len(places)
         row, place = np.arange(rows)[:, None], np.array(places, np.int64)
         self.origins = offsets(start + row * image_row + place * 4)

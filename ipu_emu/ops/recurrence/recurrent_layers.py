@@ -108,7 +108,7 @@ class _Direction:
         whole = list(self.node.input(index).shape)
         place: dict[str, Any] = {"starts": [self.direction], "ends": [self.direction + 1], "axes": [axis]}
         one = self.node.op.inputs[index]
-        if self.directions > 1:  # else there is no other part, and the weights are read where they lie
+        if self.directions > 1:  # with one direction the input is its own part, and its weights are read in place
             one = self.rewrite.op("Slice", one, **place)
         flat = self.rewrite.op("ReshapeTo", one, shape=whole[:axis] + whole[axis + 1 :])
         return flat if high is None else self.rewrite.op("Slice", flat, starts=[low], ends=[high], axes=[0])

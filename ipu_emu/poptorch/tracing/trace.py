@@ -194,7 +194,7 @@ class _Tracer:
             self.writer.scope = outer.pop() if outer else ""
 
         hooks = torch.nn.modules.module
-        # Libraries query it before they branch on the values of a mask.
+        # Libraries query ``is_compiling`` before they branch on the values of a mask.
         is_compiling = torch.compiler.is_compiling
         torch.compiler.is_compiling = lambda: True
         before, ACTIVE.log = ACTIVE.log, self.log

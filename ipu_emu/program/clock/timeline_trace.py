@@ -2,7 +2,7 @@
 
 Every IPU has a row, and its I/O tiles another one. The instructions of a stage are nested in it, for every
 micro-batch; an arrow leads from a stage to the next one of its micro-batch on another IPU, and a counter has the
-number of busy IPUs. Spans begin at whole nanoseconds, the unit of Perfetto, which rounds begins and lengths down, so
+number of busy IPUs. Spans begin at whole nanoseconds, the unit of Perfetto, which rounds starts and lengths down, so
 that nesting is preserved.
 """
 
@@ -39,7 +39,7 @@ def timeline_trace(title: str, seconds: float, spans: Sequence[Span]) -> dict[st
 
 @dataclass
 class _Events:
-    """The events of spans, with the begin and end of the work in each row."""
+    """The events of spans, with the start and end of the work in each row."""
 
     events: list[Event] = field(default_factory=list)
     work: dict[tuple[int, bool], list[tuple[int, int]]] = field(default_factory=dict)

@@ -281,7 +281,7 @@ class Importer:
         return self.apply(type, inputs, attributes, outputs)
 
     def apply(self, type: str, inputs: Sequence[Value], attributes: dict[str, Any], outputs: int = 1) -> list[Value]:
-        """Append an op at the present position; scalars of an update that were computed before are reused."""
+        """Append an op at the current position; scalars of an update that were computed before are reused."""
         if key := self._key(type, inputs, attributes, outputs):
             if key not in self._numbers:
                 self._numbers[key] = self._append(type, inputs, attributes, outputs)[0]
@@ -371,7 +371,7 @@ class Importer:
         return state
 
     def read(self, variable: Variable) -> Value:
-        """Return the present value of a variable."""
+        """Return the current value of a variable."""
         return self._state(variable).value
 
     def assign(self, variable: Variable, value: Value) -> None:

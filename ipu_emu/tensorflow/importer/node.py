@@ -43,7 +43,7 @@ class Writer(Protocol):
         """Append an op."""
 
     def read(self, variable: Variable) -> Value:
-        """Return the present value of a variable."""
+        """Return the current value of a variable."""
 
     def assign(self, variable: Variable, value: Value) -> None:
         """Change the value of a variable."""

@@ -58,7 +58,7 @@ class SessionRuns:
 
     @classmethod
     def closed(cls, session: Any) -> None:
-        """Stop the infeeds that no session uses any more."""
+        """Stop the infeeds that no other session uses."""
         others = frontend_state().sessions.get(session.graph)
         if others is not None and session in others:
             others.discard(session)
@@ -97,7 +97,7 @@ class SessionRuns:
 
     @classmethod
     def stop(cls) -> None:
-        """Ask all programs to end their present run."""
+        """Ask all programs to end their current run."""
         for programs in cls.programs().values():
             for program in programs:
                 program.stop.set()

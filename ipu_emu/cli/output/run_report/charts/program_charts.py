@@ -118,7 +118,7 @@ def _schedule(pipeline: Mapping[str, Any]) -> Figure:
 
 
 def _bubbles(pipeline: Mapping[str, Any]) -> Iterator[tuple[int, float, float]]:
-    """IPU, start and length of the times in which an IPU does nothing, between the begin of the step and its end."""
+    """IPU, start and length of the times in which an IPU does nothing, between the start of the step and its end."""
     least = pipeline["seconds"] * 1e-6  # shorter gaps are rounding errors
     for ipu in sorted({ipu for ipu, *_ in pipeline["spans"]}):
         free = 0.0

@@ -70,7 +70,7 @@ def _bandwidth(rows: Sequence[Mapping[str, Any]]) -> Figure | None:
         {
             "type": "scatter",
             "mode": "markers",
-            "cliponaxis": False,  # marks at zero are drawn whole
+            "cliponaxis": False,  # do not cut off marks at zero
             "name": plain(name),
             "x": [row["bytes"] for row in these],
             "y": [row["limited_gigabytes_per_second"] or row["bandwidth_gigabytes_per_second"] for row in these],
