@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from gcl.kernels.jit import jit
 from ipu_emu.graph import Graph, Op
 from ipu_emu.graph.dtype import INT64
-from ipu_emu.ops.codegen.window_maxima import window_maxima_call
+from ipu_emu.ops.codegen.window_maxima import window_maxima_call, window_maxima_gradient_call
 from ipu_emu.ops.core.adjoint import Adjoint, Value
 from ipu_emu.ops.core.cost import flops
 from ipu_emu.ops.core.kernel_helpers import view
@@ -86,9 +86,9 @@ def max_pool_grad(
                 if 0 <= u < height and 0 <= v < width:
                     source, target = x[(c * height + u) * width + v], dx[(c * height + u) * width + v]
                     for n in range(best.size):
-                        give = left[n] if (source[n] == best[n]) | np.isnan(source[n]) else np.float32(0)
-                        target[n] += give
-                        left[n] -= give
+                        given = (source[n] == best[n]) | np.isnan(source[n])
+                        target[n] += left[n] if given else np.float32(0)
+                        left[n] = np.float32(0) if given else left[n]
 
 
 @jit
@@ -156,7 +156,7 @@ def _max_expand(graph: Graph, op: Op) -> list[Op] | None:
 
 
 def _lines(array: NDArray[Any]) -> NDArray[Any]:
-    return view(array.transpose(1, 2, 3, 0), (prod(array.shape[1:]), array.shape[0]))
+    return view(_images(array), (prod(array.shape[1:]), array.shape[0]))
 
 
 def _numbers(windows: Windows) -> tuple[int, ...]:
@@ -183,18 +183,29 @@ def _compiled_max_pool(node: Node, x: NDArray[Any], y: NDArray[Any]) -> Call | N
     """The compiled kernel; None for element types and windows that it does not support."""
     if x.dtype != np.float32:
         return None
-    windows = _windows(node, x.shape)
-    rows, columns = (
-        np.where(places < size, places, -1)
-        for places, size in ((np.array(windows.places(axis)), windows.input[axis]) for axis in range(2))
-    )
-    return window_maxima_call(x.transpose(1, 2, 3, 0), y.transpose(1, 2, 3, 0), rows, columns)
+    return window_maxima_call(*map(_images, (x, y)), *_taps(_windows(node, x.shape)))
+
+
+def _images(array: NDArray[Any]) -> NDArray[Any]:
+    """``array`` [N, C, H, W] as it is stored."""
+    return array.transpose(1, 2, 3, 0)
+
+
+def _taps(windows: Windows) -> list[NDArray[np.int64]]:
+    """The image rows, then columns, that the taps of each window read; -1 outside of the image."""
+    both = ((np.array(windows.places(axis)), windows.input[axis]) for axis in range(2))
+    return [np.where(places < size, places, -1) for places, size in both]
 
 
 def _max_pool_grad(bound: BoundOp) -> Call:
     g, x, y, dx = bound.input(0), bound.input(1), bound.input(2), bound.outputs[0]
+    arrays, windows = (g, x, y, dx), _windows(bound.node, x.shape)
+    if all(array.dtype == np.float32 for array in arrays):
+        compiled = window_maxima_gradient_call(*map(_images, arrays), *_taps(windows))
+        if compiled:
+            return compiled
     lines = _lines(g), _lines(x), _lines(y), _lines(dx), bound.scratch[0]
-    return partial(max_pool_grad, *lines, _numbers(_windows(bound.node, x.shape)))
+    return partial(max_pool_grad, *lines, _numbers(windows))
 
 
 def _average_pool(bound: BoundOp) -> Call:
