@@ -25,7 +25,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out the tests with the mark ``full``, unless asked for with ``--full``; begin with the longest.
 
-    Else a worker may have several of them left when all others are done.
+    Otherwise one worker may still have several long tests left when all others have finished.
     """
     items.sort(key=lambda item: not item.nodeid.startswith("tests/hostile/"))
     if not config.getoption("--full"):
@@ -36,7 +36,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(autouse=True)
 def signals_stay() -> Iterator[None]:
-    """Fail a test that leaves a signal handler behind: later tests interrupt themselves with Ctrl-C."""
+    """Fail a test that leaves a signal handler installed, because later tests interrupt themselves with Ctrl-C."""
     before = [signal.getsignal(number) for number in _SIGNALS]
     yield
     after = [signal.getsignal(number) for number in _SIGNALS]
@@ -48,21 +48,22 @@ def signals_stay() -> Iterator[None]:
 
 @pytest.fixture
 def full(pytestconfig: pytest.Config) -> bool:
-    """Whether whole products of parameters are to be run."""
+    """Whether whole products of parameters are run."""
     return bool(pytestconfig.getoption("--full"))
 
 
 def pytest_collection_finish() -> None:
-    """Look for garbage only among what tests make: of what there is until here nothing goes.
+    """Freeze the objects that exist after collection, so that the collector only scans those that tests create.
 
-    PyTorch computes in one thread: on a busy machine its threads spend most of their time waiting for each other.
+    Also limit PyTorch to one thread: on a busy machine its threads spend most of their time waiting for each other.
     """
     if torch := sys.modules.get("torch"):
         torch.set_num_threads(1)
     gc.enable()
     gc.collect()
     gc.freeze()
-    # Looked for after each 700 new objects, garbage takes a twentieth of the time of tests that compile.
+    # With the default threshold of 700 new objects, the collector takes a twentieth of the time of tests that
+    # compile.
     gc.set_threshold(10_000, 20, 20)
 
 
@@ -76,13 +77,13 @@ def pytest_configure(config: pytest.Config) -> None:
     gc.disable()
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    # How long it takes says how busy the machine is.
+    # Its duration shows how busy the machine is.
     examples = 300 if config.getoption("--full") else 100
     settings.register_profile(
         "busy", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=examples
     )
     settings.load_profile("busy")
-    # Emulated IPUs belong to one process at a time: each run of tests, and each of its workers, has Pods of its own.
+    # Emulated IPUs belong to one process at a time, so each test run, and each of its workers, has separate Pods.
     os.environ["IPU_EMU_CLAIMS"] = tempfile.mkdtemp(prefix="ipu-emu-claims-")
 
 

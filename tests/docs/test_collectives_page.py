@@ -1,4 +1,4 @@
-"""The page about collectives: what it shows is what happens."""
+"""The page about collectives: the results that it shows are those of the collectives."""
 
 from __future__ import annotations
 

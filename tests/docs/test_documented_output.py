@@ -1,6 +1,6 @@
 """The output that guides show of ipu-emu and gcl.explain is what the commands print.
 
-Lines with "..." are left out, and what is measured, needs a file, or takes longest (gpt2).
+Lines with "..." are skipped, and so are examples that show measurements, need a file, or take longest (gpt2).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Import contracts: an import that goes up, or into a closed part, breaks the contract that is named for it."""
+"""Import contracts: an import of a higher layer, or of a private part, breaks the contract that forbids it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from docs._ext.package_maps import PACKAGES, ROOT, contracts
 
-#: (file that is broken into, the line that is added, the contract that must break)
+#: (file, import that is added to it, contract that must break)
 BREAKS = {
     "selectors in a plan": (
         "poprun_py/plan/launch_plan.py",
@@ -72,7 +72,7 @@ BREAKS = {
 
 
 def report_of(folder: Path) -> dict[str, str]:
-    """What lint-imports says of each contract that is broken in the packages of ``folder``, as one line."""
+    """The report of lint-imports on each broken contract of the packages in ``folder``, as one line."""
     program = "from importlinter.cli import lint_imports_command; lint_imports_command()"
     done = subprocess.run(
         [sys.executable, "-P", "-c", program, "--no-logo", "--no-cache"],
@@ -102,7 +102,7 @@ def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def report(copied: Path) -> dict[str, str]:
-    """What is said of one copy with all the lines."""
+    """The report on one copy to which all imports were added."""
     assert report_of(copied) == {}
     for file, line, _ in BREAKS.values():
         with (copied / file).open("a") as stream:
@@ -128,7 +128,7 @@ def test_every_module_of_gcl_but_kernels_and_drawing_is_closed_to_the_emulator()
 
 
 def test_no_import_of_what_numba_does_not_promise() -> None:
-    """Ruff refuses ``numba.core``, which import-linter cannot tell from numba."""
+    """Ruff rejects ``numba.core``, which import-linter cannot distinguish from numba."""
     done = subprocess.run(
         [
             sys.executable,

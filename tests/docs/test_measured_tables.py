@@ -1,4 +1,4 @@
-"""The tables of the pages that show measurements are those of the rows beside them; one command writes them."""
+"""Measured tables: the tables in pages equal those made from the stored rows; one command writes them."""
 
 from __future__ import annotations
 

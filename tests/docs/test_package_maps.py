@@ -1,4 +1,4 @@
-"""Package maps: every module says in one line what it holds, and the maps show every module."""
+"""Package maps: every module has a summary of one line, and the maps list every module."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import pytest
 
 from docs._ext.package_maps import PACKAGES, ROOT, docstring, folders, main, may_import, modules, page, written
 
-#: More characters make a line that a table or a terminal has to break twice.
+#: A longer summary takes more than two lines in a table or a terminal.
 LONGEST = 120
 
 
 def undocumented(package: str) -> list[str]:
-    """Modules without a one-line summary: missing, too long, without a full stop, or going on in a second line."""
+    """Modules whose summary is missing, too long, without a full stop, or longer than one line."""
     paths = [path for folder in folders(ROOT / package) for path in (folder, *modules(folder))]
     found = {path: docstring(path).split("\n") for path in paths}
     return [

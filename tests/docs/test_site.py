@@ -106,7 +106,7 @@ def is_public_part(name: str, value: object) -> bool:
 
 
 def own_docstring(value: object) -> str:
-    """The docstring of an object, unless Python made it up (dataclasses) or it is that of a base class."""
+    """The docstring of an object, unless Python generated it (dataclasses) or a base class has it."""
     text = (vars(value).get("__doc__") if inspect.isclass(value) else value.__doc__) or ""
     return "" if inspect.isclass(value) and text.startswith(f"{value.__name__}(") else text
 

@@ -1,4 +1,4 @@
-"""python -m gcl.bench: the table, its numbers, and what it says of mistakes."""
+"""python -m gcl.bench: the table, its numbers, and its error messages."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_bus_factors_are_those_of_nccl_tests() -> None:
 
 
 def operators_of(collective: Collective, dtype: np.dtype[Any]) -> list[Operator]:
-    """Those that are worth a trial."""
+    """The operators to run."""
     logical = [Operator.LOGICAL_AND, Operator.LOGICAL_OR]
     if collective not in (Collective.ALL_REDUCE, Collective.REDUCE_SCATTER):
         return [Operator.ADD]

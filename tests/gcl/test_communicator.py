@@ -37,7 +37,7 @@ CASES = [(counts, group) for n, spreads in SPREADS.items() for counts in spreads
 
 @pytest.mark.parametrize(("counts", "group"), CASES, ids=lambda value: str(value).replace(" ", ""))
 def test_every_collective_operator_dtype_and_size(counts: tuple[int, ...], group: Group, full: bool) -> None:
-    """With --full the whole product; else a seventh of it, another one for each spread and group."""
+    """With --full the whole product; else a seventh of it, a different one for each distribution and group."""
     sample = {} if full else {"every": 7, "start": CASES.index((counts, group))}
     on_threads(counts, lambda communicator: check_all(communicator, sizes=SIZES[:-1], **sample), group=group)
 
@@ -61,7 +61,7 @@ def test_every_dtype(counts: tuple[int, ...], group: Group, dtype: type, full: b
 @pytest.mark.parametrize("where", MEMORY)
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 def test_large_tensors(counts: tuple[int, ...], where: str, dtype: type) -> None:
-    """Large enough to be divided on pages, and to go in chunks where they are not allocated."""
+    """Large enough to be divided at pages, and to be chunked if they are not in a segment."""
 
     def work(communicator: Communicator) -> None:
         for op, n in [("add", SIZES[-1]), ("mean", 32_768), ("max", 65_537)]:

@@ -1,4 +1,4 @@
-"""connect: who may join whom, over what, and what surrounds a communicator's life, between processes."""
+"""connect: which processes can connect, over which transports, and the life of a communicator, between processes."""
 
 import json
 from pathlib import Path
@@ -45,7 +45,7 @@ def test_two_communicators_side_by_side_in_two_threads(tmp_path: Path) -> None:
 
 
 def test_a_forked_child_that_ends_does_not_take_its_parent_along(tmp_path: Path) -> None:
-    """What the end of a rank tells the others is not for its child to tell."""
+    """Only the rank itself notifies the others when it ends, not its forked child."""
     program = PROGRAMS / "gcl/connect/child_ends.py"
     assert run_job(program, tmp_path).succeeded().out == ["[[2.0, 2.0, 2.0]]\n"] * 2
 

@@ -1,4 +1,4 @@
-"""GCL_LOG_LEVEL: what is said, where, and that it costs nothing when nobody listens."""
+"""Decision log: what is logged at each GCL_LOG_LEVEL, where, and that it costs nothing without a listener."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.helpers.mpi_jobs import PROGRAMS, run_alone
 
 @pytest.fixture(autouse=True)
 def as_before() -> Iterator[None]:
-    """The logger is the process's own: leave it as it was."""
+    """Restore the logger, which belongs to the process."""
     logger = logging.getLogger("gcl")
     level, handlers = logger.level, list(logger.handlers)
     yield

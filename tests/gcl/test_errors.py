@@ -1,4 +1,4 @@
-"""The tree of errors, and the one message that is made of two ranks' calls."""
+"""The tree of errors, and the message about the calls of two ranks that differ."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""``python -m gcl.explain``: what it prints, what it draws, and what it says to bad input."""
+"""``python -m gcl.explain``: its text, its pictures, and its errors for bad input."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_pictures_are_well_formed_and_stay_inside_their_frame(arguments: tuple[s
     ],
 )
 def test_large_pictures_stay_small(arguments: str, ladders: int, tmp_path: Path) -> None:
-    """The first rows and columns, and the last, stand for all; four rings have a ladder each."""
+    """Only the first and last rows and columns are drawn; four rings have a ladder each."""
     path = tmp_path / "picture.svg"
     assert explain(*arguments.split(), "--svg", str(path)).exit_code == 0
     assert path.stat().st_size < 300_000
@@ -191,7 +191,7 @@ def test_bad_input_is_one_clear_message(arguments: tuple[str, ...], message: str
     assert result.exit_code == 2
     assert message in result.output
     assert "Traceback" not in result.output
-    assert "exchange 1" not in result.output  # nothing was drawn in vain
+    assert "exchange 1" not in result.output  # the path is checked before anything is drawn
 
 
 def test_all_mistakes_are_reported_together() -> None:

@@ -1,4 +1,4 @@
-"""GCL's own names: each is the collective that it says."""
+"""GCL's own names: each calls the collective of its name."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Isolation: runs a process in its own namespaces, with its own /tmp, /dev/shm and list of processes.
 
-Everything that is found there at the end was left by the isolated process. The checkout and Python stay visible.
+Any file or process found there at the end was left by the isolated process. The checkout and Python stay visible.
 """
 
 from __future__ import annotations

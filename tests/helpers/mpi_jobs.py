@@ -1,6 +1,6 @@
 """Jobs: starts a small program as the instances of one job with a real mpirun, for tests.
 
-Every instance gets its POPDIST_* variables from popdist_py's own table, and its output is kept apart.
+Every instance gets its POPDIST_* variables from popdist_py's own table, and its output is kept separately.
 """
 
 from __future__ import annotations
@@ -69,8 +69,9 @@ every_mpi = pytest.mark.parametrize(
 )
 
 
-#: How instance i starts: with files of its own for its output, its pid, and in the end its exit code. A shell stays
-#: between, because MPICH ends all when a process of its own dies of a signal; it tells of other deaths by SIGUSR1.
+#: The shell command that runs instance i, with separate files for its output, its pid and its exit code. The shell
+#: stays the parent, because MPICH ends all if a process that it started is killed by a signal; it reports other
+#: deaths by SIGUSR1.
 _SHELL = """
 trap "" USR1
 "$@" > out.{i} 2> err.{i} & echo $! > pid.{i}
@@ -82,7 +83,7 @@ exit $code
 
 @dataclass(frozen=True)
 class Ended:
-    """A job that is over: exit codes (launcher; instances, None if it was still running), and what was written."""
+    """A job that has ended: exit codes of launcher and instances (None: was still running), and their output."""
 
     code: int
     codes: list[int | None]
@@ -109,7 +110,7 @@ def run_job(
     """Run ``program`` (a file, or its source) with ``counts[i]`` local replicas on instance i; fail if it hangs.
 
     It is forked from a process that has imported ``modules``.
-    ``until`` an instance has ended, where the others would wait for it: a launcher may, or may not, end them then.
+    ``until`` this instance has ended, if the others would wait for it; the launcher may end them then.
     """
     script, files = _script(program, folder), MpiFiles(lambda: _instances(folder))
     command = [str(mpi.mpirun), *mpi.flags]
@@ -126,14 +127,14 @@ def run_job(
         try:
             code = _wait(process, None if until is None else folder / f"code.{until}", timeout)
         except subprocess.TimeoutExpired:
-            _signal_instances(folder, signal.SIGABRT)  # they print where they are
+            _signal_instances(folder, signal.SIGABRT)  # faulthandler prints their tracebacks
             process.terminate()
             raise AssertionError(f"not over after {timeout:g} s\n{_said(folder)}") from None
         finally:
             left = files.found()  # what MPI leaves in /dev/shm when instances are killed
             while _signal_instances(folder, signal.SIGKILL):
                 time.sleep(0.02)
-            left += files.abandoned()  # also of those that nobody holds any more
+            left += files.abandoned()  # also of those that no process holds
             files.close()
             for path in left:
                 Path(path).unlink(missing_ok=True)
@@ -142,7 +143,7 @@ def run_job(
 
 
 def _wait(process: subprocess.Popen[bytes], file: Path | None, timeout: float) -> int:
-    """The exit code of the launcher, which is told to end once ``file`` exists."""
+    """The exit code of the launcher, which gets SIGTERM once ``file`` exists."""
     deadline = time.monotonic() + timeout
     while file is not None and process.poll() is None and not _read(file):
         time.sleep(0.02)

@@ -17,7 +17,7 @@ from pathlib import Path
 __all__ = ["Hosts", "hosts", "needs_hosts", "unavailable"]
 
 _MISSING = [tool for tool in ("ip", "sshd", "ssh", "unshare", "ssh-keygen") if not shutil.which(tool)]
-#: Why hosts cannot be created here, "" if they can.
+#: The reason why hosts cannot be created here, "" if they can.
 unavailable = "needs root" if os.geteuid() else f"needs {', '.join(_MISSING)}" if _MISSING else ""
 
 
@@ -61,8 +61,8 @@ class Hosts:
 
 @contextmanager
 def hosts(count: int, folder: Path, *, names: Sequence[str] = (), bridge: str = "") -> Iterator[Hosts]:
-    """``count`` hosts; ``folder`` keeps their keys and logs. Names that none else has, unless given."""
-    bridge = bridge or f"pp{os.urandom(3).hex()}"  # a pid may be in use twice, in two namespaces
+    """Create ``count`` hosts, by default with unique names; ``folder`` holds their keys and logs."""
+    bridge = bridge or f"pp{os.urandom(3).hex()}"  # two namespaces may use the same pid
     names = [*names] or [f"{bridge}h{i}" for i in range(count)]
     try:
         _wire(bridge, names)
@@ -110,7 +110,7 @@ def _serve(names: list[str], folder: Path) -> Path:
             f"Port 22\nListenAddress {_address(i)}\nHostKey {folder}/hostkey\n"
             f"AuthorizedKeysFile {folder}/authorized_keys\nPidFile {folder}/sshd{i}.pid\n"
             "PermitRootLogin yes\nStrictModes no\nUsePAM no\nPasswordAuthentication no\nMaxStartups 100\n"
-            "SetEnv SHLVL=1\n"  # so that bash does not read the .bashrc, in which a death could leave somebody's lock
+            "SetEnv SHLVL=1\n"  # so that bash does not read .bashrc, which may take a lock
         )
         server = [shutil.which("sshd"), "-f", config, "-E", folder / f"sshd{i}.log"]
         _run(*Hosts(names, folder).command(i, server))

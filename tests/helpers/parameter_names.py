@@ -48,7 +48,7 @@ def _text(value: Any) -> str:
 
 
 def _dataclass_text(value: Any) -> str:
-    """Its class, and the fields with other values than the default."""
+    """Its class, and the fields whose values are not the default."""
     said = {}
     for field in dataclasses.fields(value):
         one = getattr(value, field.name)

@@ -1,4 +1,4 @@
-"""Kept errors: the message with which a library ends a worker is in the output of the tests."""
+"""Kept errors: if a library aborts a worker, its message is in the output of the tests."""
 
 import subprocess
 import sys

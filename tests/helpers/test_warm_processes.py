@@ -75,7 +75,7 @@ def test_a_process_is_on_the_host_of_the_one_that_asks() -> None:
     assert not set(here.stdout.split()) & set(there.stdout.split())
 
 
-#: Says something at each stage of its end: own variables, modules that it imported, functions of Python and of C.
+#: Prints at each stage of its end: its own variables, modules that it imported, exit functions of Python and of C.
 _LAST_WORDS = """
 import atexit, ctypes, os, sys
 

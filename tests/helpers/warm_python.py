@@ -83,7 +83,7 @@ def _remove(path: str) -> None:
     folder = os.path.dirname(path)
     os.remove(path)
     os.remove(f"{path}.alive")
-    with suppress(OSError):  # another one did
+    with suppress(OSError):  # another server removed it
         if os.listdir(folder) == ["lock"]:
             os.remove(f"{folder}/lock")
             os.rmdir(folder)
@@ -203,8 +203,8 @@ def _pass_over_libraries() -> None:
 def _pass_over_modules(imported: list[Any]) -> None:
     """Skip modules that were imported before the fork when the interpreter finalises.
 
-    What its own program has made is cleared as always; of that, too, no cycles are looked for. ``imported`` begins
-    with itself: it is such a cycle, which holds the modules.
+    Objects of the program itself are cleared as usual, except those in reference cycles. ``imported`` contains itself
+    first: that cycle keeps the modules alive.
     """
     import gc
 
@@ -221,17 +221,17 @@ if __name__ == "__main__":
     from importlib import import_module
 
     imported: list[object] = []
-    atexit.register(_pass_over_modules, imported)  # before all others, so that it is the last to be called
+    atexit.register(_pass_over_modules, imported)  # registered first, so it is called last
     for name in sys.argv[2:]:
         import_module(name)
     gc.freeze()
     first, *sys.argv[1:] = serve(sys.argv[1])
-    # To clear what was there before the fork would copy its memory, which takes longer than most programs.
+    # Clearing the objects from before the fork would copy their memory, which takes longer than most programs.
     if "WARM_WHOLE_END" not in os.environ:
         _pass_over_libraries()
         modules = [item for item in sys.modules.items() if item[0] not in ("sys", "builtins", "__main__")]
         imported += [imported, *modules]
-    # As with a program of its own, what it leaves in its variables is there until the interpreter ends.
+    # As in a new process, the variables of the program live until the interpreter ends.
     main = sys.modules["__main__"] = types.ModuleType("__main__")
     folder = {"-m": os.getcwd(), "-c": ""}.get(first, os.path.dirname(os.path.realpath(first)))
     sys.path[:1] = [folder, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]

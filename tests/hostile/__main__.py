@@ -1,4 +1,4 @@
-"""Hostile: random deaths, malformed input, strangers and odd surroundings; everything must still end as promised.
+"""Hostile tests: random kills, malformed input, foreign connections, scarce resources; all must end as documented.
 
     scripts/hostile                                20 minutes
     scripts/hostile --quick                        3 minutes; scripts/test takes the same turns, a test each
@@ -6,8 +6,8 @@
     scripts/hostile --only frames --seed 12 --trials 1
     scripts/hostile --quick --turn frames.1 --turn models.1
 
-Every trial draws what it does from its seed. A failure prints the command line that repeats it. What depends on the
-moment (the deaths) may need several repetitions.
+Every trial is determined by its seed. A failure prints the command line that repeats it. Trials that depend on timing
+(kills) may need several repetitions.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def chosen_turns(names: list[str] | None, kinds: list[Kind]) -> list[Turn]:
 
 
 class Progress:
-    """Prints a line now and then."""
+    """Prints a line of progress at intervals."""
 
     def __init__(self, begin: float) -> None:
         self.begin = self.last = begin

@@ -47,12 +47,12 @@ def quick_turns(kinds: Sequence[Kind]) -> list[Turn]:
 
 @dataclass
 class Count:
-    """What came of one kind so far."""
+    """The results of one kind so far."""
 
     trials: int = 0
     failures: int = 0
     skipped: str = ""
-    seconds: float = 0.0  # given to it, of all workers together
+    seconds: float = 0.0  # of all workers
     turns: int = 0
 
 
@@ -72,7 +72,7 @@ class Campaign:
             kind.load()
 
     def run(self, seconds: float, workers: int) -> None:
-        """Try for so many seconds, each kind at least once; the last trials may take longer."""
+        """Run trials for ``seconds``, each kind at least once; the last trials may take longer."""
         end, running = time.monotonic() + seconds, list[Worker]()
         try:
             while (left := end - time.monotonic()) > 0 or running or self._untried():
@@ -85,7 +85,7 @@ class Campaign:
                 worker.kill()
 
     def take(self, turns: Sequence[Turn], workers: int) -> None:
-        """Take these turns, at least one trial each."""
+        """Run these turns, at least one trial each."""
         waiting, running = deque(turns), list[Worker]()
         try:
             while waiting or running:
@@ -99,7 +99,7 @@ class Campaign:
                 worker.kill()
 
     def repeat(self, kind: Kind, trials: int) -> None:
-        """``trials`` trials of one kind, one after the other."""
+        """Run ``trials`` trials of one kind, one after the other."""
         running = [self._started(kind, 1e9, trials)]
         while running:
             running = self._heard(running)
@@ -110,7 +110,7 @@ class Campaign:
         return [kind for kind in self.kinds if not self.counts[kind.name].turns]
 
     def _next(self, running: Sequence[Worker], left: float) -> Kind | None:
-        """The kind that has had the least of its share."""
+        """The kind that has received the smallest fraction of its share."""
         able = [kind for kind in self.kinds if not self.counts[kind.name].skipped]
         able = able if left > 0 else self._untried()
         now = time.monotonic()

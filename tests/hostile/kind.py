@@ -11,12 +11,12 @@ from importlib import import_module
 
 __all__ = ["Kind", "Trial", "Unavailable"]
 
-#: One trial: everything random is drawn from the argument; the result says what was not as promised, a line each.
+#: One trial: all random choices are drawn from the argument; the result lists the faults, a line each.
 Trial = Callable[[random.Random], list[str]]
 
 
 class Unavailable(Exception):
-    """A kind cannot run on this machine; the text says why."""
+    """A kind cannot run on this machine; the text is the reason."""
 
 
 @dataclass(frozen=True)
@@ -36,13 +36,13 @@ class Kind:
     limit: float = 120.0
 
     def load(self) -> Callable[..., AbstractContextManager[Trial]]:
-        """Import what the trials need; processes that are forked after this have it."""
+        """Import the modules of the trials, for processes that are forked afterwards."""
         module, _, name = self.source.partition(":")
         found: Callable[..., AbstractContextManager[Trial]] = getattr(import_module(f"tests.hostile.{module}"), name)
         return found
 
     def opened(self) -> AbstractContextManager[Trial]:
-        """The trial, once what all trials share is set up; raise Unavailable if that cannot be."""
+        """The trial, once the set-up that all trials share is complete; raise Unavailable if that fails."""
         function = self.load()
         made: Callable[[], AbstractContextManager[Trial]] = (
             partial(function, self.argument) if self.argument else function

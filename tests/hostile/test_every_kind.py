@@ -1,7 +1,7 @@
-"""Every kind of hostility: all turns of a quick run of scripts/hostile, and how the campaign tells what it has found.
+"""Hostile tests: all turns of a quick run of scripts/hostile, and the reports of the campaign.
 
-The seed is fixed, so that the same inputs are tried in every run of the tests; HOSTILE_SEED sets another. Nothing is
-judged by how fast it is.
+The seed is fixed, so that every run of the tests tries the same inputs; HOSTILE_SEED sets another. No test depends on
+speed.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ TURNS = quick_turns(KINDS)
 
 
 def together(turns: list[Turn]) -> dict[str, list[str]]:
-    """The names of turns by the test that takes them, two at a time.
+    """The names of turns by the test that runs them, two at a time.
 
-    These are one kind with either MPI, and what shares modules: they are imported once, which is slow.
+    Two turns are one kind with either MPI, or kinds that share modules, whose import is slow.
     """
     tests: dict[str, list[str]] = {}
     for turn in turns:
@@ -42,12 +42,12 @@ def together(turns: list[Turn]) -> dict[str, list[str]]:
 @pytest.mark.parametrize("turns", together(TURNS).values(), ids=together(TURNS))
 def test_a_turn_of_the_quick_run_ends_as_promised(turns: list[str]) -> None:
     only = [word for name in turns for word in ("--turn", name)]
-    # A trial waits for most of its time: beside another one it keeps no core from the tests of the other workers.
+    # A trial waits most of its time, so two at once take no core from the tests of other workers.
     command = [sys.executable, "-m", "tests.hostile", "--quick", *only, "--seed", SEED, "--workers", "2"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(rf"^[\d,]+ trials, 0 failures in \d+ s with seed {SEED}: ", done.stdout, re.MULTILINE)
-    if "skipped" in done.stdout:  # some of them; the others were taken
+    if "skipped" in done.stdout:  # some of them; the others ran
         pytest.skip(done.stdout)
 
 
@@ -59,7 +59,7 @@ def test_the_turns_of_a_quick_run_are_three_minutes_of_two_workers() -> None:
 
 @contextmanager
 def example(what: str) -> Iterator[Trial]:
-    """A kind that does ``what`` if the seed is 3."""
+    """A kind that runs ``what`` if the seed is 3."""
     if what == "absent":
         raise Unavailable("there is none here")
 

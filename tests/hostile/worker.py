@@ -27,7 +27,7 @@ _PR_SET_PDEATHSIG = 1
 class Worker:
     """Trials of ``kind`` with the seeds ``first``, ``first + 1``, ...; at least one, at most ``trials``.
 
-    What the parent reads of it are dicts: {"begin": seed}, {"end": seed, "faults": [...]}, {"skipped": reason}.
+    The parent reads dicts from it: {"begin": seed}, {"end": seed, "faults": [...]}, {"skipped": reason}.
     """
 
     kind: Kind
@@ -44,8 +44,8 @@ class Worker:
         self.forgive()
 
     def forgive(self) -> None:
-        """Wait for the trial from now on."""
-        self.patience = Patience(self.kind.limit, interval=1.5)  # it is looked at every second
+        """Restart the time limit of the trial."""
+        self.patience = Patience(self.kind.limit, interval=1.5)  # it is checked every second
 
     def start(self) -> None:
         self._read, write = os.pipe()
@@ -69,7 +69,7 @@ class Worker:
         return self._read
 
     def reports(self) -> Iterator[dict[str, Any]]:
-        """What has arrived; nothing more comes after {"exit": code}, negative for a signal."""
+        """The reports that have arrived; {"exit": code} is the last, negative for a signal."""
         piece = os.read(self._read, 1 << 16)
         *lines, self._unread = (self._unread + piece).split(b"\n")
         for line in lines:
@@ -87,7 +87,7 @@ class Worker:
         return self.patience.is_over
 
     def kill(self) -> None:
-        """End it; an isolated one takes all processes of its trials with it."""
+        """End it, and with an isolated worker all processes of its trials."""
         os.kill(self.pid, signal.SIGKILL)
 
     def _work(self, write: int) -> int:

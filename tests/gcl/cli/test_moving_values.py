@@ -1,4 +1,4 @@
-"""Values that move: every frame holds what a sum over the replicas that took part must be."""
+"""Moving values: every element of a frame is the sum over the replicas that have contributed to it."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_an_all_reduce_ends_with_the_sum(replicas: int, domains: int) -> None:
 
 @pytest.mark.parametrize(("collective", "width"), list(product(COLLECTIVES, (1, 2))))
 def test_digits_and_counts_agree(collective: str, width: int) -> None:
-    """The digits of a value are from as many replicas as its count says, in each frame of each collective."""
+    """In each frame of each collective, the digits of a value come from as many replicas as its count."""
     made = frames(schedule(collective, Fabric(4, width), 4, itemsize=4))
     assert len(made) > 1
     for frame in made:

@@ -1,4 +1,4 @@
-"""What a command writes is there in full, or not at all, and nothing else is."""
+"""Output files: a command writes its file completely or not at all, and leaves no other file."""
 
 from __future__ import annotations
 

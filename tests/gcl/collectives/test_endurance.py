@@ -23,7 +23,7 @@ def in_shm() -> set[str]:
 
 
 def assert_nothing_new(before: set[str]) -> None:
-    """What other jobs have there now goes with them."""
+    """Files of other jobs disappear when those jobs end."""
     new, end = in_shm() - before, time.monotonic() + 60
     while new & in_shm() and time.monotonic() < end:
         time.sleep(0.1)
@@ -47,11 +47,11 @@ def test_many_random_collectives_leave_nothing_behind(full: bool, tmp_path: Path
 
 @pytest.mark.parametrize("seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.full) for seed in range(4, 20))])
 def test_a_rank_killed_at_a_random_moment(seed: int, tmp_path: Path) -> None:
-    """The others hear of it within 2 s, whatever they were doing, and nothing is left."""
+    """The others raise within 2 s, whatever they were doing, and nothing is left."""
     program = PROGRAMS / "gcl/collectives/random_kill.py"
     chance, before = random.Random(seed), in_shm()
     victim, waited, attempts = chance.randrange(3), [100.0], 0
-    while max(waited) >= 2 and attempts < 3:  # the machine may stand still for that long, but not every time
+    while max(waited) >= 2 and attempts < 3:  # the machine may stall for that long, but not every time
         delay, moment = chance.uniform(0, 0.2), tmp_path / f"moment{attempts}"
         ended = run_job(program, tmp_path, victim, delay, moment, "all(3)", "none(3)", counts=(1,) * 3)
         assert ended.out.pop(victim) == ""

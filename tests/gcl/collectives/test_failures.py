@@ -1,4 +1,4 @@
-"""When ranks do not do the same: every rank hears of it soon, and in the same words."""
+"""Failures: if ranks make different calls, every rank soon raises the same error."""
 
 import gc
 import signal
@@ -20,7 +20,7 @@ def f32(communicator: Communicator, n: int = 4) -> np.ndarray:
     return np.zeros((communicator.local_replicas, n), np.float32)
 
 
-#: What rank 0 calls, what the others call, and how both are named.
+#: The call of rank 0, the call of the others, and the names of both in the error.
 DIFFERENT: dict[str, tuple[Work, Work, str, str]] = {
     "operator": (
         lambda c: c.all_reduce(f32(c), "add"),
@@ -154,7 +154,7 @@ def test_a_rank_that_forgets_its_communicator_has_left() -> None:
 
 
 def test_a_rank_that_left_is_noticed_even_behind_one_that_is_only_late() -> None:
-    """Rank 1 computes for long; that rank 2 is gone must not wait for it."""
+    """Rank 1 computes for long; the loss of rank 2 must be reported before it arrives."""
     first, slow, gone = connect_threads((1, 1, 1), segment_bytes=1 << 20, timeout=200.0)
     gone.close()
     with pytest.raises(PeerLost, match=r"replica 2 \(rank 2\), which has left"):
@@ -200,7 +200,7 @@ def test_a_closed_communicator_raises() -> None:
 
 
 def test_after_an_interrupted_wait_a_communicator_raises() -> None:
-    """The handler runs between two bytecodes, wherever those happen to be."""
+    """The handler runs between any two bytecodes."""
 
     class Interrupt(Exception):
         pass

@@ -1,7 +1,7 @@
-"""When processes do not do the same, or die: what the others hear, and how soon.
+"""Failures of processes that die or make different calls: the errors of the others, and how soon they come.
 
-The launcher lets the survivors live here, so that they can tell; poprun-py would end them. A job has a communicator
-over shared memory and one over messages.
+Here the launcher keeps the survivors alive, so that they can report; poprun-py would end them. A job has a
+communicator over shared memory and one over messages.
 """
 
 import json

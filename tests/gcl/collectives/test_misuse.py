@@ -1,4 +1,4 @@
-"""What programs should not do with communicators and tensors: an error, not a wrong sum or a wait for ever."""
+"""Misuse of communicators and tensors: an error, not a wrong sum or an endless wait."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ def test_closed_while_a_collective_is_under_way(after: float) -> None:
     handle = alone.all_reduce_async(x, out=x)
     time.sleep(after)
     alone.close()
-    with contextlib.suppress(GclError):  # it was complete, or is told that the communicator is closed
+    with contextlib.suppress(GclError):  # it was complete, or raises because the communicator is closed
         assert handle.wait(250) is x
 
 
 def test_a_call_after_a_refused_one_is_not_taken_for_it() -> None:
-    """Rank 1 is at its second call before rank 0 looks for it: the two must not be added."""
+    """Rank 1 is in its second call before rank 0 looks for it: the two tensors must not be added."""
 
     def work(communicator: Communicator) -> Any:
         for value in (1, 100):

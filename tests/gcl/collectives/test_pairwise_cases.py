@@ -16,7 +16,7 @@ PROGRAM = PROGRAMS / "gcl/collectives/pairwise_cases.py"
 
 
 def sized(cases: list[Case], full: bool) -> list[Case]:
-    """With --full as they are; else large tensors a tenth as large, still of several chunks and pages per rank."""
+    """The cases; without --full, large tensors are a tenth as large, still several chunks and pages per rank."""
     return [case if full else case._replace(size=min(case.size, 100_003)) for case in cases]
 
 

@@ -31,7 +31,7 @@ def test_any_sequence_between_processes(tmp_path: Path) -> None:
 
 
 def used_by(steps: Callable[[], object]) -> tuple[int, int]:
-    """By how many objects and bytes this process grows from one run of ``steps`` to the next."""
+    """The objects and bytes by which this process grows from one run of ``steps`` to the next."""
 
     def used() -> tuple[int, int]:
         gc.collect()
@@ -46,7 +46,7 @@ def used_by(steps: Callable[[], object]) -> tuple[int, int]:
 
 
 def test_memory_is_flat_over_thousands_of_collectives() -> None:
-    """Tensors come and go, of sizes that come again."""
+    """Tensors of recurring sizes are created and deleted."""
     communicators = connect_threads((1, 2), timeout=250, segment_bytes=1 << 28)
 
     def work(communicator: Communicator) -> None:

@@ -1,4 +1,4 @@
-"""Lists of tensors: what is refused before anything travels."""
+"""Lists of tensors: invalid ones are refused before any data is sent."""
 
 import numpy as np
 import pytest

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from gcl import ArgumentError, CommGroup, Group
 from tests.gcl.helpers.untyped import ANY
 
-#: group, what it must divide the replicas into
+#: group, and its expected members
 EXAMPLES = [
     (Group.consecutive(12, 3), [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9, 10, 11]]),
     (Group.orthogonal(12, 4), [[0, 3, 6, 9], [1, 4, 7, 10], [2, 5, 8, 11]]),

@@ -72,7 +72,7 @@ def test_arrangement_for_two_levels_is_the_one_for_one_with_its_fragments_in_ano
 def test_balanced_reorder_of_the_reference() -> None:
     reorder = BalancedReorder.of_sizes(4, [5, 3, 2])
     pad = -1
-    shards = reorder.arrangement.shards(np.arange(10) + 1) - 1  # padding is zero: count from one, look from zero
+    shards = reorder.arrangement.shards(np.arange(10) + 1) - 1  # padding is zero, so elements are numbered from one
     assert shards.tolist() == [[0, pad, 5, 8], [1, 2, 6, 9], [3, 4, 7, pad], [pad] * 4]
     assert reorder.arrangement.addresses.tolist() == [0, 4, 5, 8, 9, 2, 6, 10, 3, 7]
     assert reorder.shard == 4

@@ -1,4 +1,4 @@
-"""Names in messages: a communicator prints its place, a misspelt operator is met with the one that was meant."""
+"""Names in messages: communicators print rank and group; errors for misspelt operators suggest the right one."""
 
 from __future__ import annotations
 

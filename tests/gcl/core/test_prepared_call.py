@@ -1,4 +1,4 @@
-"""Calls that are made again are prepared once; what is prepared must not keep their tensors."""
+"""Prepared calls: repeated calls are prepared once, and do not keep their tensors alive."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PROGRAM = PROGRAMS / "gcl/core/prepared_calls.py"
 
 
 def kept_after(communicator: Communicator) -> int:
-    """How many calls are kept of which the results are gone, after every collective from each kind of memory."""
+    """The number of prepared calls whose results were deleted, after every collective from each kind of memory."""
     size, local = communicator.group.size, communicator.local_replicas
     calls = {
         communicator.all_reduce: (600,),

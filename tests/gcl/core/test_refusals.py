@@ -1,4 +1,4 @@
-"""A call that is refused on one rank, for its arguments: the others hear of it, and why, before their time-out."""
+"""Refusals: if one rank's call has invalid arguments, the others raise with the reason before their time-out."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_the_refusal_is_named_where_a_rank_leaves_after_it() -> None:
 
 
 def test_a_call_that_all_ranks_were_refused_breaks_nothing() -> None:
-    """Also where one is late, and the others wait for it after their own refusals."""
+    """Also if one rank is late, and the others wait for it after their own refusals."""
 
     def work(communicator: Communicator) -> list[float]:
         found = []

@@ -11,7 +11,7 @@ from gcl.core.request import Collective, Request
 
 FLOAT, HALF = np.dtype(np.float32), np.dtype(np.float16)
 
-#: Requests that must not be taken for one another -> how messages call them.
+#: Requests that must differ from each other -> their names in messages.
 NAMES = {
     Request(None, Operator.ADD, FLOAT, 0): "barrier",
     Request(Collective.ALL_REDUCE, Operator.ADD, FLOAT, 4): "all_reduce(add, 4 x float32)",

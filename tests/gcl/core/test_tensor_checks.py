@@ -1,4 +1,4 @@
-"""What a collective refuses before it starts: asked, found, and what to do."""
+"""Tensor checks: invalid arguments are refused before a collective starts, with what was found and what to do."""
 
 from collections.abc import Callable
 from typing import Any
@@ -19,13 +19,13 @@ from gcl import (
 )
 from tests.gcl.helpers.untyped import ANY
 
-#: No seconds that anybody can wait for.
+#: Values that are not valid time-outs.
 SECONDS = (float("nan"), float("inf"), -1.0, 0, "5", None, True)
 
 
 @pytest.fixture
 def communicator() -> Communicator:
-    """Two local replicas, all there are."""
+    """A communicator of two replicas, both local."""
     return connect(local_replicas=2, segment_bytes=1 << 24)
 
 
@@ -33,7 +33,7 @@ def tensor(*shape: int, dtype: Any = np.float32) -> np.ndarray:
     return np.zeros(shape, dtype)
 
 
-#: A call -> the beginning of what it is told.
+#: A call -> the beginning of its error.
 REFUSED: list[tuple[Callable[[Communicator], object], str]] = [
     (lambda c: c.all_reduce(ANY[{1.0}]), r"the tensor is of type set; give a numpy array \[local replicas, ...\]"),
     (lambda c: c.all_reduce((1.0, 2.0)), "the tensor is of type float; give a numpy array"),

@@ -1,4 +1,4 @@
-"""Traced bytes: the bytes of collectives in a trace are those of the tensors that were given."""
+"""Traced bytes: the bytes of collectives in a trace are those of the tensors that were passed."""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ def test_tiles_work_between_exchanges() -> None:
     on_tile = 64 * 4  # bytes of a fragment on each tile
     # reduce-scatter: 3 sums, each of which selects its own part (a dynamic slice: 64 elements) and 1 source
     scatter = 3 * (288 + on_tile / 8) + 4 * on_tile / 4
-    gather = 288 + on_tile / 8 + (1 + 3 * 2) * on_tile / 4  # the own shard goes to its place, then 3 times on and in
+    gather = 288 + on_tile / 8 + (1 + 3 * 2) * on_tile / 4  # copy the own shard, then 3 times forward and store
     assert compute(elements) == pytest.approx((scatter + gather) / BOW_CLOCK)
 
 
@@ -127,7 +127,7 @@ def test_io_tiles_take_longer_the_fewer_they_are() -> None:
     times = [compute(1_000_000, GCL_NUM_IO_TILES=str(tiles)) for tiles in (32, 64, 192, 1470)]
     assert times == sorted(times, reverse=True)
     assert times[0] > 4 * times[2]
-    assert times[-1] > compute(1_000_000)  # the tensor has to come to them
+    assert times[-1] > compute(1_000_000)  # the tensor must first be copied to the I/O tiles
 
 
 def test_without_the_optimised_layout_fewer_cycles_and_more_memory() -> None:

@@ -1,4 +1,4 @@
-"""Units: a table of times has one unit, in which the largest of them reads well; bytes and counts read as prose."""
+"""Units: a table of times has one unit, chosen by the largest; bytes and counts as text."""
 
 from __future__ import annotations
 

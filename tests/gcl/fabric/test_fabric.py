@@ -21,7 +21,7 @@ LADDERS = st.builds(
 
 
 def cables(fabric: Fabric) -> dict[int, set[int]]:
-    """The ladder as somebody else would wire it."""
+    """The links of a ladder, written out independently of the implementation."""
     n = fabric.ipus_per_domain
     pairs = [(i, i + 1) for i in range(0, n, 2)] + [(i, i + 2) for i in range(n - 2)]
     if fabric.topology is Topology.TORUS and n > 2:
@@ -34,7 +34,7 @@ def cables(fabric: Fabric) -> dict[int, set[int]]:
 
 
 def distance(wired: dict[int, set[int]], source: int, target: int) -> int:
-    """Cables from ``source`` to ``target``, by flooding."""
+    """The number of links from ``source`` to ``target``, by breadth-first search."""
     seen, steps = {source}, 0
     while target not in seen:
         seen = seen.union(*(wired[i] for i in seen))
@@ -43,7 +43,7 @@ def distance(wired: dict[int, set[int]], source: int, target: int) -> int:
 
 
 def passed(fabric: Fabric, source: int, target: int) -> list[int]:
-    """The IPUs on the way: the owner of each hop, then the end."""
+    """The IPUs on the route: the owner of each hop, then the target."""
     return [hop.owner for hop in fabric.route(source, target)] + [target]
 
 

@@ -36,7 +36,7 @@ def _mixed(communicator: Communicator, rows: np.ndarray) -> np.ndarray:
     return (_allocated if communicator.global_offset % 2 else _private)(communicator, rows)
 
 
-#: Where a tensor lies -> how to make one there.
+#: A kind of memory -> the function that makes a tensor in it.
 MEMORY: dict[str, Callable[[Communicator, np.ndarray], np.ndarray]] = {
     "allocated": _allocated,
     "private": _private,
@@ -46,7 +46,7 @@ MEMORY: dict[str, Callable[[Communicator, np.ndarray], np.ndarray]] = {
 
 @lru_cache(maxsize=64)
 def _reduced(shape: tuple[int, int], dtype: type, op: str, group: Group) -> tuple[np.ndarray, np.ndarray]:
-    """What all-reduce and reduce-scatter must give; once for all ranks that are threads."""
+    """The expected result of all-reduce and reduce-scatter, computed once for all ranks that are threads."""
     data = draw(*shape, dtype)
     with np.errstate(all="ignore"):
         return reference.all_reduce(data, op, group), reference.reduce_scatter(data, op, group)
@@ -60,7 +60,7 @@ def check_all(
     every: int = 1,
     start: int = 0,
 ) -> None:
-    """Every collective x operator x dtype x size; tensors lie in each kind of memory in turn.
+    """Every collective x operator x dtype x size; tensors are in each kind of memory in turn.
 
     Of that product only each case whose number is ``start`` modulo ``every``.
     """

@@ -2,8 +2,9 @@
 
     python -m tests.gcl.helpers.every_collective [--quick] [--replicas 8 16]
 
-Two processes, one of them with a single replica, for each number of replicas and kind of group; what goes among
-threads, the first of them does alone. Tensors lie in each kind of memory in turn. test_pairs.py has a choice of this.
+Two processes, one of them with a single replica, for each number of replicas and kind of group; the first process
+alone runs the cases between threads. Tensors are in each kind of memory in turn. test_pairwise_cases.py runs a sample
+of these cases.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def cases(data: np.ndarray, dtype: type, group: Group) -> Iterator[Case]:
 
 
 def wrong(communicator: Communicator, case: Case, where: str) -> str:
-    """What is wrong with ``case`` on this rank, "" if nothing is."""
+    """How the result of ``case`` on this rank is wrong; "" if it is right."""
     first, local = communicator.global_offset, communicator.local_replicas
     x = MEMORY[where](communicator, case.given[first : first + local])
     try:
@@ -77,7 +78,7 @@ def wrong(communicator: Communicator, case: Case, where: str) -> str:
 
 
 def work(replicas: int, grouping: str, sizes: Iterable[int]) -> None:
-    """Be one of the processes: print how many cases were tried, and which of them failed here."""
+    """Run as one of the processes: print the number of cases, and those that failed here."""
     group = GROUPINGS[grouping](replicas)
     between = {name: connect(transport=name, group=group, timeout=_TIMEOUT) for name in TRANSPORTS[1:]}
     counts = (1, replicas - 1) if replicas > 1 else (1,)
@@ -98,7 +99,7 @@ def work(replicas: int, grouping: str, sizes: Iterable[int]) -> None:
 
 
 def run(replicas: int, grouping: str, sizes: Iterable[int]) -> tuple[int, list[str]]:
-    """How many cases were tried, and which failed anywhere."""
+    """The number of cases, and those that failed in any process."""
     counts = (1, replicas - 1) if replicas > 1 else (1,)
     with TemporaryDirectory() as folder:
         job = run_job(_PROGRAM, Path(folder), replicas, grouping, *sizes, counts=counts, timeout=_HOUR)

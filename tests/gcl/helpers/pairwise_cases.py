@@ -12,10 +12,10 @@ from tests.gcl.helpers.reference import OPERATORS_OF
 
 __all__ = ["GROUPINGS", "REPLICAS", "SIZES", "TRANSPORTS", "Case", "cases", "fits"]
 
-#: Two places in a Case, and what stands there.
+#: Two fields of a Case, by index, with their values.
 Pair = tuple[int, int, Any, Any]
 
-#: How a group is made of the replicas, where it can be.
+#: Each kind of group, and the function that makes it of the replicas, if their number allows it (``fits``).
 GROUPINGS: dict[str, Callable[[int], Group]] = {
     "all": Group.all,
     "none": Group.none,
@@ -31,12 +31,12 @@ _CANDIDATES = 15
 
 
 def fits(replicas: int, grouping: str) -> bool:
-    """Say whether there is such a group of so many replicas."""
+    """Whether ``replicas`` replicas can be divided into such groups."""
     return replicas >= _FEWEST[grouping] and (replicas % 2 == 0 or grouping in ("all", "none"))
 
 
 class Case(NamedTuple):
-    """Of one communicator and one kind of tensor; every collective is tried."""
+    """One communicator and one kind of tensor; every collective is run."""
 
     transport: str
     replicas: int
@@ -60,7 +60,7 @@ _FACTORS = (
     SIZES,
 )
 _TRANSPORT, _REPLICAS, _GROUPING, _DTYPE, _OP = range(5)
-#: Which pairs of factors do not go with everything, and when they do.
+#: Pairs of factors whose values cannot all be combined, and the condition for those that can.
 _GO_TOGETHER: dict[tuple[int, int], Callable[[Any, Any], bool]] = {
     (_TRANSPORT, _REPLICAS): lambda transport, replicas: replicas > 1 or transport == "inprocess",
     (_REPLICAS, _GROUPING): fits,
@@ -88,7 +88,7 @@ def _cases_with(pair: Pair, random: Random) -> Iterator[Case]:
 
 
 def cases() -> list[Case]:
-    """Few cases with all pairs that there can be; large tensors with few replicas where it does not matter."""
+    """Few cases with all possible pairs; large tensors have few replicas unless a pair requires many."""
     random, missing, found = Random(1), dict.fromkeys(_all_pairs()), list[Case]()
 
     def worth(case: Case) -> float:

@@ -20,7 +20,7 @@ COMBINE = {
 }
 OPERATORS = ("add", "mean", "mul", "min", "max")
 _ARITHMETIC = (*OPERATORS, "square_add", "local")
-#: Everything that can be reduced, and how.
+#: Every dtype that can be reduced, and its operators.
 OPERATORS_OF: dict[type, tuple[str, ...]] = {
     np.float32: _ARITHMETIC,
     np.float16: _ARITHMETIC,
@@ -89,7 +89,7 @@ def all_to_all(data: np.ndarray, group: Group) -> np.ndarray:
 
 @cache
 def _numbers() -> np.ndarray:
-    """Random numbers of which ``draw`` takes a part: that is faster than new ones each time."""
+    """Random numbers from which ``draw`` takes a slice, which is faster than drawing new ones."""
     return np.random.default_rng(0).standard_normal(1 << 18)
 
 

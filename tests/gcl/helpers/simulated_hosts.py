@@ -50,7 +50,7 @@ def check_arrangement(
 
 
 def overwrite_what_was_sent(hosts: str) -> None:
-    """A call ends when everyone has read what was sent, which is not copied."""
+    """Overwrite tensors as soon as a call returns: all receivers must have read them, because they are not copied."""
     rank = popdist_py.host_backend().rank
     communicator = connect(host=hosts[rank])
     x = communicator.empty((5_000_000,), np.int32)
@@ -64,7 +64,7 @@ def overwrite_what_was_sent(hosts: str) -> None:
 
 
 def wait_for_a_late_rank(hosts: str) -> str:
-    """Calls of which one rank is late, so that the others announce theirs meanwhile; then the error of a mismatch."""
+    """Make calls for which one rank is late, so that the others announce theirs; return the error of a mismatch."""
     rank = popdist_py.host_backend().rank
     communicator = connect(host=hosts[rank])
     small, large = (communicator.empty((count,), np.int32) for count in (1000, 5_000_000))
@@ -74,13 +74,13 @@ def wait_for_a_late_rank(hosts: str) -> str:
             x[...] = rank + turn
             communicator.all_reduce(x, out=x)
             assert (x == 1 + 2 * turn).all(), turn
-    for _ in range(300):  # what was announced is dropped on the way
+    for _ in range(300):  # earlier announcements are dropped
         communicator.barrier()
     return error_of(communicator.barrier if rank else lambda: communicator.all_reduce(small, out=small))
 
 
 def take_other_tensors_each_time(hosts: str) -> str:
-    """What is prepared for a call holds while the tensors of all ranks of the host stay; the error of a mismatch."""
+    """Repeat calls with other tensors on some ranks, which invalidates prepared calls; return a mismatch's error."""
     rank = popdist_py.host_backend().rank
     communicator = connect(host=hosts[rank])
     tensors = [communicator.empty(5000, np.int32) for _ in range(2)] + [np.zeros((1, 5000), np.int32)]
@@ -95,14 +95,14 @@ def take_other_tensors_each_time(hosts: str) -> str:
 
 
 def mismatch(hosts: str, odd: tuple[int, ...]) -> str:
-    """The error where the ranks ``odd`` have tensors of another size."""
+    """The error if the ranks ``odd`` have tensors of another size."""
     rank = popdist_py.host_backend().rank
     communicator = connect(host=hosts[rank])
     return error_of(lambda: communicator.all_reduce(np.zeros((1, 4 + (rank in odd)), np.float32)))
 
 
 def mismatch_of_sizes(hosts: str, elements: tuple[int, ...]) -> str:
-    """The error where rank i calls with ``elements[i]``, after a call of one rank per host that succeeds."""
+    """The error if rank i calls with ``elements[i]``, after a successful call of one rank per host."""
     rank = popdist_py.host_backend().rank
     communicator = connect(host=hosts[rank], timeout=60)
     assert (communicator.all_reduce(np.ones((1, 8), np.float32)) == len(hosts)).all()
@@ -111,7 +111,7 @@ def mismatch_of_sizes(hosts: str, elements: tuple[int, ...]) -> str:
 
 
 def messages_of_calls(hosts: str, sizes: tuple[int, ...]) -> list[int]:
-    """How many messages this rank sends in an all-reduce of each of ``sizes`` (elements)."""
+    """The number of messages that this rank sends in an all-reduce of each of ``sizes`` (elements)."""
     from gcl.transport.mpi.mpi_messages import MpiMessages
 
     rank, sent, prepare_send = popdist_py.host_backend().rank, list[int](), MpiMessages.prepare_send
@@ -131,7 +131,7 @@ def messages_of_calls(hosts: str, sizes: tuple[int, ...]) -> list[int]:
 
 
 def mismatch_with_data(hosts: str, odd: str, elements: int) -> str:
-    """The error where host ``odd`` calls a barrier, while what the others send is more than MPI sends by itself."""
+    """The error if host ``odd`` calls a barrier while the others send more than MPI sends without a receiver."""
     host = hosts[popdist_py.host_backend().rank]
     communicator = connect(host=host)
     x = communicator.empty(elements)
@@ -139,6 +139,6 @@ def mismatch_with_data(hosts: str, odd: str, elements: int) -> str:
 
 
 def say(*calls: tuple[str, list[Any]]) -> None:
-    """Do one after the other, and print the results as JSON."""
+    """Make the calls of the command line in turn, and print the results as JSON."""
     popdist_py.init()
     print(json.dumps([globals()[name](*arguments) for name, arguments in calls]), flush=True)

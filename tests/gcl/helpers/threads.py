@@ -12,13 +12,13 @@ __all__ = ["errors_of", "on_ranks", "on_threads"]
 
 
 def on_threads(counts: tuple[int, ...], work: Callable[[Communicator], Any], **options: Any) -> list[Any]:
-    """``work(communicator)`` on a new communicator's ranks, a thread each; what each returned."""
+    """Run ``work(communicator)`` on the ranks of a new communicator, a thread each; return their results."""
     options.setdefault("timeout", 200.0)
     return on_ranks(connect_threads(counts, segment_bytes=1 << 28, **options), work)
 
 
 def on_ranks(communicators: list[Communicator], work: Callable[[Communicator], Any]) -> list[Any]:
-    """The same on ranks that are there already; raises what the first failing rank raised."""
+    """The same on existing ranks; raise the error of the first failing rank."""
     with ThreadPoolExecutor(len(communicators)) as pool:
         return list(pool.map(work, communicators))
 
@@ -30,7 +30,7 @@ def errors_of(
     timeout: float = 200.0,
     **options: Any,
 ) -> list[GclError | None]:
-    """The error of gcl that ``work`` ended with on each rank, None where it did not."""
+    """The error of gcl with which ``work`` ended on each rank, None without one."""
 
     def attempt(communicator: Communicator) -> GclError | None:
         try:

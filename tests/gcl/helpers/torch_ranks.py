@@ -32,7 +32,7 @@ def run_ranks(
     dead: tuple[int, ...] = (),
     hosts: tuple[str, ...] = (),
 ) -> list[Any]:
-    """What ``program(*arguments)`` returns on each of ``ranks``, after ``init_process_group``.
+    """The results of ``program(*arguments)`` on each of ``ranks``, after ``init_process_group``.
 
     Raise AssertionError with the tracebacks of ranks that fail; ranks in ``dead`` may die, and return None.
     ``hosts``: the name of each rank's host, if there are several.
@@ -64,7 +64,7 @@ def run_ranks(
 
 
 def _answer(pipe: Connection) -> Any:
-    """What a rank has sent, None if it died or takes too long."""
+    """The result that a rank has sent, None if it died or takes too long."""
     try:
         return pipe.recv() if pipe.poll(_SECONDS) else None
     except EOFError:

@@ -8,7 +8,7 @@ __all__ = ["ANY"]
 
 
 class _Any:
-    """``ANY[x]``: x, as if it had the type that is asked for."""
+    """``ANY[x]``: x, with the type Any."""
 
     def __getitem__(self, value: object) -> Any:
         return value

@@ -1,4 +1,4 @@
-"""Half precision, against numpy, for every half there is."""
+"""Half precision: conversions of every half, compared with numpy."""
 
 import numpy as np
 

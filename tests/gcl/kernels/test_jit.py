@@ -1,4 +1,4 @@
-"""Kernels are kept on disk between runs, but never longer than what they were made from."""
+"""Kernel cache: kernels are kept on disk between runs, until one of their source files changes."""
 
 import os
 import pwd
@@ -17,18 +17,18 @@ from gcl.kernels.file_lock import held
 from gcl.kernels.jit import bound, jit, sources
 from tests.helpers.mpi_jobs import PROGRAMS, ROOT, run_alone
 
-#: Three files of a package, each calling the next; the program says what comes out, and whether from the disk.
+#: Three files of a package, each calling the next; the program prints the result, and whether the kernel was cached.
 FILES = {
     name: (PROGRAMS / "gcl/kernels/kernels_on_disk" / name).read_text()
     for name in ("inner.py", "middle.py", "outer.py")
 }
-#: Only who compiles waits until numba has read all that it knows of Python.
+#: Only a process that compiles waits for numba to load its rules for typing Python.
 PROGRAM = PROGRAMS / "gcl/kernels/cached_kernel.py"
 
 
 @pytest.fixture
 def package(tmp_path: Path) -> Path:
-    """A copy of the package, with those files."""
+    """A copy of the package that contains these files."""
     for name in ("gcl", "popdist_py"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name, text in FILES.items():
@@ -41,7 +41,7 @@ def test_a_kernel_is_compiled_once_and_again_when_a_file_changes_from_which_it_c
         return run_alone(PROGRAM, package.parent, environ={"PYTHONPATH": str(package.parent)}).stdout
 
     assert run() == "2 compiled\n"
-    (package / "cost" / "program_cost.py").touch()  # calls nothing of them, and is not called by them
+    (package / "cost" / "program_cost.py").touch()  # neither calls them nor is called by them
     assert run() == "2 from the disk\n"
     (package / "inner.py").write_text(FILES["inner.py"].replace("x + 1", "x + 100"))
     assert run() == "101 compiled\n"
@@ -49,7 +49,7 @@ def test_a_kernel_is_compiled_once_and_again_when_a_file_changes_from_which_it_c
 
 
 def files_in(folder: Path) -> list[Path]:
-    """What is kept of the program's two kernels."""
+    """The cached files of the program's two kernels."""
     return sorted(path for path in folder.rglob("*.nb?") if path.name.startswith(("outer", "middle")))
 
 
@@ -76,7 +76,7 @@ def _forget_modules() -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give files to others")
 def test_kernels_that_are_damaged_or_may_be_of_others_are_compiled_again(kernels: Path) -> None:
     def run() -> tuple[str, int]:
-        """What comes of modules imported anew, as in a new process; and the number of warnings."""
+        """The results of modules imported again, as in a new process, and the number of warnings."""
         _forget_modules()
         jit_module._warn.cache_clear()
         with warnings.catch_warnings(record=True) as warned:
@@ -114,7 +114,7 @@ def test_a_link_at_a_lock_is_not_followed(tmp_path: Path) -> None:
     assert not (tmp_path / "mine").exists()
 
 
-#: How a module may be imported from a package, each with the module's file.
+#: The forms of importing a module from a package, each with the file of the module.
 IMPORTS = {
     "a name from a module": "from {package}.deep.module import VALUE\n",
     "several names, in parentheses": "from {package}.deep.module import (\n    OTHER,\n    VALUE,\n)\n",

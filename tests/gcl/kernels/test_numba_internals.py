@@ -1,4 +1,4 @@
-"""What numba does not promise is looked up in one place, which says so where it is missing."""
+"""Numba internals: undocumented names of numba are used in one file only, which reports missing ones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from gcl.kernels.numba_internals import KernelCache, address_of
 from tests.helpers.mpi_jobs import PROGRAMS, ROOT, run_alone
 
-#: Names with a leading underscore behind a dot, and modules of numba that are its own affair.
+#: Attributes with a leading underscore, and private modules of numba.
 INTERNAL = re.compile(r"numba\.core|\b(?:numba|compiled|dispatcher)\._|\._cache\b|\._nrt\b|\"_nrt\"")
 
 

@@ -1,4 +1,4 @@
-"""Ctrl-C while a kernel is loaded: it is neither lost nor does it leave half a kernel."""
+"""Ctrl-C while a kernel is loaded: it is not lost, and the kernel is loaded completely."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gcl.kernels.uninterrupted import uninterrupted
 
 
 def interrupted_callback() -> int:
-    """What C gets from a callback in which Ctrl-C arrives; 0 if the callback does not return."""
+    """The value that C gets from a callback during which Ctrl-C arrives; 0 if the callback does not return."""
 
     @ctypes.CFUNCTYPE(ctypes.c_int)
     def callback() -> int:

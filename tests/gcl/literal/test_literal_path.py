@@ -1,4 +1,4 @@
-"""Named methods over the transports: ranks get what the interpreter gives, for every spread of the replicas."""
+"""Literal path: named methods over all transports give the interpreter's results, for any layout of replicas."""
 
 from __future__ import annotations
 
@@ -74,11 +74,11 @@ def check(communicator: Communicator, x: np.ndarray, fabric: Fabric, chain: str,
 def test_every_method_operator_and_dtype_is_the_interpreters_to_the_bit(
     method: Method, counts: tuple[int, ...], full: bool
 ) -> None:
-    """With --full every operator for every spread; else each in one of the two small ones."""
+    """With --full every operator for every distribution; else each for one of the two small ones."""
 
     def work(communicator: Communicator) -> None:
         for dtype, operators in DTYPES.items():
-            # that every operator is right does not depend on how many threads there are
+            # the correctness of operators does not depend on the number of threads
             mine = operators[:1] if len(counts) == 8 else operators if full else operators[len(counts) - 1 :: 2]
             for op in mine:
                 check(communicator, draw(8, 37, dtype), TWIST, str(method), op)
@@ -289,13 +289,13 @@ def test_a_rank_that_leaves_is_not_waited_for() -> None:
     assert isinstance(second, PeerLost)
 
 
-#: Every method between processes; "hosts" are made up of names.
+#: Every method between processes; hosts are simulated by names.
 CHECKS = PROGRAMS / "gcl/literal/every_method.py"
 
 
 @every_mpi
 def test_every_method_between_processes(mpi: Mpi, tmp_path: Path) -> None:
-    """What goes through shared memory only does not depend on the MPI."""
+    """Collectives through shared memory alone do not depend on the MPI."""
     ways = "shared_memory,mpi,hosts" if mpi is MPICH else "mpi"
     ended = run_job(CHECKS, tmp_path, ways, counts=(1, 3, 2, 2), mpi=mpi, timeout=250).succeeded()
     assert ended.out == ["all equal\n"] * 4

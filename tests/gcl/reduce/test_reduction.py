@@ -100,7 +100,7 @@ def test_subtrees_of_the_docstring() -> None:
     st.sampled_from([np.float32, np.float16]),
 )
 def test_subtrees_combined_first_give_the_same_bits(counts: list[int], op: str, dtype: type) -> None:
-    """What every process does when it reduces its own replicas before it sends them."""
+    """As if every process reduced its own replicas before it sends them."""
     total, start = sum(counts), 0
     data = draw(total, 17, dtype)
     nodes, sizes = [], []
@@ -145,7 +145,7 @@ def test_leaves_that_all_get_the_result_are_combined_in_one_loop(count: int, op:
         scratch = np.zeros_like(new_scratch())
         reduce_range(how, addresses, addresses, count, 0, data.shape[1], scratch)
         assert all(same_bits(row, expected) for row in data)
-        assert not scratch.any()  # no block went through an accumulator
+        assert not scratch.any()  # no block used an accumulator
 
 
 def test_copies_and_zeros_touch_exactly_their_bytes() -> None:

@@ -1,4 +1,4 @@
-"""Collectives among the IPUs of a replica, against those among replicas and against numpy."""
+"""Collectives among the IPUs of a replica, compared with those among replicas and with numpy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GCL_OPTIONS and its companions."""
+"""Options: GCL_OPTIONS and the other GCL variables."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def methods_on(fabric: Fabric) -> list[Method]:
 
 
 def even(fabric: Fabric, group: Group) -> bool:
-    """Serpents need pairs of replicas in every domain."""
+    """Whether every domain has an even number of replicas, which serpent rings need."""
     sizes = [level.size for level in levels(group, fabric) if level.inside]
     return fabric.configuration is not TWIST or all(size == 1 or size % 2 == 0 for size in sizes)
 

@@ -18,7 +18,7 @@ REALS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 WHOLES = (torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64)
 COMPLEX = (torch.complex64, torch.complex128)
 MOVED = (*REALS, *WHOLES, *COMPLEX, torch.bool, torch.float8_e4m3fn, torch.uint16)
-#: None, one, odd, and more than what has a place in the segment.
+#: No element, one, an odd number, and more than are staged in the segment.
 SIZES = (0, 1, 37, 70_001)
 EVERY = [
     *((dtype, op) for dtype in REALS for op in ("SUM", "AVG", "PRODUCT", "MIN", "MAX")),
@@ -158,7 +158,7 @@ def in_callbacks():
     if rank == 0:
         for other in range(1, ranks):
             dist.send(torch.ones(1), other)
-    dist.barrier()  # must not keep callbacks from their turn
+    dist.barrier()  # must not block callbacks
     return [(one.wait() == i * ranks**3).all().item() for i, one in enumerate(found)]
 
 
@@ -175,7 +175,7 @@ def test_uneven_sizes_views_lists_futures_objects_and_groups():
 
 
 def streams():
-    """Copies of tensors that go in chunks, the last of them odd; parts of all-to-all in equal and unequal rows."""
+    """Copies of chunked tensors, the last chunk odd; parts of all-to-all in equal and unequal rows."""
     rank, ranks = dist.get_rank(), dist.get_world_size()
     good = []
     for size in (1_400_001, 3_000_007):

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.torch
 EXCEPTIONS = {
     "test_sparse_all_reduce_sum": "a sparse all-reduce is refused by name: pass a dense tensor, or use gloo",
 }
-#: One of each kind, those that take least time.
+#: One test of each kind, the fastest.
 SAMPLE = (
     "test_DistributedDataParallelCPU_grad_is_view",
     "test_accumulate_gradients_no_sync_allreduce_with_then_hook",
@@ -30,7 +30,7 @@ SAMPLE = (
 
 
 def outcomes(backend: str, ranks: int, folder: Path, *names: str) -> dict[str, str]:
-    """What became of each of PyTorch's tests."""
+    """The outcome of each of PyTorch's tests."""
     program, file = PROGRAMS / "gcl" / "torch_distributed_test.py", folder / f"{backend}.json"
     command = [*warm_python(*WITH_PYTORCH), str(program), backend, str(ranks), str(file), *names]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=1500)

@@ -1,4 +1,4 @@
-"""Ranks of a PyTorch job that die, leave, raise, or make another call: every other rank gets one error, soon."""
+"""Failures in a PyTorch job: if a rank dies, leaves, raises or makes another call, every other rank soon raises."""
 
 import os
 import re
@@ -27,7 +27,7 @@ SOON = 5.0
 
 
 def failing(how, asynchronous):
-    """What rank 0 and rank 2 hear of rank 1, and after how many seconds."""
+    """The errors of ranks 0 and 2 about rank 1, and the seconds until they were raised."""
     dist.barrier()
     x = torch.ones(200_000)
     dist.all_reduce(x)
@@ -99,7 +99,7 @@ def test_a_receive_from_a_dead_rank_ends():
 
 
 def forked():
-    """A child of a rank is no rank, and its parent goes on."""
+    """A forked child of a rank is not a rank, and its parent continues."""
     x = torch.ones(3)
     dist.all_reduce(x)
     reading, writing = os.pipe()
@@ -121,7 +121,7 @@ def test_a_forked_child_is_no_rank():
 
 
 def aborted():
-    """A call that waits for ever ends when the group is aborted by another thread."""
+    """A call that would wait forever ends when another thread aborts the group."""
     from threading import Timer
 
     if dist.get_rank() == 1:
@@ -140,7 +140,7 @@ def test_abort_ends_a_call_that_waits():
 
 
 def training(hook):
-    """What rank 0 hears in DDP's backward pass when rank 1 dies."""
+    """The error of rank 0 in DDP's backward pass when rank 1 dies."""
     model = DistributedDataParallel(torch.nn.Linear(300, 300), bucket_cap_mb=0.1)
     if hook:
         model.register_comm_hook(None, hook)

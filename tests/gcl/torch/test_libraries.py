@@ -1,4 +1,4 @@
-"""What PyTorch builds on its process groups runs over gcl: its results are those of one process."""
+"""Libraries that PyTorch builds on process groups run over gcl, with the results of one process."""
 
 import socket
 

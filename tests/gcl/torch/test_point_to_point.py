@@ -92,7 +92,7 @@ def past_a_full_ring():
 
 
 def many_that_are_read_in_place():
-    """Messages whose memory the target reads, so that the source waits until it has told so of each."""
+    """Messages that the target reads from the source's memory; the source waits until each is confirmed."""
     messages = [gcl.torch.empty(3) for _ in range(14)]
     for _ in range(1000):
         if dist.get_rank() == 0:

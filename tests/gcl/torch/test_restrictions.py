@@ -1,4 +1,4 @@
-"""Containers that forbid what gcl.torch uses: it says in one message what is missing, and goes on if it can."""
+"""Restrictions: one message names a feature that a container forbids, and the program continues if possible."""
 
 import os
 import warnings
@@ -27,7 +27,7 @@ def said(caught):
 
 
 def copies():
-    """What is said at the first groups, and whether large tensors arrive."""
+    """The warnings at the first groups, and whether large tensors arrive."""
     rank, ranks = dist.get_rank(), dist.get_world_size()
     with warnings.catch_warnings(record=True) as caught:
         dist.new_group()
@@ -54,7 +54,7 @@ def test_forbidden_copies_between_processes_are_named_once_and_done_otherwise(mo
 
 
 def small_shared_memory():
-    """What is said while DDP trains with ddp_hook, and whether its gradients are the mean of all ranks."""
+    """The warnings while DDP trains with ddp_hook, and whether its gradients are the mean of all ranks."""
     model = DistributedDataParallel(torch.nn.Linear(1536, 1536, bias=False), gradient_as_bucket_view=True)
     model.register_comm_hook(None, gcl.torch.ddp_hook)
     with warnings.catch_warnings(record=True) as caught:

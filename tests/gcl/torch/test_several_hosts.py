@@ -99,7 +99,7 @@ def test_messages_between_hosts_are_traced_at_both_ends(program, tmp_path, monke
     run = read_run(tmp_path / "run")
     found = flows(run)
     assert all(flow.is_possible and flow.sender is not flow.receiver for flow in found)
-    for kind in (Kind.FLOW_OUT, Kind.FLOW_IN):  # none has one end only
+    for kind in (Kind.FLOW_OUT, Kind.FLOW_IN):  # every flow has both ends
         assert sum((process.records["kind"] == kind).sum() for process in run.processes) == len(found)
     assert len(found) >= 2
 
@@ -112,18 +112,18 @@ def joined():
 
 
 def test_containers_of_one_host_do_not_share_memory(monkeypatch):
-    """A process id of one is that of another process in the other."""
+    """The same process id belongs to different processes in them."""
     assert run_ranks(2, joined) == [("HostGroup", [2.0] * 3)] * 2
     monkeypatch.setattr("gcl.torch.registration.process_namespace", lambda: str(os.getpid()))
     assert run_ranks(2, joined) == [("SeveralHosts", [2.0] * 3)] * 2
 
 
-#: Prints the transport of each rank, and what is wrong.
+#: Prints the transport of each rank, and its errors.
 PROGRAM = PROGRAMS / "gcl" / "torch_hosts.py"
 
 
 def transports(output):
-    """What is said of each rank."""
+    """The printed lines of each rank."""
     return sorted(re.findall(r"rank (\d) of 4 by SeveralHosts (\w+): (.*)", output))
 
 

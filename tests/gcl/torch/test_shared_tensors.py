@@ -1,4 +1,4 @@
-"""Tensors of gcl.torch.empty: other ranks read them where they lie, and get the same bits as from private ones."""
+"""Tensors of gcl.torch.empty: other ranks read them in place, and get the same bits as from private ones."""
 
 import pytest
 
@@ -12,7 +12,7 @@ from tests.gcl.helpers.torch_ranks import run_ranks  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
-#: Elements of a part, of which more than a MiB goes in chunks: odd, so that the last chunk is.
+#: Elements of a part, which is chunked above 1 MiB: odd, so that the last chunk is odd.
 PART = 300_007
 
 
@@ -21,13 +21,13 @@ def private(tensor):
 
 
 def shared(tensor):
-    """A copy in the segment, which does not begin where a tensor of it begins."""
+    """A copy in the segment, which does not start at the start of an allocated tensor."""
     room = gcl.torch.empty(tensor.numel() + 7, dtype=tensor.dtype)
     return room[5:-2].view(tensor.shape).copy_(tensor)
 
 
 def results(placed, only=None):
-    """What each large collective gives if its input was ``placed``, on the ranks ``only`` or on all."""
+    """The results of each large collective if its input was ``placed`` on the ranks ``only``, or on all."""
     rank, ranks = dist.get_rank(), dist.get_world_size()
     place = placed if only is None or rank in only else private
     generator = torch.Generator().manual_seed(rank)
@@ -41,7 +41,7 @@ def results(placed, only=None):
     dist.reduce_scatter_single(part, place(values))
     halves = torch.empty(PART * 2, dtype=torch.bfloat16)
     dist.reduce_scatter_single(halves, place(values.bfloat16()), dist.ReduceOp.AVG)
-    rows = [PART * (1 + r % 2) for r in range(ranks)]  # rank r gets so many of each
+    rows = [PART * (1 + r % 2) for r in range(ranks)]  # the number of elements that each rank gets
     uneven = torch.empty(rows[rank] * ranks)
     given = place(torch.cat([one[:n] for one, n in zip(values, rows, strict=True)]))
     dist.all_to_all_single(uneven, given, [rows[rank]] * ranks, rows)
@@ -81,7 +81,7 @@ def test_shared_tensors_are_not_copied_into_chunks():
 
 
 def freed():
-    """Inputs that are dropped while their collective is under way, and others that get their memory."""
+    """Inputs that are deleted while their collective runs, and others that get their memory."""
     rank, ranks = dist.get_rank(), dist.get_world_size()
     outs, works = [], []
     for step in range(6):

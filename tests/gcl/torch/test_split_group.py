@@ -65,7 +65,7 @@ def test_other_divisions_are_refused_on_all_ranks(split_ranks, said):
 
 
 def by_pytorch():
-    """What PyTorch says to its own function: once it does not, ours is no longer needed."""
+    """The error of PyTorch's own function: once there is none, ours is not needed."""
     try:
         dist.split_group(split_ranks=[[0], [1]])
     except RuntimeError as error:

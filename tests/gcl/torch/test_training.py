@@ -46,7 +46,7 @@ def train(model, samples, ranks, rank, steps=STEPS, optimiser=None):
 
 
 def weights(hook, as_view):
-    """The weights after training with DDP, in buckets of which there are several."""
+    """The weights after training with DDP in several buckets."""
     model = DistributedDataParallel(network(), bucket_cap_mb=0.2, gradient_as_bucket_view=as_view)
     if HOOKS[hook]:
         model.register_comm_hook(None, HOOKS[hook])
@@ -85,7 +85,7 @@ def gloo():
 
 @pytest.fixture(scope="module")
 def trained(gloo):
-    """What each rank has with gcl."""
+    """The weights of each rank after training with gcl."""
     return run_ranks(2, all_weights, [(hook, view) for hook in HOOKS for view in (False, True)], [False, True])
 
 
@@ -131,7 +131,7 @@ def test_shared_and_private_tensors_meet_in_one_call():
 
 
 def accumulated():
-    """The weights after 20 steps of four micro-batches, which the ranks share, and each adds up in pairs as they do.
+    """The weights after 20 steps of four micro-batches, which are divided among the ranks and added up in pairs.
 
     All divisors are powers of two, so that it does not matter where the gradients are divided.
     """
@@ -170,7 +170,7 @@ def test_weights_have_the_same_bits_however_micro_batches_are_spread_over_ranks(
 
 
 def uneven(hook):
-    """Whether all gradients arrive, or the error, where rank 1 has more samples, so that DDP stands in for rank 0."""
+    """Whether all gradients arrive, or the error, if rank 1 has more samples and DDP makes rank 0's calls."""
     model = DistributedDataParallel(network(), bucket_cap_mb=0.2)
     if HOOKS[hook]:
         model.register_comm_hook(None, HOOKS[hook])

@@ -1,4 +1,4 @@
-"""How ranks of a PyTorch job wait for each other: without spinning where those of the host outnumber its cores."""
+"""Waits of ranks of a PyTorch job: without spinning if the host has more ranks than cores."""
 
 import os
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.torch
 
 
 def spins():
-    """How often a wait looks before it yields, in the group of all ranks, and in one of two."""
+    """The number of polls before a wait yields, in the group of all ranks and in a group of two."""
     groups = [dist.group.WORLD, dist.new_group([0, 1])]
     mine = [group for group in groups if group != dist.GroupMember.NON_GROUP_MEMBER]
     return [int(group._group.path._table[Table.WAITS + Waits.SPINS]) for group in mine]

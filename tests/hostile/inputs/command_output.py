@@ -19,7 +19,7 @@ _NO_PROGRAM = (126, 127)
 
 @contextmanager
 def environment(values: Mapping[str, str]) -> Iterator[None]:
-    """Set these variables, and none other that we read, for a while."""
+    """Set these variables, and unset all others that we read, within the block."""
     before = dict(os.environ)
     try:
         for name in [name for name in os.environ if name.startswith(_READ)]:
@@ -33,7 +33,7 @@ def environment(values: Mapping[str, str]) -> Iterator[None]:
 
 
 def faults_of_launcher(line: Sequence[str]) -> list[str]:
-    """Run poprun-py with ``line``: it must print a plan, or explain itself with the exit code of a mistake."""
+    """Run poprun-py with ``line``: it must print a plan, or a message with the exit code of a usage error."""
     code, out, err = outcome(["--dry-run", *line])
     where = f"poprun-py --dry-run {list(line)!r}"
     if "Traceback" in err:

@@ -48,7 +48,7 @@ def frames() -> Iterator[Trial]:
 
 
 def _handshake(ours: socket.socket, theirs: socket.socket, dice: random.Random) -> list[str]:
-    """Nobody without the key gets a channel."""
+    """No peer without the key gets a channel."""
     half = Handshake(ours, os.urandom(32))
     challenge = theirs.recv(32)
     theirs.sendall(dice.choice([challenge * 2, dice.randbytes(64), bytes(64), challenge + dice.randbytes(32)]))
@@ -91,7 +91,7 @@ def _channel(ours: socket.socket, theirs: socket.socket, dice: random.Random) ->
 
 
 def _encoded(sent: list[messages.Message], key: bytes | None) -> bytes:
-    """What a channel writes for these messages."""
+    """The bytes that a channel writes for these messages."""
     listener = socket.create_server(("127.0.0.1", 0))
     with listener, socket.create_connection(listener.getsockname()) as ours, listener.accept()[0] as theirs:
         channel = Channel(ours, (key, key) if key else None)

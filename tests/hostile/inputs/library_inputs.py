@@ -104,7 +104,7 @@ def executables() -> Iterator[Trial]:
 
 @contextmanager
 def checkpoints() -> Iterator[Trial]:
-    """Damaged folders of checkpoints: the newest whole one is restored, or there is one message."""
+    """Damaged folders of checkpoints: the newest undamaged one is restored, or there is one message."""
     with TemporaryDirectory() as folder, environment({}):
         good, used = Path(folder, "good"), Path(folder, "used")
         job, digests = Job(), dict[int, str]()
@@ -149,7 +149,7 @@ def _differs(file: Path, original: Path) -> bool:
 
 
 def _is_sealed(file: Path) -> bool:
-    """Whether a manifest has a checksum that fits, so that only what it says can tell that it was changed."""
+    """Whether a manifest has a valid checksum, so that only its content can show that it was changed."""
     try:
         Manifest.decoded(file.read_bytes())
     except (OSError, ValueError) as error:
@@ -173,7 +173,7 @@ def _harm(file: Path, dice: random.Random) -> None:
 
 
 def _resealed(data: bytes, dice: random.Random) -> bytes:
-    """Another manifest, with a checksum that fits: most are refused by what they say."""
+    """A changed manifest with a valid checksum: most are refused because of their content."""
     content = json.loads(data)
     content.pop("sha256", None)
     content[dice.choice([*content, "more"])] = odd_value(dice)

@@ -15,7 +15,7 @@ from tests.hostile.kind import Trial, Unavailable
 
 __all__ = ["poptorch_files"]
 
-#: What reading a damaged file may take of memory; whole ones are smaller by far.
+#: The most memory that reading a damaged file may take; undamaged files are far smaller.
 _MOST_MEMORY = 1 << 30
 
 _REFUSAL = "model.poptorch: 'poptorch_py_error': it is damaged, or not a PopTorch file"
@@ -25,7 +25,7 @@ _REFUSAL = "model.poptorch: 'poptorch_py_error': it is damaged, or not a PopTorc
 def poptorch_files() -> Iterator[Trial]:
     """Damaged files of ``save``: one message each, and little memory."""
     try:
-        import torch  # slow, so not before it is needed
+        import torch  # slow to import, so only when needed
     except ImportError:
         raise Unavailable("there is no PyTorch") from None
     import ipu_emu.poptorch as poptorch
@@ -43,7 +43,7 @@ def poptorch_files() -> Iterator[Trial]:
             data = _harmed(whole, dice)
             file.write_bytes(data)
             if dice.random() < 0.1:
-                os.truncate(file, dice.randrange(len(data), 15 << 30))  # zeros that take no room on the disk
+                os.truncate(file, dice.randrange(len(data), 15 << 30))  # sparse: takes no disk space
             is_whole = data == whole and file.stat().st_size == len(whole)
             reader = poptorch.load if is_whole else dice.choice((poptorch.load, model.loadExecutable))
             try:

@@ -1,4 +1,4 @@
-"""Company: two jobs of a user at the same time, in one or two process namespaces; neither harms the other."""
+"""Company: two jobs of a user at the same time, in one or two process namespaces; neither affects the other."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ELSEWHERE = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
 
 @contextmanager
 def two_jobs(mpi: str) -> Iterator[Trial]:
-    """One job must come to its right end while another begins, is killed in part, and is cleaned up after."""
+    """One job must end correctly while another starts, is partly killed, and is cleaned up."""
     mpirun = mpi_named(mpi)
 
     def trial(dice: random.Random) -> list[str]:

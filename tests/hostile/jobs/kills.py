@@ -17,7 +17,7 @@ from tests.poprun_py.helpers import random_kills, several_hosts
 
 __all__ = ["PROMISED", "kills_on_one_host", "kills_on_two_hosts", "mpi_named"]
 
-#: Seconds in which everything must be gone. It is about two on an idle machine; here many trials run at once.
+#: Seconds within which all processes must be gone: about two on an idle machine, but many trials run at once.
 PROMISED = 30.0
 
 
@@ -35,7 +35,7 @@ def kills_on_one_host(mpi: str) -> Iterator[Trial]:
 
 @contextmanager
 def kills_on_two_hosts(mpi: str) -> Iterator[Trial]:
-    """The same where the instances are on two hosts, network namespaces with an sshd each."""
+    """The same with instances on two hosts, which are network namespaces with an sshd each."""
     mpirun = mpi_named(mpi)
     if namespaces.unavailable:
         raise Unavailable(f"network namespaces: {namespaces.unavailable}")
@@ -46,7 +46,7 @@ def kills_on_two_hosts(mpi: str) -> Iterator[Trial]:
             role = dice.choice(["launcher", *several_hosts.ROLES])
             left = Leftovers()
             death = several_hosts.kill_one(where, mpirun, role, dice, met=dice.random() < 0.6, promised=PROMISED)
-            if left.files():  # the next launch removes what nobody was left to remove
+            if left.files():  # the next launch removes files that no process was left to remove
                 several_hosts.Job(where, ["--mpi", mpirun, "true"]).finish()
             faults = [*death.faults, *left.files()]
             return [*faults, f"{death.role}: code {death.code}, said {death.said!r}"] if faults else []
@@ -55,7 +55,7 @@ def kills_on_two_hosts(mpi: str) -> Iterator[Trial]:
 
 
 def mpi_named(name: str) -> str:
-    """What to give ``--mpi`` for "mpich" or "openmpi"; raise Unavailable if it is not installed."""
+    """The value of ``--mpi`` for "mpich" or "openmpi"; raise Unavailable if it is not installed."""
     if name == "mpich":
         return str(random_kills.BIN / "mpirun")
     if not OPENMPI.mpirun.exists():

@@ -13,14 +13,14 @@ __all__ = ["Leftovers", "commands"]
 
 
 class Leftovers:
-    """What there is more than at the time when this was made; everything in an isolated trial belongs to its jobs."""
+    """Processes and files that are new since this object was created; in an isolated trial all belong to its jobs."""
 
     def __init__(self) -> None:
         self._files = set(random_kills.leftovers())
         self._pids = set(commands())
 
     def processes(self, within: float) -> list[str]:
-        """A fault if processes are left after so many seconds."""
+        """A fault if processes are left after ``within`` seconds."""
         patience = Patience(within)
         while left := {pid: words for pid, words in commands().items() if pid not in self._pids}:
             if patience.is_over:

@@ -1,4 +1,4 @@
-"""Outcome: checks that a job in odd surroundings ends with the right result or a clear error, and leaves nothing."""
+"""Outcome: checks that a disturbed job ends with the right result or a clear error, and leaves nothing."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ __all__ = ["INSTANCES", "ROUNDS", "SUMS", "RunningJob"]
 
 BIN = Path(sys.executable).parent
 
-#: A program that computes, and prints "right" in the end, if it was.
+#: A program that computes, and prints "right" if the result is right.
 SUMS = str(PROGRAMS / "poprun_py/sums.py")
 
 INSTANCES, ROUNDS = 2, 100
 
-#: Seconds in which a job ends; it takes about two where nothing disturbs it.
+#: Seconds within which a job ends; undisturbed it takes about two.
 PATIENCE = 90.0
 
 
@@ -55,7 +55,7 @@ class RunningJob:
         )
 
     def faults(self, *, must_succeed: bool = False, sweep: bool = False) -> list[str]:
-        """Wait for its end; what was not as promised. Files of a killed launcher are for the next one to remove."""
+        """Wait for its end; return all faults. Files of a killed launcher are removed by the next one."""
         hung = []
         try:
             out, err = self._ended(Patience(PATIENCE))
@@ -93,7 +93,7 @@ class RunningJob:
                     raise
 
     def wait_until_it_runs(self, names: Sequence[str] = ("sums.py",), within: float = 10.0) -> None:
-        """Return once the programs are there, or the job is over."""
+        """Return once the programs run, or the job has ended."""
         end = time.monotonic() + within
         while time.monotonic() < end and self.process.poll() is None:
             if sum(all(name in words for name in names) for words in commands().values()) > INSTANCES:

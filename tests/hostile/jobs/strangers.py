@@ -1,7 +1,7 @@
-"""Strangers: a stranger connects to every port of a job, and sends nothing, nonsense, or too much.
+"""Strangers: foreign connections to every port of a job, which send nothing, nonsense, or too much.
 
-The launcher's port must not mind. Ports of the MPIs, which authenticate nobody, may end the job, but not silently and
-not with a wrong result. While strangers stay, they may delay the job: PRRTE and PMIx wait for the rest of a message.
+The launcher must not be affected. Ports of the MPIs, which authenticate no peer, may end the job, but not silently
+and not with a wrong result. Open connections may delay the job: PRRTE and PMIx wait for the rest of a message.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ __all__ = ["strangers"]
 
 _LISTENING = "0A"
 
-#: Seconds after which the strangers are gone.
+#: Seconds after which the foreign connections are closed.
 _STAY = 10.0
 
-#: Behaviours that no port may mind.
+#: Behaviours that must not affect any port.
 _QUIET = ("silent", "gone", "reset")
 _RUDE = ("random", "http", "drip", "flood", "zeros", "frame")
 

@@ -19,12 +19,12 @@ from tests.hostile.kind import Trial, Unavailable
 
 __all__ = ["homes", "scarce_descriptors", "scarce_disk", "scarce_memory", "scarce_shared_memory", "users"]
 
-#: Somebody who owns nothing.
+#: A user who owns no files.
 _NOBODY = 65534
 
 
 def _drawn(dice: random.Random) -> str:
-    """What to give --mpi; the MPI that is there, if Open MPI is not."""
+    """The value of --mpi, drawn from those that are installed."""
     try:
         return mpi_named(dice.choice(["mpich", "openmpi"]))
     except Unavailable:
@@ -37,7 +37,7 @@ def _told(about: str, faults: Sequence[str]) -> list[str]:
 
 @contextmanager
 def _tiny(folder: str, size: str, full: bool) -> Iterator[None]:
-    """A file system of ``size`` on ``folder``; if ``full``, nothing fits any more."""
+    """A file system of ``size`` on ``folder``; with ``full`` it has no free space."""
     _run("mount", "-t", "tmpfs", "-o", f"mode=1777,size={size}", "tmpfs", folder)
     try:
         if full:
@@ -86,7 +86,7 @@ def scarce_descriptors() -> Iterator[Trial]:
     def trial(dice: random.Random) -> list[str]:
         most = dice.choice([*range(8, 80, 4), 100, 200])
         prefix = ["prlimit", f"--nofile={most}:{dice.choice([most, 1024])}", "--"]
-        # with fewer than about 20 no Python starts, and says so itself
+        # with fewer than about 20, Python itself fails to start, with its own message
         faults = RunningJob(_drawn(dice), prefix=prefix).faults()
         return _told(f"{prefix}", faults)
 
@@ -95,7 +95,7 @@ def scarce_descriptors() -> Iterator[Trial]:
 
 @contextmanager
 def scarce_memory() -> Iterator[Trial]:
-    """A limit of memory for all of the job, as a container has it: somebody is killed, and it is said who."""
+    """A memory limit for the whole job, as in a container: a process is killed, and the message names it."""
     parent = _memory_group()
 
     def trial(dice: random.Random) -> list[str]:
@@ -124,7 +124,7 @@ def _memory_group() -> Path:
 
 @contextmanager
 def homes() -> Iterator[Trial]:
-    """No HOME, one that is not there, is no folder or cannot be written to; odd locales and folders."""
+    """No HOME, or one that does not exist, is not a folder or is not writable; unusual locales and folders."""
 
     def trial(dice: random.Random) -> list[str]:
         with tempfile.TemporaryDirectory() as folder:
@@ -146,10 +146,10 @@ def homes() -> Iterator[Trial]:
 
 @contextmanager
 def users() -> Iterator[Trial]:
-    """Somebody else than root, who can write to nothing but the temporary folders, or to not even those."""
+    """A user other than root, who can write only to the temporary folders, or not even to those."""
     if os.geteuid() or not shutil.which("setpriv"):
         raise Unavailable("needs root, to become another user, and setpriv")
-    cover("/root")  # in which the checkout and Python may be; the others in it are nobody's business
+    cover("/root")  # which may contain the checkout and Python; its other content is irrelevant
 
     def trial(dice: random.Random) -> list[str]:
         number = dice.choice([_NOBODY, 12345])

@@ -51,7 +51,7 @@ def program(
 
 
 def cases(*lengths: int) -> list[tuple[Method, int]]:
-    """Every method on rings of these lengths; serpents go through rungs, so theirs are even."""
+    """Every method on rings of these lengths; serpent rings use every rung, so they are even."""
     return [(m, n) for m in METHODS for n in lengths if m is not Method.QUAD_DIRECTIONAL_RING or n == 1 or n % 2 == 0]
 
 
@@ -97,7 +97,7 @@ EXCHANGES: dict[Method, Callable[[int], int]] = {
     Method.QUAD_DIRECTIONAL_RING: lambda n: n - 1,
     Method.BROADCAST: lambda n: min(1, n - 1),
 }
-#: Part of S that a replica sends in the busiest of its ways, which is what takes the time; section 13.
+#: The part of S that a replica sends over its busiest link, which determines the time; section 13.
 BUSIEST: dict[Method, Callable[[int], Fraction]] = {
     Method.CLOCKWISE_RING: lambda n: Fraction(n - 1, n),
     Method.ANTICLOCKWISE_RING: lambda n: Fraction(n - 1, n),
@@ -170,7 +170,7 @@ def test_no_copy_of_an_exchange_reads_what_another_writes(method: Method, n: int
 
 
 def expression(made: StepProgram) -> np.ndarray:
-    """What every replica computes, written out; contributions are positions in the group."""
+    """The expression that every replica computes; contributions are named by their position in the group."""
     n, width = made.group.replicas, made.width
     names = np.empty((n, made.input_fragments * width), object)
     names[...] = np.array([[str(made.group.index(r))] for r in range(n)], object)

@@ -1,4 +1,4 @@
-"""Replica maps of every ring method: neighbours in the ring only, inside the domain but for the middle phase."""
+"""Replica maps of every ring method: only neighbours in the ring, and within a domain except in the middle phase."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def schedules(draw: st.DrawFn) -> Schedule:
 
 
 def steps_between(phase: ProgramPhase, mirrored: bool, sender: int, receiver: int) -> int:
-    """How far on in the ring ``receiver`` stands."""
+    """The number of positions from ``sender`` to ``receiver`` in the ring."""
     group, order = phase.program.group, phase.program.orders[mirrored]
     places = [order.index(group.index(replica)) for replica in (sender, receiver)]
     return (places[1] - places[0]) % len(order)

@@ -1,4 +1,4 @@
-"""maxBytesPerTile: exchanges in parts."""
+"""Exchange limit: maxBytesPerTile splits exchanges into parts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Strided groups whose members are no neighbours: through the replicas between them."""
+"""Forwarding: strided groups whose members are not neighbours send through the replicas between them."""
 
 from __future__ import annotations
 

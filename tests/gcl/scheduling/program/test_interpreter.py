@@ -1,4 +1,4 @@
-"""The interpreter on ranks: the program that runs in one place also runs on several, over a wire."""
+"""The interpreter on ranks: a program that runs in one process also runs on several ranks that exchange messages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gcl.scheduling.schedule import schedule
 
 
 class Mail:
-    """A wire between threads that each hold some replicas: a queue per (sender, receiver), as a transport has."""
+    """Messages between threads that hold some replicas each: a queue per (sender, receiver), as in a transport."""
 
     def __init__(self) -> None:
         self._boxes: dict[tuple[int, int], queue.Queue[np.ndarray]] = {}

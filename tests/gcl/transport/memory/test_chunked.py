@@ -1,4 +1,4 @@
-"""Private arrays go through the segments in chunks: how much room that takes, and bits over several rounds."""
+"""Chunked all-reduce of private arrays: the size of the staging area, and the bits over several rounds."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_one_rank_keeps_no_room() -> None:
 def test_private_arrays_have_the_bits_of_the_tree_over_several_calls(
     counts: tuple[int, ...], stride: int, size: int
 ) -> None:
-    """Calls follow each other, in place or not, so that sets are used again; the last round is not a full one."""
+    """Successive calls, in place or not, reuse the sets; the last round is not full."""
     replicas = sum(counts)
     group = Group(replicas, stride, size)
     inputs = [draw(replicas, n, np.float32) for n in (300_007, 0, 1, 65_536, 180_001)]

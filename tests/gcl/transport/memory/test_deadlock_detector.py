@@ -1,4 +1,4 @@
-"""Ranks that call two communicators in crossed order: an error within seconds, unless another thread could help."""
+"""Deadlock detection: calls of two communicators in crossed order raise, unless another thread could help."""
 
 import json
 from dataclasses import replace
@@ -14,7 +14,7 @@ from tests.helpers.mpi_jobs import PROGRAMS, run_job
 
 
 class _Communicator:
-    """What a WaitStatus needs of the communicator that it belongs to."""
+    """The part of a communicator that a WaitStatus uses."""
 
     def fail(self, error: BaseException) -> None:
         """Ignore the error."""
@@ -56,6 +56,6 @@ def test_crossed_calls_are_the_same_error_on_every_rank(counts: tuple[int, ...],
 
 
 def test_two_communicators_in_two_threads_may_wait_for_each_other_s_threads(tmp_path: Path) -> None:
-    """For 3 s, each rank waits where the other is late: a thread of its own will come."""
+    """For 3 s each rank waits for a call that another thread of its peer makes late."""
     program = PROGRAMS / "gcl/transport/threads_of_each_other.py"
     assert run_job(program, tmp_path).succeeded().out == ["fine\n"] * 2

@@ -1,4 +1,4 @@
-"""Ranks that are threads: one control block, and segments that all can address."""
+"""Ranks that are threads: one control block, and segments that all ranks can address."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Segments: tensors in memory that others can address."""
+"""Segments: tensors in memory that other ranks can address."""
 
 import numpy as np
 import pytest

@@ -29,7 +29,7 @@ def test_processes_see_each_others_memory_and_each_others_end(tmp_path: Path) ->
 
 
 def test_communicators_that_were_closed_hold_no_descriptors(tmp_path: Path) -> None:
-    """Also while the program still holds them, and their tensors."""
+    """Also while the program still references them and their tensors."""
     program = PROGRAMS / "gcl/transport/closed_communicators.py"
     assert run_job(program, tmp_path).succeeded().out == ["fine\n"] * 2
 

@@ -1,4 +1,4 @@
-"""Messages over MPI: in order, apart from everyone else's, and never waited for without end."""
+"""Messages over MPI: in order, separate from those of other communicators, and every wait is bounded."""
 
 from pathlib import Path
 

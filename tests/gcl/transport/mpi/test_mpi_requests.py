@@ -1,4 +1,4 @@
-"""Waits for MPI requests: what they take from a program that computes meanwhile."""
+"""Waits for MPI requests: the time that they take from a program that computes."""
 
 from __future__ import annotations
 

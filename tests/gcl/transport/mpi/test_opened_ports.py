@@ -1,4 +1,4 @@
-"""Ports: gcl opens none, whichever way bytes go, so that nobody who may send to a port can disturb its ranks."""
+"""Ports: gcl opens none with any transport, so that nobody can disturb its ranks over the network."""
 
 from pathlib import Path
 

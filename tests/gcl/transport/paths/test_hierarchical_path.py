@@ -1,6 +1,6 @@
-"""Collectives over hosts that are only believed to be some: one machine's processes, arranged in every way.
+"""Hierarchical path: collectives over simulated hosts, the processes of one machine in every arrangement.
 
-Starting processes takes most of the time, so that one job does all that processes of its number can do together.
+Starting processes takes most of the time, so one job runs all checks for its number of processes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SIZES = [
     (4, 5_000_000, 4, 4),
     (4, 4, 5_000_000, 5_000_000),
 ]
-#: Hosts, the one whose call differs, and elements that go in one exchange, or in chunks.
+#: Hosts, the one whose call differs, and numbers of elements that are sent in one exchange, or in chunks.
 WITH_DATA = {
     2: [("ab", odd, elements) for odd in "ab" for elements in (200_000, 5_000_000)],
     4: [("aabb", odd, elements) for odd in "ab" for elements in (200_000, 5_000_000)],
@@ -40,13 +40,13 @@ Said = list[list[Any]]
 
 
 def _do(calls: list[tuple[str, Any]], processes: int, folder: Path) -> Said:
-    """What each rank returned from each call of ``simulated_hosts``."""
+    """The results of each call of ``simulated_hosts`` on each rank."""
     program, said = PROGRAMS / "gcl/transport/simulated_hosts.py", pickle.dumps(calls).hex()
     return [json.loads(out) for out in run_job(program, folder, said, counts=(1,) * processes).succeeded().out]
 
 
 def _alike(said: Said) -> list[Any]:
-    """What all ranks returned, which must be the same."""
+    """The result of all ranks, which must be equal."""
     assert all(other == said[0] for other in said), said
     return said[0]
 
@@ -64,7 +64,7 @@ def test_every_arrangement_gives_the_bits_of_one_process(processes: int, full: b
 
 @pytest.mark.timeout(180)
 def test_two_hosts_with_a_rank_each(tmp_path: Path) -> None:
-    """What was sent may be overwritten at once; a late rank is no mismatch; data sent in vain is dropped."""
+    """Sent tensors may be overwritten immediately; a late rank is not a mismatch; unused data is dropped."""
     calls: list[tuple[str, Any]] = [("overwrite_what_was_sent", ("ab",)), ("wait_for_a_late_rank", ("ab",))]
     calls += [("mismatch_with_data", case) for case in WITH_DATA[2]]
     late, *errors = _alike(_do(calls, 2, tmp_path))[1:]

@@ -1,4 +1,4 @@
-"""Collectives over several hosts: real ssh, real links, on network namespaces."""
+"""Collectives over several hosts: real ssh and links, in network namespaces."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from tests.helpers.mpi_jobs import MPICH, PROGRAMS, ROOT
 from tests.helpers.network_namespaces import Hosts, hosts, needs_hosts
 from tests.helpers.warm_processes import WITH_GCL, warm_python
 
-#: Counts what each host puts on its link in each collective, and compares results with one process.
+#: Counts the bytes that each host sends in each collective, and compares results with one process.
 PROGRAM = PROGRAMS / "gcl/transport/namespace_hosts.py"
 
 
 def run(where: Hosts, folder: Path, per_host: int, local: int) -> list[dict[str, dict[str, int]]]:
-    """What the first rank of each host counted."""
+    """The counts of the first rank of each host."""
     results = folder / "counted"
     size = per_host * len(where.names)
     command = [MPICH.mpirun, "-hosts", ",".join(where.names), "-ppn", per_host, "-n", size]
     environ: Mapping[str, str] = {
         **os.environ,
         "HYDRA_LAUNCHER_EXEC": str(where.ssh),
-        "UCX_TLS": "tcp,self",  # else UCX finds out that the hosts are one machine, and shares memory
+        "UCX_TLS": "tcp,self",  # otherwise UCX detects that the hosts are one machine, and shares memory
         "PYTHONPATH": str(ROOT),
         "OMP_NUM_THREADS": "1",
     }
@@ -41,7 +41,7 @@ def run(where: Hosts, folder: Path, per_host: int, local: int) -> list[dict[str,
 
 
 def expected(host_count: int, replicas: int, host: int) -> dict[str, dict[str, float]]:
-    """Bytes that ``host`` must send, with so many replicas on each of the hosts.
+    """Bytes that ``host`` must send, with ``replicas`` replicas on each of the hosts.
 
     S is a tensor of one replica; the all-gather's are a quarter of it. Groups across hosts are as many as a host has
     replicas.
@@ -80,11 +80,11 @@ def test_a_byte_crosses_a_link_of_1_gbit_as_rarely_as_it_can(
         for group, least in expected(count, per_host * local, host).items():
             for collective, nbytes in least.items():
                 measured = found[group][collective]
-                # acknowledgements of what comes in, and barriers, are the rest
+                # the rest are barriers, and acknowledgements of received data
                 assert nbytes <= measured <= 1.05 * nbytes + 100_000, (host, group, collective, measured, nbytes)
 
 
-#: Every instance tells its pid, then reduces until it hears of a fault.
+#: Every instance prints its pid, then reduces until it gets an error.
 ENDLESS = PROGRAMS / "gcl/transport/endless_collectives.py"
 
 
@@ -107,7 +107,7 @@ def test_a_killed_instance_ends_the_job_on_all_hosts(tmp_path: Path) -> None:
         time.sleep(0.5)
         os.kill(pids[3], signal.SIGKILL)
         said, _ = job.communicate(timeout=250)
-        # those who were quicker than the launcher, which ends them, heard it themselves
+        # instances that noticed before the launcher ended them
         for heard in re.findall(r"heard (.*)", said):
             assert "replica 3 (rank 3)" in heard or "which has left" in heard, said
         assert job.returncode == 128 + signal.SIGKILL

@@ -1,4 +1,4 @@
-"""What ranks know of the machine that they run on."""
+"""Path selection: what ranks know about the machine that they run on."""
 
 from __future__ import annotations
 

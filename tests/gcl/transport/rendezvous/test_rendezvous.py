@@ -1,4 +1,4 @@
-"""How a rank waits for one that does not come: it yields, unless other programs keep the cores that it gives away."""
+"""Rendezvous: a rank that waits yields its core, unless other programs then keep the core for long."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ASLEEP, NEXT_ASLEEP = Table.WAITS + Waits.ASLEEP, Table.WAITS + Waits.NEXT_ASLEE
 
 @pytest.fixture
 def rank() -> Iterator[np.ndarray]:
-    """The rank table of one of three ranks, on two cores, which has arrived where the others have not."""
+    """The rank table of one of three ranks on two cores, the only one that has arrived."""
     control = np.zeros(3 * LINE, np.uint8)
     table = rank_table.new_rank_table(
         rank=0,
@@ -33,7 +33,7 @@ def rank() -> Iterator[np.ndarray]:
     )
     rank_table.meet_again(table)
     yield table
-    assert not control[LINE:].view(np.int32)[1]  # nobody is counted as asleep any more
+    assert not control[LINE:].view(np.int32)[1]  # no rank is counted as asleep
 
 
 @pytest.fixture
