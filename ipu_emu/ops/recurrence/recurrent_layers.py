@@ -27,6 +27,8 @@ __all__ = ["OPS"]
 #: Indices of inputs.
 _X, _W, _R, _B, _LENGTHS, _FIRST, _PEEPHOLES = 0, 1, 2, 3, 4, 5, 7
 _KEPT = ("clip", "linear_before_reset", "input_forget")
+#: Cells in which the biases of input and recurrent products are added: their sum saves a pass over all steps.
+_ONE_BIAS = ("LSTM", "RNN")
 
 
 def _batch_first(node: Node) -> bool:
@@ -117,7 +119,11 @@ class _Direction:
         """Append the ops; return the states of all time steps, then the final ones."""
         names, node = _names(self.node, self.directions), self.node
         products = self.rewrite.op("MatMulT", x, self.part(_W), transB=1)
-        products = self.rewrite.op("Add", products, self.part(_B, 0, self.wide))
+        first, bias = self.part(_B, 0, self.wide), self.part(_B, self.wide, 2 * self.wide)
+        if node.op.type in _ONE_BIAS:
+            bias = self.rewrite.op("Add", first, bias)
+        else:
+            products = self.rewrite.op("Add", products, first)
         states = [self.part(_FIRST + index) for index in range(self.cell.states)]
         lengths = node.op.inputs[_LENGTHS] if node.has_input(_LENGTHS) else ""
         peepholes = self.part(_PEEPHOLES) if node.has_input(_PEEPHOLES) else ""
@@ -128,7 +134,7 @@ class _Direction:
             "activation_alpha": _numbers(node, "alpha", self.direction, names),
             "activation_beta": _numbers(node, "beta", self.direction, names),
         }
-        operands = (products, self.part(_R), self.part(_B, self.wide, 2 * self.wide), *states, lengths, peepholes)
+        operands = (products, self.part(_R), bias, *states, lengths, peepholes)
         y = self.rewrite.op("Recurrence", *operands, outputs=1 + self.cell.states, **attributes)
         return [y, *(f"{y}/{index}" for index in range(1, 1 + self.cell.states))]
 
@@ -141,6 +147,9 @@ def _expand(graph: Graph, op: Op) -> list[Op]:
     made = [_Direction(node, rewrite, direction).written(x) for direction in range(directions)]
     for index, output in enumerate(op.outputs):
         axis, shape = (1, [t, 1, n, hidden]) if index == 0 else (0, [1, n, hidden])
+        if directions == 1 and not first:
+            rewrite.op("ReshapeTo", made[0][index], into=output, shape=shape)
+            continue
         parts = [rewrite.op("ReshapeTo", one[index], shape=shape) for one in made]
         if not first:
             rewrite.op("Concat", *parts, into=output, axis=axis)

@@ -67,3 +67,16 @@ def test_other_functions_run_in_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
     train(builder, popart.DataFlow(1, [y]), builder.aiOnnx.reducesum([y]), popart.ConstSGD(0.1), limits=False)
     assert asked
     assert not any(asked)
+
+
+def test_only_the_products_and_the_recurrence_of_one_direction_handle_all_steps() -> None:
+    """The biases are added to each other, not to the products of all steps, and the states are not copied."""
+    builder = popart.Builder()
+    shapes = [(T, 2, INPUTS), (1, 4 * H, INPUTS), (1, 4 * H, H), (1, 8 * H)]
+    ids = [builder.addInitializedInputTensor(np.zeros(s, np.float32)) for s in shapes]
+    y = builder.aiOnnx.lstm(ids, 1, hidden_size=H)[0]
+    loss = builder.aiOnnx.reducesum([y])
+    session = train(builder, popart.DataFlow(1, [y]), loss, popart.ConstSGD(0.1), limits=False)
+    graph = session.executable.graph
+    large = [op.type for op in graph.ops if any(graph.tensor(id).nelms >= T * 2 * H for id in op.outputs if id)]
+    assert not {"Add", "Concat", "Fused"} & set(large)
