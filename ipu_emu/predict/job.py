@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
@@ -10,11 +11,12 @@ from math import inf
 from gcl.drawing.units import counted
 from ipu_emu.errors import EmulatorError
 from ipu_emu.hardware import System
-from ipu_emu.predict.networks import Network, network
+from ipu_emu.hardware.position import IPUS_PER_MACHINE
+from ipu_emu.predict.networks import BlockKind, Network, network
 from ipu_emu.predict.variable_memory import OPTIMISER_STATES
 from popdist_py.messages.suggestion import did_you_mean
 
-__all__ = ["DTYPES", "RELEASES", "SCHEDULES", "Job", "calibrated_release", "smallest_pod"]
+__all__ = ["DTYPES", "RELEASES", "SCHEDULES", "Job", "calibrated_release", "smallest_pod", "without_effect"]
 
 #: Bytes of an element, by PopART's names.
 DTYPES = {"float16": 2, "float": 4, "uint8": 1, "int32": 4, "float8": 1}
@@ -123,6 +125,12 @@ class Job:
             faults.append(
                 f"--instances {self.instances} does not divide {counted(self.replicas, 'replica')}; use a divisor"
             )
+        machines = -(-self.system.ipus // IPUS_PER_MACHINE)
+        if machines < self.hosts < inf:
+            faults.append(
+                f"--hosts {self.hosts:,}: {self.system.name} has {counted(machines, 'IPU-Machine')};"
+                f" use at most {machines}"
+            )
         numbers = (self.hosts, self.host_rate, self.samples, self.epochs)
         if not all(0 <= each < inf for each in numbers):
             faults.append("hosts, rates, samples and epochs must be finite and not negative")
@@ -134,12 +142,14 @@ class Job:
     def network(self) -> Network:
         """The network, with the sizes that the job sets."""
         sizes = {"length": self.length, "vocabulary": self.vocabulary, "masked": self.masked, "size": self.size}
-        if self.given is None:
-            return network(self.model, **sizes)
         wrong = [f"--{name}" for name, value in sizes.items() if value is not None]
-        if wrong:
+        if self.given and wrong:
             raise EmulatorError(f"{self.model} is a file with sizes of its own; leave out {' and '.join(wrong)}")
-        return self.given
+        found = self.given or network(self.model, **sizes)
+        faults = list(_unsuitable(self, found))
+        if faults:
+            raise EmulatorError("; ".join(faults))
+        return found
 
     @property
     def itemsize(self) -> int:
@@ -187,6 +197,60 @@ class Job:
             self.system.name,
         ]
         return ", ".join(part for part in parts if part)
+
+
+def _unsuitable(job: Job, network: Network) -> Iterator[str]:
+    """Messages for fields of ``job`` that ``network`` cannot have."""
+    if job.bn_span > 1 and not any(block.norms for block in network.blocks):
+        yield f"{job.model} has no batch normalisation; leave out --bn-span"
+    if job.given is None and job.packing > 1 and network.samples != "sequences":
+        yield f"--packing {job.packing:g}: a sample of {job.model} is not a sequence; leave it out"
+    if job.given is None and network.input_dtype == "int32" and job.input_dtype not in ("", "int32"):
+        yield f"--input-dtype {job.input_dtype}: the input of {job.model} is word numbers, in int32; leave it out"
+
+
+def without_effect(job: Job) -> list[str]:
+    """A sentence for each option of ``job`` that is not the default, and does not change its prediction."""
+    return [f"{option} has no effect: {why}" for option in _given(job) for why in [_no_effect(job, option)] if why]
+
+
+def _given(job: Job) -> list[str]:
+    """The options of ``job``, of those that may be without effect, that are not the default."""
+    own = {
+        "--schedule": job.schedule != Job.schedule,
+        "--optimiser": job.optimiser != Job.optimiser,
+        "--recompute": job.recompute,
+        "--embedding-ipu": job.embedding_ipu > 0,
+        "--bn-span": job.bn_span > 1,
+        "--stash-dtype": job.stash_dtype != Job.stash_dtype,
+        "--no-merge-collectives": not job.merge_collectives,
+        "--hosts": job.hosts > 0,
+    }
+    places = [*(f"--off-chip {place}" for place in job.off_chip), *(f"--shared {place}" for place in job.shared)]
+    return [name for name, given in own.items() if given] + places
+
+
+#: Options that change inference.
+_INFERENCE = ("--schedule", "--embedding-ipu", "--hosts", "--off-chip weights")
+
+
+def _no_effect(job: Job, option: str) -> str:
+    """Why ``option`` does not change the prediction of ``job``; "" if it does."""
+    places_table = any(block.kind is BlockKind.EMBEDDING or block.tied for block in job.network.blocks)
+    between = option == "--no-merge-collectives" or option.startswith("--shared")
+    rules = (
+        (not job.training and option not in _INFERENCE, "inference has no backward pass"),
+        (job.ipus == 1 and option == "--schedule", "a single IPU has no pipeline"),
+        (not places_table and option == "--embedding-ipu", f"{job.model} has no embedding"),
+        (not OPTIMISER_STATES[job.optimiser] and option == "--off-chip states", f"{job.optimiser} has no states"),
+        (job.accumulation == 1 and option == "--off-chip accumulators", "a single micro-batch needs none"),
+        (job.replicas == 1 and between, "there is one replica"),
+        (
+            job.hosts > job.replicas and option == "--hosts",
+            f"only {counted(job.replicas, 'host')} can have a replica",
+        ),
+    )
+    return next((why for applies, why in rules if applies), "")
 
 
 _VERSION = re.compile(r"[0-9]{1,4}\.[0-9]{1,4}(\.[0-9]{1,4})?")

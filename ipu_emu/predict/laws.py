@@ -23,7 +23,7 @@ def _check(constant: float, compute: float) -> None:
     if not 0 <= constant <= 1:
         raise EmulatorError(f"a constant share of {constant:g} is not possible; use 0 to 1")
     if not 0 < compute < float("inf"):
-        raise EmulatorError(f"{compute:g} times the compute is not possible; use a number above 0")
+        raise EmulatorError(f"{compute:g} times the compute is not possible; use a finite number above 0")
 
 
 def amdahl(constant: float, compute: float) -> float:

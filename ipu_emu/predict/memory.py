@@ -35,7 +35,7 @@ from ipu_emu.predict.networks import NetworkBlock
 from ipu_emu.predict.variable_memory import OPTIMISER_STATES, STATE_BYTES
 from ipu_emu.predict.work import PlacedWork
 
-__all__ = ["PARTS", "PredictedMemory", "bounds", "parts", "table_bytes", "verdict"]
+__all__ = ["PARTS", "PredictedMemory", "bounds", "parts", "streamed", "table_bytes", "verdict"]
 
 PARTS = ("weights", "gradients", "states", "stash", "transient", "inputs")
 #: Code, vertex state and exchange, as fractions of the memory of an IPU: least; most for one block, and in total.
@@ -84,6 +84,54 @@ def shards(job: Job, replicas: Any, shared: Any) -> Any:
     return np.where(shared, np.maximum(1, replicas // domains), 1)
 
 
+def streamed(
+    job: Job,
+    work: PlacedWork,
+    *,
+    replicas: Any,
+    batch: Any,
+    accumulation: Any,
+    recompute: Any,
+    shared: Any,
+    off_chip: Any,
+) -> tuple[Any, Any]:
+    """Bytes to and from Streaming Memory in a step, and transfers; the keywords may be arrays.
+
+    They are those of the IPU with the most, or of all IPUs if these take turns.
+
+    states          loaded and stored by the update
+    weights         loaded for each pass of each micro-batch, also for one that recomputes, a tied table by both
+                    stages; loaded and stored by the update; moving averages loaded and stored for each micro-batch
+    accumulators    loaded and stored for each micro-batch, loaded by the update; two sums for a tied table, which the
+                    update adds
+    activations     stored and loaded for each micro-batch (their transfers are not counted)
+    """
+    most = np.sum if job.schedule == "sequential" else np.max
+    trained, count = float(most(work.trained)), float(most(work.variables))
+    frozen = float(most(work.parameters - work.trained))
+    tied = float(most(work.tied))
+    again = tied * (job.schedule != "sequential" and work.stages > work.ipus)
+    averages = float(most([2 * len(norms) for norms in work.norms]))
+    if not job.training:
+        times = accumulation * ("weights" in job.off_chip)
+        return times * (trained + again + frozen) * job.itemsize, times * (count + averages)
+    states = np.where(off_chip, 2, 0)
+    moved = states * trained * state_bytes(job) / shards(job, replicas, shared)
+    transfers = states * count * OPTIMISER_STATES[job.optimiser]
+    if "accumulators" in job.off_chip:
+        times = np.where(accumulation > 1, 2 * accumulation + 1, 0)
+        moved = moved + (times * (trained + tied) + 2 * tied * (times > 0)) * job.itemsize
+        transfers = transfers + times * count
+    if "weights" in job.off_chip:
+        times = (2 + recompute) * accumulation + 2
+        moved = moved + (times * trained + accumulation * (again + frozen)) * job.itemsize
+        transfers = transfers + times * count + 2 * accumulation * averages
+    if "activations" in job.off_chip:
+        kept = np.where(recompute, float(most(work.checkpoints)), float(most(work.kept)))
+        moved = moved + 2 * accumulation * batch * kept * job.itemsize
+    return moved, transfers
+
+
 def parts(
     job: Job,
     work: PlacedWork,
@@ -110,7 +158,7 @@ def parts(
         live = batch * float(work.transient[ipu] + work.boundary[ipu]) * size
         return _all(weights, 0.0, 0.0, 0.0, live, inputs)
     states = np.where(off_chip, 0.0, trained * state_bytes(job) / divided)
-    held = 0.0 if "accumulators" in job.off_chip else 1.0
+    held = np.where(accumulation > 1, 0.0, 1.0) if "accumulators" in job.off_chip else 1.0
     stash, transient = _activations(job, work, ipu, batch, accumulation, recompute)
     return _all(weights, held * trained * size, states, stash, transient, inputs)
 

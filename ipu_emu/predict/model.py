@@ -10,8 +10,8 @@
     host         input and results that do not overlap with compute; and waits for further hosts
     streaming    states and other off-chip tensors, to the IPU and back at 16 GB/s
     update       the sum of gradients, and operations of the optimiser, or values through the memory of the tiles
-    fixed        syncs, hops and work of tiles in collectives, at the same share, and in batch statistics; syncs
-                 of copies between IPUs, and of transfers with the host that do not overlap
+    fixed        syncs, hops and work of tiles in collectives, at the same share, and in batch statistics; syncs of
+                 copies between IPUs, of off-chip tensors, and of transfers with the host that do not overlap
 
 Collectives of an older release have a factor of their own. Every term depends only on its own rates, so doubling a
 rate halves the term.
@@ -235,6 +235,8 @@ class StepModel:
         links = self._link_seconds(shape, slots)
         compute, ramps = shape.accumulation * slots.compute, slots.ramps
         collectives = rates.links * rates.collectives
+        streamed, transfers = memory.streamed(self.job, self.work, **vars(shape))
+        syncs = transfers * sync_cycles(self.system.generation) / self.system.generation.clock
         faster = rates.factor("ipu-links")
         return {
             "compute": compute,
@@ -242,9 +244,9 @@ class StepModel:
             "ipu_links": (links["collectives"] / collectives + links["copies"]) / faster,
             "gw_links": links["gateway"] / (rates.gateway * rates.collectives * rates.factor("gw-links")),
             "host": self._host(rates, shape, compute + ramps, slots),
-            "streaming": self._streaming(shape) / (GATEWAY_LINK * rates.factor("streaming")),
+            "streaming": streamed / (GATEWAY_LINK * rates.factor("streaming")),
             "update": self._update(shape) / rates.factor("clock"),
-            "fixed": (links["latency"] / collectives + links["waits"]) / rates.factor("clock"),
+            "fixed": (links["latency"] / collectives + links["waits"] + syncs) / rates.factor("clock"),
         }
 
     def _link_seconds(self, shape: Shape, work: _Slots) -> dict[str, Any]:
@@ -315,22 +317,6 @@ class StepModel:
         hosts = np.minimum(self.job.host_count, shape.replicas) if self.job.training else 1
         waits = rates.waits(hosts) / rates.factor("host")
         return waits + (np.maximum(0.0, wanted - compute) if self.job.overlap_io else wanted)
-
-    def _streaming(self, shape: Shape) -> Any:
-        """Bytes to and from Streaming Memory in a step, of the IPU with the most."""
-        if not self.job.training:
-            return 0.0 * shape.batch
-        job, trained = self.job, float(self.work.trained.max())
-        shards = memory.shards(job, shape.replicas, shape.shared)
-        moved = np.where(shape.off_chip, 2 * trained * memory.state_bytes(job) / shards, 0.0)
-        if "accumulators" in job.off_chip:
-            moved = moved + 2 * trained * job.itemsize * shape.accumulation
-        if "weights" in job.off_chip:
-            moved = moved + (2 * shape.accumulation + 1) * trained * job.itemsize
-        if "activations" in job.off_chip:
-            kept = np.where(shape.recompute, float(self.work.checkpoints.max()), float(self.work.kept.max()))
-            moved = moved + 2 * shape.accumulation * shape.batch * kept * job.itemsize
-        return moved
 
     def _update(self, shape: Shape) -> Any:
         """Seconds to accumulate gradients, and to update weights and states.

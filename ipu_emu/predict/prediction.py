@@ -18,7 +18,7 @@ from ipu_emu.errors import EmulatorError
 from ipu_emu.hardware import System
 from ipu_emu.hardware.rates import NOMINAL, Rates
 from ipu_emu.predict.calibration.profile import PARAMETERS, Profile, rates_of
-from ipu_emu.predict.job import Job, calibrated_release
+from ipu_emu.predict.job import Job, calibrated_release, without_effect
 from ipu_emu.predict.links import domains_of
 from ipu_emu.predict.memory import PredictedMemory
 from ipu_emu.predict.model import CLASSES, TERMS, WHAT_IF, Shape, StepModel, placed
@@ -197,7 +197,7 @@ class Prediction:
 
     @cached_property
     def warnings(self) -> list[str]:
-        found = list(self.notes)
+        found = [*self.notes, *without_effect(self.job)]
         if self.profile is None:
             return [*found, "nominal rates, no calibration: real systems take longer"]
         said = {

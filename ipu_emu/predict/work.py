@@ -127,6 +127,11 @@ class PlacedWork:
         return self._sum(lambda block: block.parameters * (not block.frozen))
 
     @cached_property
+    def variables(self) -> Values:
+        """Tensors of weights."""
+        return self._sum(lambda block: block.variables)
+
+    @cached_property
     def tensors(self) -> list[list[int]]:
         """Trained values of each block of each IPU."""
         return [

@@ -112,6 +112,13 @@ class NetworkBlock:
         return self.layer or (self.name.rsplit("/", 1)[0] if self.kind in parts else self.name)
 
     @property
+    def variables(self) -> float:
+        """Tensors of weights, if products have a bias, and convolutions have none."""
+        norm = self.kind in (BlockKind.ATTENTION, BlockKind.FEED_FORWARD, BlockKind.EMBEDDING)
+        each = {"convolution": 1, "product": 2}
+        return sum(each.get(one.kind, 0) * one.count for one in self.products) + 2 * (norm + len(self.norms))
+
+    @property
     def convolution(self) -> float:
         """Operations of convolutions in the forward pass of a sample."""
         return self._flops("convolution")

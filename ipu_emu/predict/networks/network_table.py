@@ -27,6 +27,10 @@ class NetworkEntry:
     summary: str
 
 
+#: Options of a network on the command line.
+_SIZES = ("length", "vocabulary", "masked", "size")
+#: What the side of an image is a multiple of: a patch, or the pixels that become one in the last stage.
+_MULTIPLES = {"vit-": 16, "swin-": 32, "unet": 16}
 _LARGE = {"layers": 24, "width": 1024, "heads": 16}
 #: Width, depth and side of images of EfficientNet-B0 to B7.
 _EFFICIENTNETS = (
@@ -102,7 +106,11 @@ def network(name: str, **options: Any) -> Network:
     takes = inspect.signature(entry.build).parameters
     wrong = [option for option in given if option not in takes]
     if wrong:
-        raise EmulatorError(f"{name} has no {' and no '.join(wrong)} to set; it takes {', '.join(takes)}")
+        settable = [f"--{option}" for option in _SIZES if option in takes]
+        raise EmulatorError(
+            f"{name} has no {' and no '.join(wrong)} to set; "
+            + (f"it takes {', '.join(settable)}" if settable else "leave it out")
+        )
     _check(name, given)
     return entry.build(**given).renamed(name)
 
@@ -117,6 +125,13 @@ def _check(name: str, given: dict[str, Any]) -> None:
     for option, value in given.items():
         if isinstance(value, int) and value < 1:
             raise EmulatorError(f"{name} with {option} {value} is not possible; use at least 1")
+    for start, step in _MULTIPLES.items():
+        size = given.get("size", step)
+        if name.startswith(start) and size % step:
+            near = max(1, round(size / step)) * step
+            raise EmulatorError(
+                f"{name} with images of {size} x {size} is not possible; use a multiple of {step}, such as {near}"
+            )
     length, masked = given.get("length", _own(name, "length")), given.get("masked")
     if length and masked and masked > length:
         raise EmulatorError(f"{masked} masked positions of {length} are not possible; use at most {length}")

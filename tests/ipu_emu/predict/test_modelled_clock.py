@@ -110,3 +110,30 @@ def test_results_of_inference_go_to_the_host() -> None:
     _, clock, predicted, _ = both(model="gpt2", training=False)
     assert clock.by_category()[CostCategory.HOST] == pytest.approx(predicted.terms["host"], rel=0.001)
     assert predicted.limiting == "host"
+
+
+@pytest.mark.parametrize("off_chip", ["weights", "states", "accumulators", "activations"])
+@pytest.mark.parametrize(("accumulation", "recompute"), [(1, ""), (4, ""), (4, "Standard")])
+def test_off_chip_tensors_are_transferred_as_often_as_compiled(
+    off_chip: str, accumulation: int, recompute: str
+) -> None:
+    options = {"model": "resnet50", "batch": 1, "optimiser": "momentum", "recompute": recompute}
+    _, clock, predicted, _ = both(**options, accumulation=accumulation, off_chip=(off_chip,))
+    assert clock.seconds == pytest.approx(predicted.step, rel=0.05)
+    streamed = clock.by_category().get(CostCategory.STREAMING, 0.0)
+    assert streamed == pytest.approx(predicted.terms["streaming"], rel=0.06)
+
+
+def test_off_chip_accumulators_of_a_tied_table_are_two_sums() -> None:
+    options = {"model": "bert-base", "length": 32, "masked": 4, "accumulation": 4, "off_chip": ("accumulators",)}
+    _, clock, predicted, _ = both(**options)
+    assert clock.seconds == pytest.approx(predicted.step, rel=0.01)
+
+
+@pytest.mark.parametrize(("ipus", "schedule"), [(1, ""), (2, ""), (2, "grouped")])
+def test_off_chip_weights_are_loaded_for_every_micro_batch_of_inference(ipus: int, schedule: str) -> None:
+    """IPUs of a pipeline load theirs at the same time, others in turn."""
+    options = {"model": "bert-base", "length": 32, "masked": 4, "ipus": ipus, "schedule": schedule}
+    _, clock, predicted, _ = both(**options, training=False, accumulation=6, off_chip=("weights",))
+    assert clock.seconds == pytest.approx(predicted.step, rel=0.1)
+    assert predicted.limiting == "streaming"

@@ -86,7 +86,11 @@ def test_groups_of_few_channels_leave_the_matrix_unit_idle() -> None:
     ("name", "options", "said"),
     [
         ("resnet51", {}, "did you mean resnet50"),
-        ("resnet50", {"length": 128}, "has no length to set; it takes size, classes"),
+        ("resnet50", {"length": 128}, "has no length to set; it takes --size"),
+        ("resnet8", {"length": 128}, "resnet8 has no length to set; leave it out"),
+        ("vit-b16", {"size": 15}, "images of 15 x 15 is not possible; use a multiple of 16, such as 16"),
+        ("swin-tiny", {"size": 200}, "use a multiple of 32, such as 192"),
+        ("unet", {"size": 500}, "use a multiple of 16, such as 496"),
         ("bert-base", {"length": 1024}, "has 512 positions"),
         ("bert-base", {"length": 128, "masked": 129}, "at most 128"),
         ("vit-b16", {"size": 0}, "at least 1"),

@@ -337,12 +337,49 @@ def test_global_batches() -> None:
         ({"ipus": 0}, "^0 IPUs per replica are not possible; use 1, 2, 4, 8, 16$"),
         ({"bn_span": 2}, "--bn-span 2 does not divide 1 replica"),
         ({"off_chip": ("gradients",)}, "'gradients' cannot be off chip"),
+        ({"hosts": 1000}, "^--hosts 1,000: Pod16 has 4 IPU-Machines; use at most 4$"),
         ({"release": "two"}, "release 'two' is not a number of an SDK; use one such as 2.3"),
     ],
 )
 def test_mistakes(options: dict[str, Any], said: str) -> None:
     with pytest.raises(EmulatorError, match=said):
         job("resnet50", **options)
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "said"),
+    [
+        ("mlp", {"bn_span": 2, "replicas": 2}, "mlp has no batch normalisation; leave out --bn-span"),
+        ("resnet50", {"packing": 2}, "--packing 2: a sample of resnet50 is not a sequence"),
+        ("bert-base", {"input_dtype": "uint8"}, "--input-dtype uint8: the input of bert-base is word numbers"),
+    ],
+)
+def test_options_that_the_network_cannot_have(model: str, options: dict[str, Any], said: str) -> None:
+    with pytest.raises(EmulatorError, match=said):
+        predict(job(model, **options), shipped())
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"schedule": "popart"}, "--schedule has no effect: a single IPU has no pipeline"),
+        ({"ipus": 2, "embedding_ipu": 1}, "--embedding-ipu has no effect: resnet50 has no embedding"),
+        ({"off_chip": ("states",)}, "--off-chip states has no effect: sgd has no states"),
+        ({"off_chip": ("accumulators",)}, "--off-chip accumulators has no effect: a single micro-batch needs none"),
+        ({"shared": ("weights",)}, "--shared weights has no effect: there is one replica"),
+        ({"merge_collectives": False}, "--no-merge-collectives has no effect: there is one replica"),
+        ({"hosts": 2}, "--hosts has no effect: only 1 host can have a replica"),
+        ({"training": False, "optimiser": "adam"}, "--optimiser has no effect: inference has no backward pass"),
+        ({"training": False, "recompute": True}, "--recompute has no effect: inference has no backward pass"),
+    ],
+)
+def test_options_without_effect_are_named(options: dict[str, Any], said: str) -> None:
+    name = said.partition(" has ")[0]
+    changed, plain = predict(job("resnet50", **options), shipped()), predict(job("resnet50"), shipped())
+    assert said in changed.warnings
+    assert not any(name in line for line in plain.warnings)
+    if changed.job.training and changed.job.ipus == 1:
+        assert changed.terms == plain.terms
 
 
 @pytest.mark.parametrize(
