@@ -10,7 +10,7 @@ from popdist_py.environment import NAMES, Environment
 
 @pytest.fixture(autouse=True)
 def no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every test begins as a program that no launcher started, before init()."""
+    """Every test starts as a program without a launcher, before init()."""
     for name in NAMES.values():
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(popdist_core._process, "backend", None)
@@ -18,7 +18,7 @@ def no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def become(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """become(instance, 2, 2): be that instance of a job whose instances have so many local replicas."""
+    """become(instance, 2, 2): act as that instance of a job whose instances have these numbers of local replicas."""
 
     def set_environment(instance: int, *counts: int, ipus_per_replica: int = 1) -> None:
         environment = Environment.of_instance(

@@ -51,7 +51,7 @@ MISMATCHED = PROGRAMS / "popdist_py/mismatched_mpi.py"
 
 
 def test_processes_that_are_worlds_of_their_own(tmp_path: Path) -> None:
-    """What a launcher and a library of different MPIs do; they say nothing of it themselves."""
+    """This happens if launcher and library are of different MPIs, which report nothing themselves."""
     program = PROGRAMS / "popdist_py/worlds_of_their_own.py"
     environ = {
         "POPDIST_NUM_TOTAL_REPLICAS": "4",
@@ -86,7 +86,7 @@ def test_init_after_finalize_says_that_it_cannot_be(tmp_path: Path) -> None:
 
 
 def ends(program: Path, folder: Path, instance: int, *arguments: str, mpi: Mpi = MPICH) -> tuple[int | None, str]:
-    """Exit code and stderr of ``instance``, which must end although another one would wait for it."""
+    """Exit code and stderr of ``instance``, which must end although another instance would wait for it."""
     ended = run_job(program, folder, *arguments, mpi=mpi, until=instance, timeout=200)
     return ended.codes[instance], ended.err[instance]
 
@@ -115,7 +115,7 @@ def test_an_instance_that_exits_ends_with_its_code(
 
 @pytest.mark.parametrize("leave", ["ends", "0", "raises SystemExit"])
 def test_an_instance_that_ends_early_is_an_error_where_others_wait(leave: str, tmp_path: Path) -> None:
-    """Even if nothing tells the exit hook that it ends badly."""
+    """Even if the exit hook cannot know that it failed."""
     code, said = ends(LEAVE, tmp_path, 0, leave, "sum")
     assert code == 1
     assert "BackendError: instance 1 has ended, but instance 0 called allReduce(sum) with float64 []" in said

@@ -9,20 +9,20 @@ import pytest
 
 from tests.helpers.mpi_jobs import PROGRAMS, run_job
 
-#: Every instance calls these and says what it got, as [dtype, shape, values] where it is an array.
+#: Every instance makes these calls and prints the results, arrays as [dtype, shape, values].
 PROGRAM = PROGRAMS / "popdist_py/collectives.py"
 
 
 @pytest.fixture(scope="module", params=[1, 2, 4], ids="{} instances".format)
 def said(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """What every instance of such a job said."""
+    """The output of every instance of such a job."""
     folder: Path = tmp_path_factory.mktemp("job")
     ended = run_job(PROGRAM, folder, counts=(1,) * request.param).succeeded()
     return [json.loads(text) for text in ended.out]
 
 
 def one(said: list[dict[str, Any]], what: str) -> Any:
-    """What all instances said alike."""
+    """The output that all instances have in common."""
     assert all(words[what] == said[0][what] for words in said), [words[what] for words in said]
     return said[0][what]
 

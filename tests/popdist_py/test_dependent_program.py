@@ -1,4 +1,4 @@
-"""Dependent programs: nothing of a measurement is left when the command that measures is killed."""
+"""Dependent programs: no process of a measurement is left when the measuring command is killed."""
 
 from __future__ import annotations
 

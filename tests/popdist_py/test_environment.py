@@ -1,4 +1,4 @@
-"""Environment: what the launcher writes is what the instance reads."""
+"""Environment: the instance reads the values that the launcher writes."""
 
 import pytest
 
@@ -63,7 +63,7 @@ def test_instances_with_different_numbers_of_replicas_have_no_index() -> None:
             getattr(environment, name)
 
 
-#: What is wrong -> how it is said; other variables are absent.
+#: Invalid variables -> the error; other variables are absent.
 MALFORMED = [
     ({"NUM_TOTAL_REPLICAS": "four"}, "POPDIST_NUM_TOTAL_REPLICAS='four' is not a whole number"),
     ({"NUM_TOTAL_REPLICAS": ""}, "POPDIST_NUM_TOTAL_REPLICAS='' is not a whole number"),

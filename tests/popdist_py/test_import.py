@@ -1,4 +1,4 @@
-"""Import of popdist_py: it must be fast, since launchers and short programs do it."""
+"""Import of popdist_py: it must be fast, because launchers and short programs import it."""
 
 from pathlib import Path
 

@@ -16,7 +16,7 @@ from tests.helpers.mpi_jobs import ROOT
 Become = Callable[..., None]
 
 
-#: local replicas of all instances, instance -> what SessionOptions must then say (popdist.md, 3.2; popart.md, 4.3)
+#: local replicas of all instances, instance -> the expected SessionOptions (popdist.md, 3.2; popart.md, 4.3)
 CASES = [
     ((1,), 0, {"replicated": False, "local": 1, "distributed": False, "offset": 0, "total": 1}),
     ((4,), 0, {"replicated": True, "local": 4, "distributed": False, "offset": 0, "total": 4}),
@@ -48,7 +48,7 @@ def test_session_options_without_a_launcher() -> None:
 
 @pytest.fixture
 def acquired(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What the device manager was asked for: (IPUs, connection type)."""
+    """The requests to the device manager: (IPUs, connection type)."""
     asked: list[Any] = []
 
     class DeviceManager:

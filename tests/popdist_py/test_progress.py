@@ -1,4 +1,4 @@
-"""report(): what is sent, that it never blocks, and that nothing happens without a live view."""
+"""report(): its messages; it never blocks, and does nothing without a live view."""
 
 from __future__ import annotations
 

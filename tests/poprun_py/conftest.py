@@ -27,7 +27,7 @@ needs_openmpi = pytest.mark.skipif(
 )
 _OPENMPI_MARKS = [pytest.mark.openmpi, needs_openmpi]
 
-#: What to give --mpi: the MPICH beside this Python, and the Open MPI of the second environment.
+#: Values of --mpi: the MPICH next to this Python, and the Open MPI of the second environment.
 MPIS = {"mpich": str(BIN / "mpirun"), "openmpi": str(OPENMPI)}
 
 
@@ -89,7 +89,7 @@ class Launch:
         return found
 
     def assert_nothing_left(self) -> None:
-        """Every process of the job goes by itself: within 2 s, but the machine is shared, and may stand still."""
+        """Every process of the job ends by itself: within 2 s, plus an allowance for a busy machine."""
         end = time.monotonic() + 30
         while (left := self.processes()) and time.monotonic() < end:
             time.sleep(0.02)

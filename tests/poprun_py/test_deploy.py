@@ -1,4 +1,4 @@
-"""The files of deploy/: checked against the API of the MPI operator, the form of a Containerfile, and bash."""
+"""Files of deploy/: checked against the API of the MPI operator, the format of a Containerfile, and bash."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_the_batch_script_parses_and_asks_for_what_it_uses():
 
 
 def test_the_batch_script_starts_two_instances_per_host(tmp_path):
-    """With a poprun-py that shows its words."""
+    """With a stand-in for poprun-py that prints its arguments."""
     (tmp_path / "poprun-py").write_text('#!/bin/sh\necho "$@"\n')
     (tmp_path / "poprun-py").chmod(0o755)
     environ = {

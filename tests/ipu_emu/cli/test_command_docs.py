@@ -14,7 +14,7 @@ from tests.helpers.mpi_jobs import ROOT
 NAMES = ("docs/guides/ipu-emu.md", "docs/guides/prediction.md", "docs/tutorial.md", "README.md")
 PAGES = "".join((ROOT / page).read_text() for page in NAMES)
 SHOWN = re.findall(r"```\n\$ (?:.venv/bin/)?ipu-emu ((?!hostio)[^\n]*)\n(.*?)```", PAGES, flags=re.DOTALL)
-#: What differs where the compiler decides otherwise: numbers with units, bars, curves, and the width of columns.
+#: The parts of an output that depend on the compiler: numbers with units, bars, curves, and the width of columns.
 VARYING = re.compile(r"[\d.,]+( [KMG]?i?B)?|[▁▂▃▄▅▆▇█· -]+|(?<=[A-Z])[A-Z]+")
 
 
@@ -28,7 +28,7 @@ def words(line: str) -> str:
 
 @pytest.mark.parametrize(("command", "expected"), SHOWN, ids=[command.split()[0] for command, _ in SHOWN])
 def test_commands_print_what_the_page_shows(command: str, expected: str) -> None:
-    """To the letter, but for lines left out (``...``); the title and words where the compiler decides the numbers."""
+    """Exactly, except skipped lines (``...``); where numbers depend on the compiler, only the title and the words."""
     done = CliRunner().invoke(main, command.split(), catch_exceptions=False)
     assert done.exit_code == 0, done.output
     said, wanted = lines(done.stdout), lines(expected)

@@ -1,4 +1,4 @@
-"""ipu-emu: what all commands have in common."""
+"""ipu-emu: the behaviour that all commands share."""
 
 from __future__ import annotations
 

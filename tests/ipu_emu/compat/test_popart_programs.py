@@ -1,4 +1,4 @@
-"""Programs: written for PopART as its users write them, run unchanged; each asserts what it computes."""
+"""Programs for PopART, written as its users write them, run unchanged; each checks its own results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The list of passes: what each makes; none changes its input, and no front end is needed to compile."""
+"""The list of passes: the result of each; none changes its input, and compiling needs no front end."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def test_a_name_that_no_pass_has_is_refused_with_a_hint(name: str, hint: str) ->
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_misspelled_pass_is_named(name: str) -> None:
-    """The last letter is missing, as where the name was cut."""
+    """The last letter is missing."""
     with pytest.raises(EmulatorError, match=f"did you mean '{name}'[?]"):
         run_passes(start(model(), training()), stop_after=name[:-1])
 

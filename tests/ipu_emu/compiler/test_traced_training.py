@@ -1,4 +1,4 @@
-"""Traced training: the state of a step as bytes, which a command reads from a program that it has run."""
+"""Traced training: the state of a step as bytes, in which a command gets it from a program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The digits example: against a plain numpy loop, against PyTorch, and for every spread over processes."""
+"""The digits example: compared with a numpy loop and with PyTorch, for every layout of replicas over processes."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def launched(mpi: Mpi, instances: int, weights: Path) -> str:
 
 @pytest.fixture(scope="module")
 def in_one_process(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The hash of the weights that four replicas in one process find."""
+    """The hash of the weights that four replicas in one process train."""
     return launched(MPICH, 1, tmp_path_factory.mktemp("digits") / "w.npz")
 
 
@@ -109,7 +109,7 @@ def in_one_process(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_weights_are_bitwise_equal_for_every_spread(
     mpi: Mpi, in_one_process: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """Whatever the MPI, too; a sample is four processes with MPICH and two with Open MPI."""
+    """With both MPIs; the sample has four processes with MPICH and two with Open MPI."""
     spreads = (1, 2, 4) if request.config.getoption("--full") else (4,) if mpi is MPICH else (2,)
     for instances in spreads:
         assert launched(mpi, instances, tmp_path / f"{instances}.npz") == in_one_process

@@ -1,4 +1,4 @@
-"""Examples: each runs as a user would run it, and does what it says; variants run within the process of the tests."""
+"""Examples: each runs as a user runs it, with the described result; variants run within the test process."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ PROGRAM = PROGRAMS / "ipu_emu/instances.py"
 
 
 def said_by(counts: tuple[int, ...], folder: Path) -> str:
-    """What every instance of a job with so many local replicas prints."""
+    """The output of every instance of a job; ``counts`` are their numbers of local replicas."""
     folder.mkdir()
     job = run_job(PROGRAM, folder, counts=counts, modules=EMULATOR).succeeded()
     lines = {line for out in job.out for line in out.splitlines()}

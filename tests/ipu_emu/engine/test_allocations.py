@@ -1,4 +1,4 @@
-"""Allocations in a step of training: none as large as a tensor, op by op."""
+"""Allocations in a training step: for every op, none is as large as a tensor."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ IMAGE_OPS: dict[str, Build] = {
 
 
 def peak(shape: tuple[int, ...], build: Build) -> int:
-    """Bytes that a step allocates at most at one time, after a warm-up."""
+    """The peak of the bytes that a step allocates, after a warm-up."""
     builder = popart.Builder()
     x = builder.addInitializedInputTensor(np.random.default_rng(0).uniform(0.5, 1, shape).astype(np.float32))
 

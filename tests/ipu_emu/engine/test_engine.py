@@ -65,7 +65,7 @@ def test_small_steps_stay_in_one_thread() -> None:
 
 def test_workers_run_side_by_side_and_raise_the_first_error() -> None:
     workers, together = Workers(2), threading.Barrier(2, timeout=250)
-    workers.run([together.wait, together.wait])  # would time out one after the other
+    workers.run([together.wait, together.wait])  # otherwise each would time out in turn
 
     def fail(text: str) -> None:
         raise ValueError(text)

@@ -1,4 +1,4 @@
-"""Fused stores: products of inference store functions of their results, bit by bit those of separate ops."""
+"""Fused stores: products of inference store functions of their results, with the bits of separate ops."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def number(*shape: int) -> np.ndarray:
 
 
 class Network:
-    """A builder with an input ``x``, and what makes layers of it."""
+    """A builder with an input ``x``, and functions that add layers."""
 
     def __init__(self, *shape: int) -> None:
         self.builder = popart.Builder()
@@ -84,7 +84,7 @@ def perceptron() -> tuple[Network, str, int]:
 
 
 def three_operands() -> tuple[Network, str, int]:
-    """More operands than a product takes: the function is a pass of its own over its results."""
+    """More operands than a product takes: the function is a separate pass over its results."""
     net = Network(4, 16, 6, 6)
     ai = net.builder.aiOnnx
     others = [ai.tanh([net.conv(net.x, 16, 16, 1, 1)]) for _ in range(3)]

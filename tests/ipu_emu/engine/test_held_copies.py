@@ -43,7 +43,7 @@ def answer(session: popart.InferenceSession, x: str, y: str, data: np.ndarray = 
 
 
 def near(found: np.ndarray, a: np.ndarray, b: np.ndarray) -> None:
-    """Each result is as near to the exact one as float32 sums of so many products are."""
+    """Each result has at most the error of a float32 sum of as many products."""
     exact, sizes = a.astype(np.float64) @ b.astype(np.float64), np.abs(a).astype(np.float64) @ np.abs(b)
     assert (np.abs(found - exact) <= a.shape[1] * 2.0**-24 * sizes).all()
 

@@ -14,7 +14,7 @@ from ipu_emu.hostio.host_weights import HostWeights
 from tests.ipu_emu.helpers.sessions import train
 
 _PAGES = 4096
-#: Pages that a process may touch for other reasons meanwhile.
+#: Pages that a process may touch for other reasons during the test.
 _OTHERS = 500
 
 

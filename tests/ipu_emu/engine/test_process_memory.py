@@ -1,4 +1,4 @@
-"""Footprint: the memory that a training process takes, beside what its plan says."""
+"""Footprint: the memory of a training process, compared with its memory plan."""
 
 from __future__ import annotations
 

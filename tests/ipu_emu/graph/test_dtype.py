@@ -1,4 +1,4 @@
-"""Element types: those that devices do not have are refused by name, with what to use instead."""
+"""Element types: unsupported ones are refused by name, with the type to use instead."""
 
 from __future__ import annotations
 

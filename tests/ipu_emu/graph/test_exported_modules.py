@@ -1,4 +1,4 @@
-"""Exported modules: what PyTorch's newer exporter makes of a module trains as in PyTorch, or is doubted."""
+"""Exported modules: models of PyTorch's newer exporter train as in PyTorch, or cause a warning."""
 
 from __future__ import annotations
 

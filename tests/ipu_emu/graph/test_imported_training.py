@@ -1,4 +1,4 @@
-"""Imported models: what PyTorch exports trains as in PyTorch where the cure is applied, and is doubted elsewhere."""
+"""Imported models: exported PyTorch models train as in PyTorch if the remedy is applied, else cause a warning."""
 
 from __future__ import annotations
 
@@ -219,7 +219,7 @@ def test_batch_norms_of_inference_are_reported(torch: Any, folded: bool, text: s
 
 
 def test_a_loss_of_raw_scores_is_reported(torch: Any) -> None:
-    """Losses that are added to an exported model, whose results are scores."""
+    """Losses that are added to an exported model whose outputs are raw scores."""
 
     def said(logarithms: bool, *ops: str) -> list[str]:
         net = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Flatten(0, -2))

@@ -1,4 +1,4 @@
-"""Malformed models: mutated bytes and graphs, odd values; the answer is a popart_exception, never anything else."""
+"""Malformed models: mutated bytes and graphs, unusual values; the only error is a popart_exception."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ GOOD = model()
 
 
 def outcome(data: bytes) -> str:
-    """What comes of a model, as far as compiling it: "good", or the text of the popart_exception."""
+    """The result of compiling a model: "good", or the text of the popart_exception."""
     try:
         outputs = popart.Builder(data).getOutputTensorIds()
         if outputs:
@@ -226,7 +226,7 @@ def test_not_a_number_stays_where_it_is() -> None:
 
 
 def test_the_largest_of_a_window_with_nan_is_nan() -> None:
-    """As in PyTorch; the gradient goes to where the NaN came from, and places name it."""
+    """As in PyTorch; the gradient and the index are those of the NaN."""
     builder = popart.Builder()
     value = np.array([[[[1, np.nan, 5, 4], [3, 2, -np.inf, 6]]]], np.float32).repeat(17, 0)
     x = builder.addInitializedInputTensor(value)
@@ -245,7 +245,7 @@ def test_the_largest_of_a_window_with_nan_is_nan() -> None:
 
 @pytest.mark.parametrize("kind", [np.float32, np.float16])
 def test_a_loss_of_nan_does_not_look_like_a_number(kind: type) -> None:
-    """A training that has diverged must not show the loss of the smallest probability."""
+    """A training that has diverged must not report the loss of the smallest probability."""
     builder = popart.Builder()
     p = builder.addInitializedInputTensor(np.array([[np.nan, 0.5], [0.25, 0.5]], kind))
     labels = builder.addInputTensor("INT32", [2])

@@ -1,4 +1,4 @@
-"""Narrowing: the values are those of a cast, and one warning names the line of the user where some do not fit."""
+"""Narrowing: the values are those of a cast; if some do not fit, one warning names the user's line."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_values_that_do_not_fit_are_said_where_the_user_gives_them(
         ([], np.int64, np.int32),
         ([2**32 - 1], np.uint64, np.uint32),
         ([1e38, -np.inf, np.inf, np.nan], np.float64, np.float32),
-        ([-1e9], np.float64, np.float16),  # as a mask of attention is written, for any float type
+        ([-1e9], np.float64, np.float16),  # a value of attention masks, for any float type
     ],
 )
 def test_nothing_is_said_of_values_that_fit(values: list[Any], given: Any, kind: Any) -> None:

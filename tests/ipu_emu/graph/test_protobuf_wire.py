@@ -1,4 +1,4 @@
-"""Wire: initializers taken out of a serialised model and put in, against what protobuf and onnx read."""
+"""Wire: initializers removed from a serialised model and inserted, compared with protobuf and onnx."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def typed(name: str, values: np.ndarray) -> onnx.TensorProto:
 
 
 def model_of(*initializers: onnx.TensorProto) -> onnx.ModelProto:
-    """Relu of the first one."""
+    """A model that computes Relu of the first initializer."""
     outputs = [helper.make_tensor_value_info("y", 1, None)]
     nodes = [helper.make_node("Relu", [initializers[0].name], ["y"])]
     graph = helper.make_graph(nodes, "g", [], outputs, list(initializers))
@@ -69,7 +69,7 @@ def test_data_are_those_that_onnx_reads(form: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("count", [70000, 70001])
 def test_two_halves_in_one_entry(count: int) -> None:
-    """PopART's form, in which an entry is negative where the second value is."""
+    """PopART's form, in which an entry is negative if its second value is."""
     values = np.random.default_rng(2).standard_normal(count).astype(np.float16)
     values[:300] = 0
     bits = np.append(values.view(np.uint16), np.uint16(0))[: count + count % 2].view(np.int32)
@@ -114,7 +114,7 @@ def test_what_is_not_as_expected_is_left_to_the_parser(data: bytes) -> None:
 
 @pytest.mark.parametrize("byte", [0x00, 0xFF])
 def test_what_is_no_message_is_given_up_at_once(byte: int) -> None:
-    """Fields without a number are none, and a number has ten bytes at most."""
+    """A field must have a number, of at most ten bytes."""
     message = memoryview(bytes([byte]) * 30)
     with pytest.raises(ValueError):
         next(protobuf_wire._fields(message))
@@ -129,7 +129,7 @@ def test_two_of_one_name() -> None:
 
 
 def test_mutated_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever is taken out, nothing is read that onnx would read otherwise."""
+    """All removed data has the values that onnx reads."""
     monkeypatch.setattr(protobuf_wire, "_LARGE_BYTES", 16)
     good = bytes(
         model_of(

@@ -1,4 +1,4 @@
-"""Models that PyTorch exports to every opset that it still can, against PyTorch itself."""
+"""Models that PyTorch exports to every opset that it supports, compared with PyTorch."""
 
 from __future__ import annotations
 

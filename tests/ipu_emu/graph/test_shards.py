@@ -1,4 +1,4 @@
-"""Shards are those of gcl's balanced reorder, and collectives of shards go together."""
+"""Shards: they equal those of gcl's balanced reorder, and their collectives are merged."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WEIGHTS = 12
 
 
 def balanced(elements: int, replicas: int, line: int) -> gcl.HostRearrangement:
-    """The arrangement of a tensor that lies evenly over the tiles, in lines for each replica."""
+    """The arrangement of a tensor that is spread evenly over the tiles, in lines for each replica."""
     tile = line * replicas * max(1, -(-elements // (TILES * line * replicas)))
     sizes = [min(tile, elements - start) for start in range(0, elements, tile)]
     return gcl.BalancedReorder.of_sizes(replicas, sizes, line).arrangement
@@ -96,7 +96,7 @@ PAIRS = [
 
 @pytest.mark.parametrize(("R", "size", "special"), PAIRS)
 def test_pairs_scatter_and_then_sum_what_they_share(R: int, size: int, special: dict[str, object]) -> None:
-    """Three are no part of the tree in which six replicas are summed: there gradients are reduced whole."""
+    """Three replicas are no subtree of the tree in which six are summed, so gradients are reduced as a whole."""
     group = popart.CommGroup(popart.CommGroupType.Consecutive, size)
     location = popart.TensorLocation(popart.TensorStorage.OnChip, SHARED, group)
     pairs = {"optimizerStateTensorLocationSettings": popart.TensorLocationSettings(location, 0, 0)}

@@ -1,4 +1,4 @@
-"""Generations of IPUs: numbers of the data sheets."""
+"""Generations of IPUs: the numbers of the data sheets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Locks of IPUs: two processes never have the same, and folders of others are not used."""
+"""Locks of IPUs: two processes never hold the same IPU, and folders of other users are not used."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CHILD = PROGRAMS / "ipu_emu/attached_device.py"
 
 
 class Holder:
-    """Somebody who holds IPUs."""
+    """An object that holds IPUs."""
 
 
 def test_two_processes_never_have_the_same_ipus(tmp_path: Path) -> None:

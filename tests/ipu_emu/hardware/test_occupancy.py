@@ -1,4 +1,4 @@
-"""Occupancy with real processes: no IPU has two of them, and ``ipu-emu info`` says who has which."""
+"""Occupancy with real processes: no IPU belongs to two, and ``ipu-emu info`` lists the process of each IPU."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pytest
 from tests.helpers.mpi_jobs import PROGRAMS, ROOT
 from tests.helpers.warm_processes import EMULATOR, warm_python
 
-#: Takes devices of argv[1] IPUs, at most argv[2], says which in argv[3], and keeps them until argv[4] is there.
+#: Takes at most argv[2] devices of argv[1] IPUs, lists them in argv[3], and keeps them until argv[4] exists.
 GREEDY = (PROGRAMS / "ipu_emu/all_devices.py").read_text()
 
 Start = Callable[..., subprocess.Popen[bytes]]
@@ -44,7 +44,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 
 def appear(*paths: Path) -> list[list[list[int]]]:
-    """What the programs say that they have, once all have said it."""
+    """The IPUs that the programs list, once all have listed them."""
     deadline = time.monotonic() + 150
     while not all(path.exists() and path.read_text() for path in paths):
         assert time.monotonic() < deadline, "a program does not say what it has"
@@ -53,7 +53,7 @@ def appear(*paths: Path) -> list[list[list[int]]]:
 
 
 def info(folder: Path) -> tuple[list[dict[str, Any]], str]:
-    """Who has what, as data and as text."""
+    """The users of IPUs, as data and as text."""
     command = [*warm_python(*EMULATOR), "-m", "ipu_emu", "info"]
     said = [
         subprocess.run([*command, *more], env=environ(folder), capture_output=True, text=True, check=True).stdout
@@ -64,7 +64,7 @@ def info(folder: Path) -> tuple[list[dict[str, Any]], str]:
 
 
 def test_programs_of_a_user_never_have_the_same_ipus(tmp_path: Path, start: Start) -> None:
-    """Two take all that they can get: 16 IPUs in pieces of 2, at most five pieces each."""
+    """Two programs take as many devices of 2 of the 16 IPUs as they can, at most five each."""
     paths = [tmp_path / f"said{number}" for number in range(2)]
     programs = [start(sys.executable, "-c", GREEDY, "2", "5", str(path), str(tmp_path / "go")) for path in paths]
     had = appear(*paths)
@@ -88,7 +88,7 @@ def by_pid(used: list[dict[str, Any]]) -> set[int]:
 
 
 def test_jobs_have_systems_of_their_own(tmp_path: Path, start: Start) -> None:
-    """Jobs of two instances and of one, and a program alone; each instance has the IPUs of its replicas."""
+    """Jobs of two instances and of one, and a program without a job; each instance has the IPUs of its replicas."""
     launcher = str(Path(sys.executable).parent / "poprun-py")
     for instances in (1, 2):
         said = f"{tmp_path}/said{instances}.$POPDIST_REPLICA_INDEX_OFFSET"

@@ -1,4 +1,4 @@
-"""Remote buffers hold what was written, in a memory of their own, within its limits."""
+"""Remote buffers: they hold what was written, in separate memory, within its limits."""
 
 from __future__ import annotations
 

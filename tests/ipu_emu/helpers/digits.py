@@ -34,7 +34,7 @@ def local_training(example: Any, *, replicas: int = 1, epochs: int = 30, seed: i
 
     device = example.popart.DeviceManager().acquireAvailableDevice(replicas)
     popart = argparse.Namespace(configureSessionOptions=configure, getDevice=lambda width: device)
-    example.popdist_py = argparse.Namespace(**{**vars(example.popdist_py), "popart": popart})  # not everybody's
+    example.popdist_py = argparse.Namespace(**{**vars(example.popdist_py), "popart": popart})  # this example's only
     place = replace(example.Place.find(64), local=replicas, total=replicas, micro_batch=64 // (2 * replicas))
     args = argparse.Namespace(epochs=epochs, seed=seed, batch=64, half=False)
     digits = example.Digits.load(seed, np.float32)

@@ -1,4 +1,4 @@
-"""The digits network in plain numpy: one process, one loop, everything written out."""
+"""The digits network in numpy: one process, one loop, every formula written out."""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
     python -m tests.ipu_emu.helpers.every_pipeline
 
-960 trainings, each compared bit by bit with the plain run of as many stages; test_pipelines.py has a choice of them.
+960 trainings, each compared bit by bit with the plain run of as many stages; test_bound_pipeline.py runs a sample of
+them.
 """
 
 from __future__ import annotations

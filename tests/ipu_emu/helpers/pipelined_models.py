@@ -19,7 +19,7 @@ WHOLE, SHARED = popart.ReplicatedTensorSharding.Off, popart.ReplicatedTensorShar
 
 
 def kept(storage: Any, sharding: Any, *kinds: str) -> dict[str, Any]:
-    """Tensors of these kinds are kept so, however small they are."""
+    """Options that give tensors of these kinds this location, whatever their size."""
     settings = popart.TensorLocationSettings(popart.TensorLocation(storage, sharding), 0, 0)
     return {f"{kind}TensorLocationSettings": settings for kind in kinds}
 
@@ -120,7 +120,7 @@ class Tower:
 
 
 def threads(monkeypatch: Any, count: int) -> None:
-    """Let engines use so many threads, however little there is to do."""
+    """Let engines use ``count`` threads, however little work there is."""
     from ipu_emu.engine import engine
 
     monkeypatch.setattr(engine, "WORTH_A_THREAD", 0 if count > 1 else 10**18)

@@ -1,8 +1,8 @@
 """A job that saves its state in every step and resumes: ``resuming_job.py FOLDER STEPS PAUSE [sharded] [staged]``.
 
-Prints where it starts and, at the end, the SHA-256 of its weights. Dropout, Adam, two micro-batches and data from a
-feed that shuffles and prepares at random: the state to resume from is more than weights. Several jobs, separated by
-``,``, run one after the other.
+Prints the step from which it starts and, at the end, the SHA-256 of its weights. Dropout, Adam, two micro-batches and
+data from a feed that shuffles and prepares at random: the state to resume from is more than weights. Several jobs,
+separated by ``,``, run one after the other.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def feed_from(position: int) -> Feed:
 class Job:
     """The session of one instance; if ``sharded``, replicas share weights and states of the optimiser.
 
-    If ``staged``, Streaming Memory has data of the next step already when this one is saved.
+    If ``staged``, Streaming Memory already holds data of the next step when this one is saved.
     """
 
     def __init__(self, *, sharded: bool = False, staged: bool = False) -> None:
@@ -94,7 +94,7 @@ class Job:
         self.feed: Feed | None = None
 
     def step(self, step: int) -> int:
-        """Train on the data of ``step``; return the position of the feed then."""
+        """Train on the data of ``step``; return the position of the feed after it."""
         if self.feed is None:
             self.feed = feed_from(step)
             anchors = self.session.initAnchorArrays()
@@ -120,7 +120,7 @@ def say(text: str) -> None:
 
 
 def run(folder: str | Path, steps: int, pause: float = 0.0, *form: str) -> tuple[int, str]:
-    """Run one job; return where it started, and the digest of its weights."""
+    """Run one job; return its first step, and the digest of its weights."""
     job = Job(sharded="sharded" in form, staged="staged" in form)
     with Checkpoints(folder, keep=2) as checkpoints:
         resumed = checkpoints.restore(job.session)

@@ -1,4 +1,4 @@
-"""Sessions: the shortest way from a function that builds a model to its values."""
+"""Sessions: shortcuts from a function that builds a model to its results."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def device(opts: popart.SessionOptions) -> popart.DeviceInfo:
 
 
 def of_another_program(proto: bytes) -> bytes:
-    """The model without the limits of PopART's Builder: with all that the emulator runs."""
+    """The model as if of another program: without the limits of PopART's Builder."""
     model = onnx.load_model_from_string(proto)
     model.producer_name = "tests"
     return model.SerializeToString()
@@ -60,7 +60,7 @@ def train(
     *,
     limits: bool = True,
 ) -> popart.TrainingSession:
-    """A training session that is ready to run; without ``limits`` it runs ops that PopART refuses."""
+    """A prepared training session; without ``limits`` it runs ops that PopART refuses."""
     opts = opts or options()
     proto = builder.getModelProto() if limits else of_another_program(builder.getModelProto())
     session = popart.TrainingSession(proto, flow, loss, optimizer, device(opts), userOptions=opts)

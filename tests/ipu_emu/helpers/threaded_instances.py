@@ -18,7 +18,7 @@ R = TypeVar("R")
 
 
 class Instance:
-    """What one instance knows: its local replicas, and how to reach the others."""
+    """One instance: its local replicas, and its connection to the others."""
 
     def __init__(self, job: _Job, index: int) -> None:
         self._job, self.index = job, index
@@ -31,7 +31,7 @@ class Instance:
         return self._job.communicators(group)[self.index]
 
     def configure(self, opts: popart.SessionOptions) -> popart.SessionOptions:
-        """What popdist.popart.configureSessionOptions sets."""
+        """Set the options that popdist.popart.configureSessionOptions sets."""
         opts.enableReplicatedGraphs, opts.replicatedGraphCount = self.local > 1, self.local
         opts.enableDistributedReplicatedGraphs = self.total > self.local
         opts.globalReplicationFactor, opts.globalReplicaOffset = self.total, self.offset
@@ -52,9 +52,9 @@ class _Job:
 
 
 def on_instances(counts: tuple[int, ...], work: Callable[[Instance], R]) -> list[R]:
-    """Do ``work`` on instances with ``counts[i]`` local replicas, all at the same time.
+    """Run ``work`` on instances with ``counts[i]`` local replicas, all at the same time.
 
-    Of several errors the first in time is raised: those who wait for an instance that failed only say that they do.
+    Of several errors the earliest is raised: the others only report that they wait for the failed instance.
     """
     job, errors = _Job(counts), list[BaseException]()
 

@@ -1,8 +1,8 @@
 """Trace events: a strict check of files for ui.perfetto.dev against the Trace Event Format.
 
-It is not the importer of Perfetto. It checks what the format's description asks of the kinds of events that we write,
-and what the importer is known to drop: spans of a row that overlap without nesting, ends of arrows outside of spans,
-and arrows that arrive before they leave.
+It is not Perfetto's importer. It checks the rules of the format for the kinds of events that we write, and events
+that the importer is known to drop: spans of a row that overlap without nesting, ends of arrows outside of spans, and
+arrows that end before they start.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _UNIT = 1e-3  # a nanosecond, in microseconds
 
 
 def checked_events(trace: bytes | str) -> list[Event]:
-    """The events of a trace, all of which are as the format says."""
+    """The events of a trace, after checking that all are valid."""
     document = json.loads(trace, parse_constant=_not_json)
     assert isinstance(document, dict)
     assert document["displayTimeUnit"] in ("ms", "ns")
@@ -79,7 +79,7 @@ def _is_time(value: Any) -> bool:
 
 
 def _nested(events: Sequence[Event]) -> Mapping[tuple[int, int], Sequence[tuple[float, float]]]:
-    """Begins and ends of the spans of each row; any two of a row nest, or one ends before the other begins."""
+    """Start and end of the spans of each row; any two of a row nest, or one ends before the other begins."""
     rows: dict[tuple[int, int], list[tuple[float, float]]] = defaultdict(list)
     for event in events:
         if event["ph"] == "X":
@@ -96,7 +96,7 @@ def _nested(events: Sequence[Event]) -> Mapping[tuple[int, int], Sequence[tuple[
 
 
 def _check_arrows(events: Sequence[Event], spans: Mapping[tuple[int, int], Sequence[tuple[float, float]]]) -> None:
-    """Every arrow has one begin and one end, in this order, each in a span."""
+    """Check that every arrow has one start and one end, in this order, each in a span."""
     ends: dict[tuple[Any, ...], dict[str, Event]] = defaultdict(dict)
     for event in events:
         if event["ph"] in "sf":

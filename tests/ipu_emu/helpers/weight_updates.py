@@ -16,12 +16,12 @@ FIRST = np.array([1.0, -2.0, 0.5], np.float32)
 
 
 def gradients(steps: int, factor: int = 1) -> np.ndarray:
-    """What the loss sum(w * x) gives for these inputs: x itself, [steps, A, 3]."""
+    """The gradients of the loss sum(w * x) for these inputs: x itself, [steps, A, 3]."""
     return np.random.default_rng(5).standard_normal((steps, factor, 3)).astype(np.float32)
 
 
 def weights_of(optimizers: Sequence[Any], factor: int = 1, specific: Any = None) -> np.ndarray:
-    """The weight after every step, [steps, 3]; optimizers[i] is in force in step i."""
+    """The weight after every step, [steps, 3]; optimizers[i] is used in step i."""
     builder = popart.Builder()
     x = builder.addInputTensor("FLOAT", [3])
     w = builder.addInitializedInputTensor(FIRST)

@@ -1,4 +1,4 @@
-"""Models: parameters against the tables of the literature, and that each learns."""
+"""Models: parameter counts of the literature, and each model learns."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def language(width: int, layers: int) -> int:
     return (50257 + 1024) * width + layers * layer(width) + 2 * width
 
 
-#: Parameters that are trained; those that only pre-training needs; statistics.
+#: Trained parameters; those that only pre-training needs; statistics.
 PARAMETERS = {
     "resnet50": (25_557_032, 0, 25_610_152 - 25_557_032),
     "bert-base": (109_482_240, 622_650 + 1_538, 0),

@@ -1,4 +1,4 @@
-"""Results, gradients and FLOAT16 of ops against PyTorch; and that every attribute of an op has a check somewhere.
+"""Results, gradients and FLOAT16 of ops compared with PyTorch; and every attribute of an op has a check.
 
 The rows of one opset are one model, so that a table needs few sessions. A failure lists all that differ.
 """
@@ -24,7 +24,7 @@ from tests.ipu_emu.ops.cases.torch_tables import TABLES, Row
 from tests.ipu_emu.ops.test_defaults_and_edges import FAMILIES, KNOWN_FAMILIES, cases_of
 
 TOLERANCE = {np.float32: 1e-4, np.float16: 1e-2}
-#: Files with tests of attributes that no table has; each names the op and the attribute.
+#: Files with tests of attributes that are in no table; each names the op and the attribute.
 FILES = (
     "compiler/reading/test_imported_ops.py",
     "ops/cases/graphcore_cases.py",
@@ -146,7 +146,7 @@ def expected(row: Row, dtype: Any) -> tuple[Any, list[Any]]:
 
 
 def differences(rows: Sequence[Row], dtype: Any) -> list[str]:
-    """What differs between the rows, all of one opset, and PyTorch."""
+    """The differences between the rows, all of one opset, and PyTorch."""
     gradients = dtype is np.float32 and any(row.wrt for row in rows)
     try:
         model = Model(rows, dtype)
@@ -211,7 +211,7 @@ def in_onnx_cases() -> dict[str, set[str]]:
 
 @pytest.mark.parametrize("graphcore", [False, True])
 def test_every_attribute_has_a_check(graphcore: bool) -> None:
-    """The message lists what lacks one."""
+    """The message lists attributes without one."""
     known, of_onnx = in_tables(graphcore), {} if graphcore else in_onnx_cases()
     texts = [(ROOT / "tests" / "ipu_emu" / file).read_text() for file in FILES]
     excused = {(name, one) for kinds in WITHOUT_CHECK.values() for name, ones in kinds.items() for one in ones}

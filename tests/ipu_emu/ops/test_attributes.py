@@ -1,4 +1,4 @@
-"""Attributes of ops that no table of checks has: random numbers, CTC, groups, printing, planning, old forms."""
+"""Attributes of ops that are in no table of checks: random numbers, CTC, groups, printing, planning, old forms."""
 
 from __future__ import annotations
 

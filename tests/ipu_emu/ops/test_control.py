@@ -1,4 +1,4 @@
-"""Call, if, loop and scan: their values, their gradients, their way out to ONNX and back."""
+"""Call, if, loop and scan: their values, their gradients, and their conversion to ONNX and back."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_if_takes_one_branch(condition: bool, known: bool) -> None:
 
 
 def looped(builder: popart.Builder, x: str, limit: float | None) -> list[str]:
-    """Five times x = 1.5 x, as long as the sum of x is below the limit."""
+    """x = 1.5 x five times, while the sum of x is below the limit."""
     trips, go = builder.aiOnnx.constant(np.array(5, np.int64)), builder.aiOnnx.constant(np.array(True))
 
     def body(c: popart.Builder, i: str, going: str, state: str) -> list[str]:
@@ -86,7 +86,7 @@ def test_a_loop_stops_when_its_condition_is_false() -> None:
 
 
 def test_slices_move_with_the_iterations() -> None:
-    """x[i : i + 2] for each i, whose slope is how often an element is in a slice."""
+    """x[i : i + 2] for each i; the gradient of an element is the number of slices that contain it."""
     builder = popart.Builder(opsets={"ai.onnx": 11, "ai.graphcore": 1})
     x = builder.addInitializedInputTensor(np.arange(5, dtype=np.float32))
     trips = builder.aiOnnx.constant(np.array(4, np.int64))
@@ -192,7 +192,7 @@ def built(builder: popart.Builder, build: Any, x: str, child: popart.Builder) ->
 
 
 def nested(builder: popart.Builder, x: str, outer: str, inner: str) -> str:
-    """Where ``outer``: square root or logarithm, as ``inner`` says; else the square."""
+    """If ``outer``: square root or logarithm, selected by ``inner``; else the square."""
 
     def choice(c: popart.Builder) -> list[str]:
         log = body_with(c, [], lambda d: [d.aiOnnx.log([x])])
@@ -203,7 +203,7 @@ def nested(builder: popart.Builder, x: str, outer: str, inner: str) -> str:
     return str(builder.aiOnnx.logical_if([outer], 1, square, body_with(builder, [], choice))[0])
 
 
-#: Value and gradient by (outer, inner), and data: all but one of the branches would make NaN of the second.
+#: Value and gradient by (outer, inner), and data: all but one of the branches would give NaN for the second element.
 BRANCHES: dict[tuple[bool, bool], tuple[Any, Any, list[float]]] = {
     (True, True): (np.sqrt, lambda x: 0.5 / np.sqrt(x), [1, 2, 0.5]),
     (True, False): (np.log, lambda x: 1 / x, [1, 2, 0.5]),
@@ -215,7 +215,7 @@ BRANCHES: dict[tuple[bool, bool], tuple[Any, Any, list[float]]] = {
 @pytest.mark.parametrize("halves", [False, True])
 @pytest.mark.parametrize("ipus", [1, 2])
 def test_branches_that_are_not_taken_do_not_run(ipus: int, halves: bool) -> None:
-    """Neither forward nor backward, nor on another IPU than the one that makes the conditions."""
+    """Neither forward nor backward, nor on an IPU other than that of the conditions."""
     dtype = np.float16 if halves else np.float32
     builder = popart.Builder()
     x = builder.addInitializedInputTensor(np.zeros(3, dtype))

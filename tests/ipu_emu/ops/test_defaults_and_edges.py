@@ -1,7 +1,7 @@
 """Every op and attribute of the Builder's opsets: defaults, element types, axes of both signs, sizes 0 and 1.
 
 Each case is built by the Builder and compared with ONNX's reference evaluator on the same model, or with the function
-beside it in the table; the message of a failure lists all that differ.
+in its row of the table; the message of a failure lists all differences.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ UNARY = [
 BINARY = ["add", "sub", "mul", "div", "pow", "equal", "greater", "less", "max", "min", "mean", "sum"]
 REDUCTIONS = ["l1", "l2", "logsum", "logsumexp", "max", "mean", "min", "prod", "sum", "sumsquare"]
 SHAPES = ((2, 3), (1,), (), (0, 3))
-#: Ops that have tests of their own, by reason.
+#: Ops with separate tests, by reason.
 ELSEWHERE = {
     "random": ("randomnormal randomnormallike randomuniform randomuniformlike multinomial dropout"),
     "sequences and texts": (
@@ -61,7 +61,7 @@ ELSEWHERE = {
     ),
 }
 
-#: Ops of aiGraphcore that have cases or tests of their own.
+#: Ops of aiGraphcore with separate cases or tests.
 GRAPHCORE_ELSEWHERE = (
     "abort batchnormalization call copyvarupdate ctcbeamsearchdecoder ctcloss groupedscatterreduce init "
     "lstm multiconv normalize_image packedDataBlock printtensor replicatedallreduce "
@@ -105,7 +105,7 @@ def along_axes() -> Iterator[Case]:
     for name, axis in itertools.product(("argmax", "argmin"), (0, 1, -1)):
         yield name, [some((2, 3))], {"axis": axis}, 11
         yield name, [some((2, 3))], {"axis": axis, "keepdims": 0}, 11
-    # The reference has only the later meaning of axis; for the last one both are the same.
+    # The reference has only the later meaning of axis; for the last axis both are the same.
     for name in ("softmax", "logsoftmax", "hardmax"):
         yield name, [some((2, 3, 4))], {"axis": 2}, 10
         yield name, [some((2, 3))], {}, 10
@@ -183,7 +183,7 @@ KNOWN |= {"slice": (1, 2, 3, 4), "clip": (1, 2), "resize": (1, 2, 3), "nonmaxsup
 
 
 def difference(case: Case, expected: Expected | None = None, opset_name: str = "aiOnnx") -> str:
-    """What differs between the session and ``expected``, by default the reference; the empty text for nothing."""
+    """The difference between the session and ``expected``, by default the reference; '' if they are equal."""
     name, arrays, options, opset = case
     builder = popart.Builder(opsets={"ai.onnx": opset})
     ids, fed = [], {}

@@ -1,4 +1,4 @@
-"""DOUBLE: ops whose kernels know FLOAT only, against ONNX's reference, and their gradients against those of FLOAT."""
+"""DOUBLE: ops whose kernels compute in FLOAT, compared with ONNX's reference; gradients equal those of FLOAT."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every op: its value against ONNX's reference evaluator and PyTorch, its gradient against numeric differences."""
+"""Every op: its value compared with ONNX's reference evaluator and PyTorch, its gradient with numeric differences."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def name_of(case: Case) -> str:
 
 
 class CompiledCase:
-    """A case in float32, compiled once for all tests of it, and what it gives for its own inputs."""
+    """A case in float32, compiled once for all its tests, and its results for its own inputs."""
 
     def __init__(self, case: Case) -> None:
         self.case, self.session = case, CaseSession(case)
@@ -82,7 +82,7 @@ def test_value_is_that_of_the_onnx_reference(compiled: CompiledCase) -> None:
     onnx.checker.check_model(onnx.load_model_from_string(builder.getModelProto()))
     (expected,) = ReferenceEvaluator(builder.getModelProto()).run(None, dict(zip(ids, session.values, strict=True)))
     assert y.shape == expected.shape
-    scale = max(1.0, float(np.abs(expected).max(initial=0)))  # terms that cancel leave the rounding of their sum
+    scale = max(1.0, float(np.abs(expected).max(initial=0)))  # terms that cancel leave rounding errors of their sum
     np.testing.assert_allclose(y, expected, rtol=2e-5, atol=1e-6 * scale)
 
 

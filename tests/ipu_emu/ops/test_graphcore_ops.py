@@ -1,4 +1,4 @@
-"""Ops of aiGraphcore, and random ones, that have no gradient or whose numbers are drawn."""
+"""Ops of aiGraphcore, and random ops, without a gradient or with random results."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ def test_labels_are_integers_of_32_bits() -> None:
 
 @pytest.mark.parametrize(("apart", "expected"), [(0, [10, 16, 6, 5]), (1, [10, 6, 6, 5])])
 def test_gradients_of_slices_that_do_not_overlap_are_written(apart: int, expected: list[float]) -> None:
-    """Where they overlap all the same, the last slice counts; what else reads the tensor is added."""
+    """If they do overlap, the last slice counts; gradients of other readers of the tensor are added."""
     builder = popart.Builder()
     w = builder.addInitializedInputTensor(np.ones(4, np.float32))
     at = [builder.aiOnnx.constant(np.array([start], np.uint32)) for start in (0, 1)]

@@ -1,7 +1,7 @@
-"""ONNX's own operator cases and the models that PyTorch once exported for it.
+"""ONNX's own operator cases, and the models that PyTorch exported for ONNX.
 
-``data/onnx_cases_skipped.txt`` has a line for each case that cannot pass, with the reason. A case that passes all the
-same, or that is not among ONNX's any more, makes the test fail: take the line out.
+``data/onnx_cases_skipped.txt`` has a line for each case that cannot pass, with the reason. The test fails if a listed
+case passes, or does not exist in ONNX: remove its line.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TIMES = 400
 
 
 def random_results(name: str) -> Callable[..., None] | None:
-    """How a case is compared whose results are random; None for all others."""
+    """The check of a case with random results; None for all others."""
     if name.startswith("test_bernoulli"):
         return bernoulli
     return dropped if name in RANDOM_DROPOUTS else None
@@ -33,12 +33,12 @@ RANDOM_DROPOUTS = {f"test_training_dropout{kind}" for kind in ("", "_mask", "_de
 
 
 def likely(share: np.ndarray, probability: np.ndarray, count: int) -> bool:
-    """Whether a share of ``count`` trials lies within five standard deviations of what is expected."""
+    """Whether a fraction of ``count`` trials is within five standard deviations of the expected one."""
     return bool((abs(share - probability) <= 5 * np.sqrt(probability * (1 - probability) / count) + 1e-9).all())
 
 
 def bernoulli(case: Any, made: dict[str, np.ndarray], x: np.ndarray) -> None:
-    """Ones as often as ``x`` says, or zeros: ONNX's expansion has the comparison the other way round."""
+    """The fraction of ones is ``x``, or that of zeros: ONNX's expansion has the comparison the other way round."""
     y = made["y"]
     assert y.dtype == case.data_sets[0][1][0].dtype
     assert set(np.unique(y)) <= {0, 1}
@@ -46,7 +46,7 @@ def bernoulli(case: Any, made: dict[str, np.ndarray], x: np.ndarray) -> None:
 
 
 def dropped(case: Any, made: dict[str, np.ndarray], x: np.ndarray, ratio: np.ndarray, _: np.ndarray) -> None:
-    """Elements are kept as often as the ratio says, and enlarged; the mask tells which."""
+    """Elements are kept with the probability of the ratio, and scaled; the mask marks them."""
     kept = made["y"] != 0
     np.testing.assert_allclose(made["y"], np.where(kept, x / (1 - ratio), 0), 1e-6)
     assert likely(kept.mean(0), 1 - ratio, TIMES)
@@ -55,7 +55,7 @@ def dropped(case: Any, made: dict[str, np.ndarray], x: np.ndarray, ratio: np.nda
 
 
 def failure(case: Any) -> str:
-    """What goes wrong with a case; the empty text for nothing."""
+    """The failure of a case; '' if it passes."""
     compare = random_results(case.name)
     try:
         if compare:
@@ -71,7 +71,7 @@ def failure(case: Any) -> str:
 
 #: Tests that share the cases, so that several workers can run them.
 PARTS = 8
-#: One in so many of the cases in which an op is written as its ONNX function, of other ops, is run without --full.
+#: Without --full, one of this number of cases is run in which an op is replaced by its ONNX function.
 EXPANDED = 4
 
 

@@ -1,4 +1,4 @@
-"""Resize in the opsets of PopART: the elements that it takes, beside a loop over the output, and its refusals."""
+"""Resize in the opsets of PopART: its elements compared with a loop over the output, and its errors."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def resize(x: np.ndarray, scale: float, **attributes: Any) -> tuple[Any, str, st
 
 
 def with_gradient(builder: Any, id: str, y: str, g: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The value of ``y``, and the gradient of ``id`` where that of ``y`` is ``g``."""
+    """The value of ``y``, and the gradient of ``id`` if that of ``y`` is ``g``."""
     gradient = popart.reservedGradientPrefix() + id
     product = builder.aiOnnxOpset11.mul([y, builder.aiOnnxOpset11.constant(g)])
     loss = builder.aiGraphcore.identityloss([product], popart.ReductionType.Sum)

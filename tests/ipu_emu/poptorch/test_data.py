@@ -120,7 +120,7 @@ def test_iterable_data_lose_one_batch_in_all_where_batches_are_put_together_agai
 
 @pytest.fixture
 def signals():
-    """PyTorch's loaders set a handler, which is taken back."""
+    """Restore the signal handler, which PyTorch's loaders replace."""
     before = signal.getsignal(signal.SIGCHLD)
     yield
     signal.signal(signal.SIGCHLD, before)

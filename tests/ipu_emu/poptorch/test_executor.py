@@ -44,7 +44,7 @@ def test_weights_come_to_the_host_when_they_are_read():
     assert model.copyWeightsToHostIfNeeded() is True
     assert model.copyWeightsToHostIfNeeded() is False
     model(X, X)
-    model.copyWeightsToDevice()  # over the trained weights, as nothing has read them
+    model.copyWeightsToDevice()  # overwrites the trained weights, which nothing has read
     first = module.fc.weight.detach().clone()
     assert not torch.equal(first, before)
     assert module.count.item() == 1
@@ -107,7 +107,7 @@ def test_a_damaged_file_is_refused_before_its_pickle_is_read(tmp_path):
             poptorch.load(str(path))
     path.write_bytes(whole)
     with path.open("r+b") as file:
-        file.truncate(12 << 30)  # its zeros take no room on the disk, but would in memory
+        file.truncate(12 << 30)  # its zeros take no disk space, but would take memory
     with at_most(1 << 30), pytest.raises(poptorch.Error, match="it is damaged, or not a PopTorch file"):
         poptorch.load(str(path))
 
@@ -122,7 +122,7 @@ def test_a_file_that_others_may_have_written_is_not_loaded(tmp_path):
         poptorch.load(str(path))
     path.chmod(0o600)
     poptorch.load(str(path))
-    if os.geteuid() == 0:  # who else may not give files away
+    if os.geteuid() == 0:  # other users may not change the owner of files
         os.chown(path, 65534, -1)
         with pytest.raises(poptorch.Error, match=r"model\.poptorch belongs to user 65534, not to this user"):
             poptorch.load(str(path))

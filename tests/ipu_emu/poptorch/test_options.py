@@ -1,4 +1,4 @@
-"""Options: every setter of PopTorch's Options is accepted, can be read, and says what it does not take."""
+"""Options: every setter of PopTorch's Options is accepted, can be read, and refuses invalid arguments."""
 
 import pytest
 
@@ -81,7 +81,7 @@ def of(options, category):
 
 
 def content(value):
-    """What two copies of a value have in common."""
+    """The content of a value, equal for its copies."""
     if isinstance(value, poptorch.TensorLocationSettings):
         return value.toDict()
     return type(value) if isinstance(value, poptorch.ShardedExecution) else value

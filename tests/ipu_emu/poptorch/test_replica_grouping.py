@@ -1,4 +1,4 @@
-"""Replica grouping: parameters with a value for each group of replicas, as one module on the host."""
+"""Replica grouping: parameters with a value for each group of replicas, in one module on the host."""
 
 import pytest
 

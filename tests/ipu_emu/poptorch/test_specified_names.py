@@ -1,4 +1,4 @@
-"""Specified names: each name of PopTorch that programs must find exists, has its effect, and refuses a wrong use."""
+"""Specified names: each required name of PopTorch exists, has its effect, and refuses a wrong use."""
 
 import copy
 import warnings
@@ -14,7 +14,7 @@ from tests.ipu_emu.helpers.poptorch_calls import Calls, inferred, mean_loss, tra
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]
 
 nn = torch.nn
-#: The names that programs use most, as they are written in them: setters of Options first.
+#: The names that programs use most, as programs write them: setters of Options first.
 MUST = [
     "Options", "deviceIterations", "replicationFactor", "Training.gradientAccumulation", "outputMode",
     "enableExecutableCaching", "randomSeed", "autoRoundNumIPUs", "Precision.setPartialsType",
@@ -31,7 +31,7 @@ ROWS = {}
 
 
 def row(*names):
-    """Register the check of ``names``, which the check is called with if there are several."""
+    """Register the check of ``names``; if there are several, the check is called with each."""
 
     def register(check):
         ROWS.update(dict.fromkeys(names, check))

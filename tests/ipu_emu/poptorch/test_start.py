@@ -1,4 +1,4 @@
-"""Start: tracing, compiling and attaching do no work that their result does not need."""
+"""Start: tracing, compiling and attaching do no unnecessary work."""
 
 import gc
 import threading
@@ -81,7 +81,7 @@ class Products(torch.nn.Module):
 
     def forward(self, x):
         known = self.table @ self.table
-        assert known.sum() == 3  # the host has its value
+        assert known.sum() == 3  # the host computes its value
         self.seen[:] = [self.fc(x), self.conv(x[:, None]), x @ x.t(), torch.bmm(x[None], self.table[None])]
         return sum(one.sum() for one in self.seen)
 
@@ -152,7 +152,7 @@ def test_what_the_program_has_frozen_stays_frozen():
 
 
 def test_a_pause_without_new_objects_does_not_count_the_frozen_ones(monkeypatch):
-    """To count them takes 25 ms for each million."""
+    """Counting them takes 25 ms for each million."""
     monkeypatch.setattr(gc, "get_freeze_count", lambda: pytest.fail("frozen objects were counted"))
     gc.collect()
     with paused_collection():

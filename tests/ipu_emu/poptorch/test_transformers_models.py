@@ -1,4 +1,4 @@
-"""Models of HuggingFace's transformers as they come, with small sizes: 20 steps of each equal eager PyTorch."""
+"""Unmodified models of Hugging Face's transformers, with small sizes: 20 steps of each equal eager PyTorch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import ipu_emu.poptorch as poptorch  # noqa: E402
 pytestmark = pytest.mark.torch
 
 WORDS, CLASSES, STEPS = 37, 5, 20
-#: What most models call their sizes, and the probabilities of their dropouts.
+#: The names that most models give to their sizes, and to the probabilities of their dropouts.
 SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
 NO_DROPOUT = {"hidden_dropout_prob": 0, "attention_probs_dropout_prob": 0}
 WORDED = {"vocab_size": WORDS, "max_position_embeddings": 16}
@@ -132,7 +132,7 @@ def swin() -> Any:
     return vision("Swin", image_size=16, patch_size=2, drop_path_rate=0, **NO_DROPOUT, **sizes)
 
 
-#: name: (the model, its data, its optimiser where not all are run)
+#: name: (the model, its data, its optimiser if it does not run with all)
 MODELS: dict[str, tuple[Callable[[], Any], Callable[[], dict[str, Any]], str]] = {
     "BERT": (lambda: encoder("Bert"), masked, "AdamW"),
     "RoBERTa": (lambda: encoder("Roberta"), text, "SGD"),

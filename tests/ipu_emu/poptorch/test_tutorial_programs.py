@@ -1,4 +1,4 @@
-"""Programs in the manner of PopTorch's tutorials run unchanged; each checks its own results."""
+"""Programs like those of PopTorch's tutorials run unchanged; each checks its own results."""
 
 import runpy
 import subprocess
@@ -14,14 +14,14 @@ from tests.helpers.warm_processes import PYTORCH_FACES, warm_python  # noqa: E40
 
 pytestmark = pytest.mark.torch
 
-#: Those that start processes, which find the names in their environment, are run by the command.
+#: Programs that start processes run under the command, because the processes find the names in their environment.
 ALONE = {"loaders", "mnist"}
 NAMES = sorted(path.stem for path in (PROGRAMS / "poptorch").glob("*.py"))
 
 
 @pytest.fixture
 def redirected(monkeypatch):
-    """Imports of this process as ``python -m ipu_emu.compat`` redirects them, until the test ends."""
+    """Redirect imports of this process as ``python -m ipu_emu.compat`` does, until the test ends."""
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setenv("PYTHONPATH", "")

@@ -1,4 +1,4 @@
-"""Compiled plans: what ipu-emu memory plans lies between the least and the most that predictions say."""
+"""Compiled plans: the bytes that ipu-emu memory plans are between the bounds of predictions."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ NAMES = {
     "ViT-B": "vit-b16",
     "Perceptron": "mlp",
 }
-#: Configurations in which something else decides.
+#: Configurations in which other parts of the memory matter.
 OTHERS: dict[str, dict[str, Any]] = {
     "ResNet-50, all kept": {"batch": 4, "optimiser": "momentum"},
     "ResNet-50 on 4": PIPELINE | {"placement": "balanced", "batch": 4, "accumulation": 8, "optimiser": "momentum"},
@@ -107,7 +107,7 @@ def saved(folder: Path, model: Model) -> str:
 
 @pytest.fixture(scope="module")
 def tied(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
-    """A file whose table is looked up in and makes logits, and the id of its loss."""
+    """A file with a table that is used for look-ups and for logits, and the id of its loss."""
     model = gpt2(batch=1, layers=1, width=1024, heads=16, length=512, vocabulary=50000, dtype=np.float16, seed=None)
     return saved(tmp_path_factory.mktemp("files"), model), model.loss
 

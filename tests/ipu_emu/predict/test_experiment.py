@@ -25,7 +25,7 @@ def asked(**options: object) -> Experiment:
 
 
 class Machine:
-    """A machine on which the second round is faster, and several instances need a little more."""
+    """A machine on which the second round is faster, and several instances are a little slower."""
 
     def __init__(self) -> None:
         self.commands: list[str] = []
@@ -105,7 +105,7 @@ def test_separate_runs_at_a_time_are_on_hosts_of_their_own(written: tuple[str, .
     assert ["c,d" in command for command in separate] == [False, True]
     assert set(found.slowdowns) == {4}
     few = Experiment(("train.py",), (2,), (1, 2), launcher=("--host", "a,b,c"))
-    assert few.command(2, 1, 1)[7:9] == ["--host", "c,a"]  # hosts are used again
+    assert few.command(2, 1, 1)[7:9] == ["--host", "c,a"]  # hosts are reused
     assert few.command(2, 1, 1)[9:] == [sys.executable, "train.py", "--accumulation", "1"]
 
 
@@ -116,7 +116,7 @@ def test_ranges_of_hosts_are_refused() -> None:
 
 @needs_hosts
 def test_on_two_hosts(tmp_path: Path) -> None:
-    """One instance is on the first host, two are on both; separate runs at a time are on different hosts."""
+    """One instance is on the first host, two are on both; simultaneous separate runs are on different hosts."""
     program, seen = tmp_path / "train.py", tmp_path / "seen"
     program.write_text(
         "import os, socket, sys\n"

@@ -1,4 +1,4 @@
-"""Graph cuts: blocks begin where the fewest values pass, and layers where a single tensor does."""
+"""Graph cuts: blocks begin where the fewest values cross, and layers where a single tensor crosses."""
 
 from __future__ import annotations
 

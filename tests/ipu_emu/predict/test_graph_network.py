@@ -1,4 +1,4 @@
-"""Networks read off graphs: those of the catalogue have the counts of the networks that are written as blocks."""
+"""Networks derived from graphs: those of the catalogue have the counts of the networks written as blocks."""
 
 from __future__ import annotations
 

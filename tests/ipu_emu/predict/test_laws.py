@@ -1,4 +1,4 @@
-"""Laws of scaling, by their right names."""
+"""Laws of scaling, with the speed-up of each."""
 
 from __future__ import annotations
 

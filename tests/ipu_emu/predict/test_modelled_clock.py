@@ -1,4 +1,4 @@
-"""Modelled clock: what ipu-emu clock says of a program lies within what predictions say of its job."""
+"""Modelled clock: the time of ipu-emu clock for a program is within the interval of the prediction for its job."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ipu_emu.program.clock import CostCategory, ModelledMachine, TimelineSegment
 from tests.helpers.sampling import sampled_product
 
 POD = System.named("pod16")
-#: What recomputation adds to an interval: it is not compiled as it is predicted.
+#: The margin for recomputation, which is compiled in another way than predicted.
 MARGIN = 1.12
 
 JOBS = sampled_product(
@@ -45,7 +45,7 @@ def both(**options: Any) -> tuple[CompileRequest, TimelineSegment, Prediction, b
 def test_the_clock_is_within_the_interval(
     model: str, ipus: int, batch: int, schedule: str, recompute: str, replicas: int
 ) -> None:
-    ipus = min(ipus, 2) if model in ("mlp", "transformer") else ipus  # that have too few layers for more
+    ipus = min(ipus, 2) if model in ("mlp", "transformer") else ipus  # which has too few layers for more
     options = {"model": model, "ipus": ipus, "batch": batch, "recompute": recompute, "replicas": replicas}
     options |= {"schedule": schedule if ipus > 1 else "", "accumulation": 4 * ipus, "optimiser": "momentum"}
     asked, clock, predicted, fits = both(**options)
@@ -57,7 +57,7 @@ def test_the_clock_is_within_the_interval(
 @pytest.mark.parametrize(("model", "batch"), [("mlp", 1), ("mlp", 16), ("resnet8", 1), ("transformer", 1)])
 @pytest.mark.parametrize("training", [False, True])
 def test_short_ops_take_what_their_starts_and_syncs_take(model: str, batch: int, training: bool) -> None:
-    """Of small networks they are nearly all of a step."""
+    """In small networks they are nearly the whole step."""
     _, clock, predicted, _ = both(model=model, batch=batch, training=training, accumulation=4)
     assert clock.seconds == pytest.approx(predicted.step, rel=0.12)
     assert predicted.slot_classes["starts"] > 0.5 * sum(predicted.slot_classes.values())
@@ -78,7 +78,7 @@ def test_shared_statistics_take_one_message_in_each_pass(model: str, replicas: i
 @pytest.mark.parametrize("shared", [(), ("states",)])
 @pytest.mark.parametrize("ipus", [2, 4])
 def test_ipus_reduce_their_own_gradients_in_turn(ipus: int, shared: tuple[str, ...]) -> None:
-    """Those of the last IPU of ResNet-50 are most of them."""
+    """The last IPU of ResNet-50 has most of the gradients."""
     options = {"model": "resnet50", "ipus": ipus, "replicas": 4, "batch": 4, "schedule": "grouped"}
     asked, clock, predicted, _ = both(**options, accumulation=16, shared=shared, optimiser="momentum")
     low, high = predicted.interval

@@ -48,7 +48,7 @@ BERT = job(
     shared=("states",),
     off_chip=("states",),
 )
-#: Configurations that ran in life.
+#: Published configurations that ran on real IPUs.
 RAN = {
     "ResNet-50": RESNET,
     "BERT-large 512 on 4": BERT,
@@ -78,7 +78,7 @@ def test_sharded_weights_are_gathered_twice_in_each_slot() -> None:
     plain, sharded = (predict(each, None).terms for each in (whole, replace(whole, shared=("weights", "states"))))
     slots = BERT.accumulation * (1 + plain["ramps"] / plain["compute"])
     gathered = (sharded["ipu_links"] - plain["ipu_links"]) / (2 * slots)
-    # An IPU gathers alone, over its rail, all but its own quarter.
+    # An IPU gathers all but its own quarter, by itself over its rail.
     received = 2 * placed(whole).work.trained.max() * 3 / 4
     assert gathered == pytest.approx(received / LINK_BANDWIDTH[LinkClass.UP], rel=0.01)
     assert sum(sharded.values()) > sum(plain.values())
@@ -111,7 +111,7 @@ def test_twice_the_rate_halves_its_term_exactly(rate: str, term: str, asked: Job
 
 
 def test_a_step_waits_for_every_further_host() -> None:
-    """In turn, in groups if there are many; without a calibration, in inference and on one host not at all."""
+    """One after the other, in groups if there are many; not without a calibration, in inference or on one host."""
     waits = [Rates(host_wait=2.0).waits(hosts) for hosts in (1, 4, 8, 64, 128)]
     assert waits == [0, 6, 14, 126, 128]
     wait = shipped().rates("2.3").host_wait
@@ -155,7 +155,7 @@ def test_compute_is_that_of_the_busiest_ipu() -> None:
 
 
 def test_schedules_take_their_slots() -> None:
-    """Interleaved stages wait for each other in every slot; without a pipeline IPUs take turns."""
+    """Interleaved stages wait for each other in every slot; without a pipeline, IPUs work in turn."""
     vit = job("vit-b16", replicas=4, ipus=4, batch=8, accumulation=192)
     steps = {kind: predict(replace(vit, schedule=kind), None).step for kind in ("grouped", "popart", "interleaved")}
     assert steps["popart"] == pytest.approx(steps["grouped"], rel=1e-3)
@@ -274,7 +274,7 @@ def test_input_limits_where_it_does_not_overlap_or_is_slow() -> None:
 
 
 def test_instances_use_as_many_hosts_at_most() -> None:
-    """Of a Pod64's four hosts a single instance uses one, so that only that one prepares input."""
+    """A single instance uses one of a Pod64's four hosts, so only that host prepares input."""
     asked = replace(PAIR, system=System.named("pod64"), replicas=64, host_rate=1e9, hosts=4)
     every, one = predict(replace(asked, instances=32), None), predict(replace(asked, instances=1), None)
     assert every.step == predict(asked, None).step

@@ -1,4 +1,4 @@
-"""Search and sweep: many configurations as arrays, what single predictions give, ranks, fronts."""
+"""Search and sweep: many configurations as arrays equal single predictions; ranks, and Pareto fronts."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def test_the_dense_layer_of_the_note() -> None:
 
 @pytest.mark.parametrize("optimiser", ["sgd", "momentum", "adam"])
 def test_the_plan_of_a_wide_network_is_what_was_estimated(optimiser: str) -> None:
-    """Gradients of a batch are kept only where several micro-batches add up, so there are two."""
+    """Gradients of a batch are kept only with several micro-batches, so there are two."""
     network = models.mlp(batch=8, dtype=np.float32, seed=None)
     estimated = of_model(network).training(4, batch=8, optimiser=optimiser)
     executable = (
@@ -95,7 +95,7 @@ def test_parts_and_lives_are_those_of_the_plan() -> None:
     held = [memory.total - more for memory, more in zip(memories, beside, strict=True)]
     scratch = [need.scratch for need in footprints(executable, POD.tiles_per_ipu)]
     assert [here + more for here, more in zip(held, scratch, strict=True)] == [plan.bytes_of(i) for i in (0, 1)]
-    assert all(more > 0 for more in scratch)  # of kernels of the host, which an IPU does not need
+    assert all(more > 0 for more in scratch)  # scratch of host kernels, which an IPU does not need
     for memory in memories:
         assert all(nbytes >= 0 for nbytes in memory.parts.values())
         assert memory.peak_live <= sum(memory.parts[part] for part in LIVE)

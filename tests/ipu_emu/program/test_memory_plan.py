@@ -1,4 +1,4 @@
-"""Memory plans: the layout of lifetimes, as a property, and as the table of a real model."""
+"""Memory plans: properties of the layout of lifetimes, and the table of a real model."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_clash_is_found_among_many_lifetimes(count: int, clashing: bool) -> No
 
 
 def clash(one: Lifetime, other: Lifetime) -> bool:
-    """Whether two lifetimes have a byte in common at a time."""
+    """Whether two lifetimes use the same byte at the same time."""
     times = range(max(one.first, other.first), min(one.last, other.last) + 1)
     places = range(max(one.offset, other.offset), min(one.offset + one.size, other.offset + other.size))
     return one.region == other.region and len(times) > 0 and len(places) > 0
@@ -89,7 +89,7 @@ def test_the_table_of_a_model_lists_all_that_is_not_always_live() -> None:
 
 
 def by_definition(blocks: list[MemoryBlock]) -> list[int]:
-    """The offsets, found by trying: the largest block first, at the end of another or at 0."""
+    """The offsets by definition: the largest block first, each at 0 or at the end of another block."""
     placed: dict[str, tuple[MemoryBlock, int]] = {}
     for block in sorted(blocks, key=lambda b: (-b.size, b.first, b.name)):
         alive = [(at, at + o.size) for o, at in placed.values() if o.first <= block.last and block.first <= o.last]

@@ -1,4 +1,4 @@
-"""Programs and memory plans: what they look like, and that nothing that lives at one time shares a place."""
+"""Programs and memory plans: their text, and tensors that are live at the same time share no memory."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_tensors_that_live_together_do_not_overlap(dtype: Any, factor: int) -> N
 
 
 def related(executable: Any, one: str, other: str) -> bool:
-    """Say whether one is a view of the other, or takes its place."""
+    """Whether one is a view of the other, or overwrites it."""
     same_place = {one, other} & executable.plan.views or any(id.startswith("UpdatedVar___") for id in (one, other))
     return bool(same_place)
 
@@ -181,7 +181,7 @@ def test_a_weight_used_twice_has_the_sum_of_both_gradients() -> None:
 
 
 def test_two_weights_with_one_gradient() -> None:
-    """w1 + w2: both gradients are the same tensor, and each needs a place of its own in the bucket."""
+    """w1 + w2: both gradients are the same tensor, but each needs separate memory in the bucket."""
     builder = popart.Builder()
     ids = [builder.addInitializedInputTensor(np.full(3, i, np.float32)) for i in (1, 2)]
     loss = builder.aiGraphcore.identityloss([builder.aiOnnx.add(ids)], popart.ReductionType.Sum)

@@ -1,4 +1,4 @@
-"""TensorFlow: absent in most environments, and slow to import, so it is imported once per worker and on demand."""
+"""TensorFlow: absent in most environments and slow to import, so it is imported once per worker, on demand."""
 
 import gc
 import os
@@ -35,7 +35,7 @@ def tensorflow() -> Any:
 
 @pytest.fixture(autouse=True)
 def infeeds_end() -> Iterator[None]:
-    """Fail a test after which a thread takes elements of a data set that nobody wants any more."""
+    """Fail a test that leaves a thread taking elements of a data set."""
     yield
     left = [one for one in threading.enumerate() if one.name == "infeed"]
     if left:

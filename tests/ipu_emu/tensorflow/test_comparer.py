@@ -1,4 +1,4 @@
-"""Comparer: pipelines of every kind against a loop of plain TensorFlow on the CPU, and bit for bit with each other.
+"""Comparer: pipelines of every kind compared with a loop of TensorFlow on the CPU, and bit for bit with each other.
 
 The product is optimizers x types x reductions x stages, each with every schedule x recomputation x memory.
 """
@@ -22,7 +22,7 @@ MODES = {
     "Sequential": (None, "RecomputeAndBackpropagateInterleaved"),
 }
 OFFLOADS = ("offload_weight_update_variables", "offload_activations", "offload_gradient_accumulation_buffers")
-#: What is held where; replicas that divide optimizer states get the same data, so they compute what one does.
+#: Locations of tensors; replicas that shard optimizer states get the same data, so they compute the same as one.
 MEMORY: dict[str, dict[str, Any]] = {
     "kept": {},
     "offloaded": dict.fromkeys(OFFLOADS, True),

@@ -1,4 +1,4 @@
-"""Measured runs: what ``ipu-emu hostio`` learns of a program, with real, generated and synthetic data."""
+"""Measured runs: the measurements of ``ipu-emu hostio`` with real, generated and synthetic data."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Patches: the table is what is changed in TensorFlow, every change has a reason, and all are undone."""
+"""Patches: the table lists all changes of TensorFlow, each with a reason, and all are undone."""
 
 from typing import Any
 

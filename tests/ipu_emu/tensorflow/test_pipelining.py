@@ -1,4 +1,4 @@
-"""Pipelines: stages that share IPUs, replicas that divide states, and the order of the results of inference."""
+"""Pipelines: stages that share IPUs, replicas that shard states, and the order of the results of inference."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Whole programs: the published listings as they are, and training by several instances, as users start them."""
+"""Whole programs: the published listings unchanged, and training by several instances, as users start them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TRAINING = ROOT / "tests" / "programs" / "ipu_emu" / "tensorflow_training.py"
 
 
 def compat() -> list[str]:
-    """The command that runs a program for IPUs, in a process that has TensorFlow already."""
+    """The command that runs a program for IPUs, in a process that has already imported TensorFlow."""
     return [*warm_python("tensorflow", "tf_keras", "ipu_emu.tensorflow", *EMULATOR), "-m", "ipu_emu.compat"]
 
 
@@ -162,7 +162,7 @@ def test_a_strategy_trains_the_weights_of_the_first_instance(tensorflow: Any, tm
         assert str(one["mistake"]).startswith(
             "Instances wait in different host collectives: instance 0 in loss of 0; instance 1 in loss of 1; give"
         )
-        assert one["ranks"] == one["after"] == 1  # a mistake does not end the collectives after it
+        assert one["ranks"] == one["after"] == 1  # a failed collective does not affect later ones
     data, w = np.random.default_rng(0).normal(size=(6, 4, 4, 3)).astype(np.float32), first["before"]
     for number, batch in enumerate(data):
         errors = batch @ w - 1

@@ -270,7 +270,7 @@ print("\\n@", session.run(counter))
 
 
 def test_a_mistake_is_one_message_without_the_emulators_calls(tensorflow: Any) -> None:
-    """In its class, on the user's line, however the session runs; ops that depend on the program do not run."""
+    """It has its class and the user's line, however the session runs; ops that depend on the program do not run."""
     environ = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
     done = subprocess.run([sys.executable, "-c", MISTAKES], capture_output=True, text=True, env=environ, check=True)
     *mistakes, counted = done.stdout.split("\n@ ")[1:]

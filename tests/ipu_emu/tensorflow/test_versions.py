@@ -10,7 +10,7 @@ from ipu_emu.tensorflow import versions
 
 @pytest.fixture
 def found(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """Nothing is imported yet, and Keras 2 is there."""
+    """Simulate that nothing is imported yet, and that Keras 2 is installed."""
     monkeypatch.setattr(versions, "version", lambda name: "2.0")
     monkeypatch.delitem(sys.modules, "tensorflow", raising=False)
     monkeypatch.setenv("TF_USE_LEGACY_KERAS", "")

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-#: The batches that a model is trained with.
+#: The batches for training a model.
 REPEAT = 2
 
 #: Losses, and the values of variables by name.
@@ -13,10 +13,10 @@ Result = tuple[Any, dict[str, Any]]
 
 
 def optimizers(tf: Any, dtype: Any) -> dict[str, Any]:
-    """What makes each optimizer.
+    """The function that creates each optimizer.
 
-    Squares of small gradients are 0 in float16, and so is the epsilon of Adam: TensorFlow divides by 0 with it, and
-    1e-7 turns the last bit of a gradient into another weight. So epsilon is a number that float16 has many bits of.
+    Squares of small gradients are 0 in float16, and so is the epsilon of Adam: TensorFlow then divides by 0, and with
+    1e-7 the last bit of a gradient changes the weight. So epsilon is large enough for float16.
     """
     import tf_keras
 
@@ -70,7 +70,7 @@ class Model:
 
 
 def on_cpu(tf: Any, model: Model, optimizer: str, reduction: str, computed: Any = None) -> Result:
-    """What a plain loop gives: gradients of the mini-batches of a batch, combined, then applied."""
+    """The results of a plain loop: gradients of the mini-batches of a batch are combined, then applied."""
     dtype = computed or model.dtype
     with tf.Graph().as_default():
         xs, ys = (values.astype(dtype) for values in model.data())
@@ -143,7 +143,7 @@ def on_ipu(
     alike: bool = False,
     **options: Any,
 ) -> Result:
-    """What a pipeline gives.
+    """The results of a pipeline.
 
     It may limit the global norm of its gradients, and reduce them over replicas, which may get the same data.
     """
@@ -183,7 +183,7 @@ def on_ipu(
 
 
 def in_a_loop(tf: Any, ipu: Any, model: Model, optimizer: str, reduction: str) -> Result:
-    """What a loop gives that accumulates gradients, with the stages as shards."""
+    """The results of a loop that accumulates gradients, with the stages as shards."""
     with tf.Graph().as_default():
         dataset = tf.data.Dataset.from_tensor_slices(model.data()).repeat()
         infeed, outfeed = ipu.ipu_infeed_queue.IPUInfeedQueue(dataset), ipu.ipu_outfeed_queue.IPUOutfeedQueue()
@@ -212,7 +212,7 @@ def in_a_loop(tf: Any, ipu: Any, model: Model, optimizer: str, reduction: str) -
 
 
 def _clipping(tf: Any, optimizer: Any) -> Any:
-    """``optimizer``, which limits the norm of all gradients together."""
+    """``optimizer`` with a limit of the global norm of all gradients."""
     apply = optimizer.apply_gradients
 
     def limited(pairs: Any, *arguments: Any, **named: Any) -> Any:
@@ -225,7 +225,7 @@ def _clipping(tf: Any, optimizer: Any) -> Any:
 
 
 def assert_close(found: Result, expected: Result, tolerance: float) -> None:
-    """Each loss by its own size, each variable by the size of its largest element."""
+    """Compare each loss relative to its size, each variable relative to its largest element."""
     np.testing.assert_allclose(found[0], expected[0], rtol=tolerance, atol=0)
     assert found[1].keys() == expected[1].keys()
     for name, value in expected[1].items():

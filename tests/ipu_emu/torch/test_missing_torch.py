@@ -1,4 +1,4 @@
-"""Without PyTorch, both of its front ends say what to install."""
+"""Without PyTorch, the error of both of its front ends names the package to install."""
 
 import sys
 from importlib import import_module

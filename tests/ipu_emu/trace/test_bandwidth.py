@@ -1,4 +1,4 @@
-"""Bandwidth of collectives: what they are compared with, within a host and between hosts, and what is unknown."""
+"""Bandwidth of collectives: the limits within a host and between hosts, and unknown ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from popdist_py.trace.network_rate import network
 from popdist_py.trace.records import key_of
 
 SIZE = 8_000_000
-#: Nanoseconds in which the data of a call move.
+#: Nanoseconds of the data movement of a call.
 MOVING = 2_000_000
 ETHERNET: Any = {"interface": "eth0", "gigabytes_per_second": 12.5}
 UNKNOWN: Any = {"interface": "veth1", "gigabytes_per_second": None}
@@ -104,7 +104,7 @@ def test_a_damaged_interface_is_refused(fact: Any, tmp_path: Path) -> None:
 
 
 def interfaces(folder: Path, **known: str | None) -> Path:
-    """A folder like /sys/class/net: the speed of interfaces with a device, None without one."""
+    """A folder like /sys/class/net: the speed of interfaces with a device, None for those without one."""
     for name, speed in known.items():
         (folder / name).mkdir(parents=True)
         (folder / name / "operstate").write_text("up\n")

@@ -1,4 +1,4 @@
-"""The charts of a report as figures: their values are those of the report, and plotly knows all that they ask for."""
+"""The charts of a report as figures: their values are those of the report, and plotly accepts all properties."""
 
 from __future__ import annotations
 

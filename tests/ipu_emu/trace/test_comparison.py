@@ -1,4 +1,4 @@
-"""Comparisons of two runs: words, scaling and plain data, with numbers that can be checked by hand."""
+"""Comparisons of two runs: sentences, scaling and plain data, with numbers that can be checked by hand."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_the_work_of_a_replica_is_that_of_the_largest_program(known: tuple[bool,
 
 
 def record(batch: int) -> None:
-    """Compile a network for micro-batches of this size, and record what its program needs."""
+    """Compile a network for micro-batches of this size, and write its profile."""
     executable = CompileRequest("mlp", batch=batch).compiled(System.pod(16)).executable
     ProgramRecord.of(ModelledStep(executable, Device(DeviceKind.IPU, 0, 4, 1472, "ipu2"), 1, 1), "training")
 

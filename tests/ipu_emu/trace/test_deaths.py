@@ -1,4 +1,4 @@
-"""Deaths: what the report says of an instance that ended too early."""
+"""Deaths: the report on an instance that ended too early."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Findings: reports of real runs with one fault each name that fault first, and their numbers add up."""
+"""Findings: reports of real runs, each with one fault, name that fault first, and their numbers add up."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_the_bytes_of_collectives_are_those_that_were_reduced(faulty: tuple[Caus
 
 
 def test_a_run_without_faults_has_none(tmp_path: Path) -> None:
-    found = run(tmp_path / "run", "fine", 1)  # one instance: on a busy machine one of two is a straggler
+    found = run(tmp_path / "run", "fine", 1)  # one instance, because one of two may be a straggler on a busy machine
     assert not found.findings
     assert "compute" in found.summary
 

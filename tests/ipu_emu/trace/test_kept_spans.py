@@ -1,4 +1,4 @@
-"""Kept spans: marks of one name, inside each other, in several threads, of a killed process and of many names."""
+"""Kept spans: marks of one name, nested, in several threads, of a killed process, and marks of many names."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def folder(tmp_path):
 
 
 def recorded(recorder):
-    """Thread, name, begin and end of all records."""
+    """Thread, name, start and end of all records."""
     found = read_process(recorder.path)
     return [
         (int(each["thread"]), found.names[int(each["name"])].name, int(each["begin"]), int(each["end"]))
@@ -36,7 +36,7 @@ def recorded(recorder):
 
 
 def depths(records):
-    """How many of the other spans are around each one, which must hold it as a whole."""
+    """The number of spans around each one, which must contain it completely."""
     found = []
     for _, _, begin, end in records:
         around = [(first, last) for _, _, first, last in records if first < begin < last]
@@ -174,7 +174,7 @@ def test_a_mark_in_two_threads_at_once_is_recorded_for_each(folder):
 
 
 def test_a_mark_that_many_threads_enter_first_at_the_same_moment_is_recorded_for_each(folder):
-    """Each of them needs calls of its own at once, and has to leave by those by which it entered."""
+    """Each of them needs separate calls immediately, and must leave by the calls of its entry."""
     recorder = trace.start(folder)
     switching, marks, count = sys.getswitchinterval(), [trace.span(f"mark {number}") for number in range(100)], 4
     every = threading.Barrier(count, timeout=20)

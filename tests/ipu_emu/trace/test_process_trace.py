@@ -1,4 +1,4 @@
-"""Traces: what is recorded is read again, from whole, running, killed and damaged files."""
+"""Traces: records are read from complete, running, killed and damaged files."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_what_lies_at_the_name_of_a_trace_is_not_written_to(tmp_path, monkeypatc
 
 
 def run(*words, folder):
-    """Exit code of Python with these words, traced into ``folder``."""
+    """Exit code of Python with these arguments, traced into ``folder``."""
     environment = os.environ | {"IPU_EMU_TRACE": str(folder)}
     return subprocess.run([sys.executable, *words], env=environment, check=False).returncode
 
@@ -331,7 +331,7 @@ def test_spans_that_are_timed_together_share_their_time_as_they_did_before(recor
     start = next(places)
     words[start], words[start + RECORD_WORDS], words[start + RECORD_WORDS + 1] = 1000, 1400, 2000
     start = next(places)
-    words[start], words[start + RECORD_WORDS] = 3000, 3800  # and then it was killed
+    words[start], words[start + RECORD_WORDS] = 3000, 3800  # then it was killed
     trace = read_process(recorder.path)
     found = [(trace.names[int(each["name"])].name, int(each["begin"]), int(each["end"])) for each in trace.records]
     assert found == [

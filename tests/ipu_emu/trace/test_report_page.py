@@ -30,7 +30,7 @@ SPANS, OPS = 300, ("Conv", "Relu")
 
 READY = """const done = arguments[0], look = () => document.body.dataset.ready ? done() : setTimeout(look, 20);
 look()"""
-#: Done when all charts of the tab that is shown are drawn, each as wide as its place.
+#: Done when all charts of the current tab are drawn, each with its full width.
 DRAWN = """const done = arguments[0], fits = place => place.dataset.drawn
     && Math.abs(place.querySelector(".main-svg").clientWidth - place.clientWidth) <= 1;
 const all = () => [...document.querySelectorAll("section:not([hidden]) .chart")].every(fits);
@@ -38,7 +38,7 @@ const look = () => all() ? done() : setTimeout(look, 20);
 look()"""
 CELLS = """return [...document.querySelectorAll(`#${arguments[0]} tr`)]
     .map(row => [...row.cells].map(cell => cell.textContent))"""
-#: Of every chart that is shown: its figure, the values that were drawn, and how many bars there are.
+#: For every visible chart: its figure, the drawn values, and the number of bars.
 SHOWN = """return [...document.querySelectorAll("section:not([hidden]) .chart")].map(place => ({
     figure: place.dataset.figure, bars: place.querySelectorAll(".bars .point").length,
     values: place.data.map(({x, y, base}) => JSON.parse(JSON.stringify({x, y, base})))}))"""
@@ -160,7 +160,7 @@ def test_each_tab_shows_its_section(browser: Any) -> None:
 
 @pytest.mark.parametrize("width", [1400, 800])
 def test_no_tab_is_wider_than_the_window(browser: Any, width: int) -> None:
-    """Wide tables scroll by themselves; charts are as wide as there is room."""
+    """Wide tables scroll by themselves; charts are as wide as the window allows."""
     browser.set_window_size(width, 900)
     try:
         for button in browser.find_elements("css selector", "nav button"):
@@ -270,7 +270,7 @@ def test_a_click_on_the_curve_of_live_memory_chooses_the_instant(browser: Any, d
 
 
 def test_charts_show_the_numbers_of_the_json(browser: Any, data: dict[str, Any]) -> None:
-    """What the library drew from is what Python made of the numbers, and there is a box for each number."""
+    """The library drew the figures that Python made, with a box for each number."""
     expected = json.loads(json.dumps(all_charts(data)))
     seen = set()
     for button in browser.find_elements("css selector", "nav button"):
@@ -340,7 +340,7 @@ def test_the_schedule_of_a_pipeline_is_drawn_with_its_bubbles(browser: Any, data
 
 
 def test_only_spans_that_are_seen_are_drawn(browser: Any) -> None:
-    """A view draws what can be told apart; the first and last span of a zoomed view are there."""
+    """A view draws only distinguishable spans, among them the first and last of a zoomed view."""
     seen = """const lane = {label: "l", process: "p", begin: new Float64Array(1e6),
             length: new Float32Array(1e6).fill(0.5), name: new Uint32Array(1e6),
             value: new Int32Array(1e6), depth: new Uint8Array(1e6), end: 1e6, rows: 1};

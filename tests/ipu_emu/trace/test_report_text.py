@@ -1,4 +1,4 @@
-"""The report in terminals: columns stay whole in 80 characters, and NO_COLOR is obeyed."""
+"""The report in terminals: columns stay whole in 80 characters, and NO_COLOR is respected."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def on_a_terminal(*arguments: str | Path, **environment: str) -> str:
-    """What Python prints with these arguments on a terminal of 80 columns."""
+    """The output of Python with these arguments on a terminal of 80 columns."""
     primary, secondary = pty.openpty()
     command = [sys.executable, *arguments]
     env = {**os.environ, "COLUMNS": "80", "TERM": "xterm-256color", **environment}

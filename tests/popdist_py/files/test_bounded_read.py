@@ -1,4 +1,4 @@
-"""A file is read whole; what has no end, or is no file, is refused at once."""
+"""Bounded read: a file is read whole; endless files, and anything but files, are refused immediately."""
 
 from __future__ import annotations
 

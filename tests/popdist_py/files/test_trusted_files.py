@@ -1,4 +1,4 @@
-"""Files that other users may have written are told from those that only this user can have written."""
+"""Trusted files: files that other users may have written are distinguished from those of this user alone."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_a_file_of_another_user_that_cannot_be_read_is_named_too(
     (folder / "code").chmod(0o600)
     monkeypatch.chdir(folder)
     os.seteuid(user)
-    trusted_files._plain.cache_clear()  # it knows the user of before
+    trusted_files._plain.cache_clear()  # it has cached the previous user
     try:
         with pytest.raises(UntrustedError, match=f"^code belongs to user {NOBODY}, not to this user"):
             read_trusted("code")

@@ -1,4 +1,4 @@
-"""Short messages: commands repeat only the begin and the end of values of thousands of characters."""
+"""Short messages: commands repeat only the start and the end of values of thousands of characters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The name that was meant: in any letter case, and none where no name is alike."""
+"""Suggestions: the intended name in any letter case, and none if no name is similar."""
 
 import click
 import pytest

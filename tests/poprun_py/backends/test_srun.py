@@ -16,7 +16,7 @@ from tests.helpers.mpi_jobs import PROGRAMS
 
 @pytest.fixture
 def slurm(launch, tmp_path):
-    """``slurm(*arguments)`` starts poprun-py in an allocation of two hosts; what srun was told is in ``record``."""
+    """``slurm(*arguments)`` starts poprun-py in an allocation of two hosts; ``record`` has the arguments of srun."""
     folder = tmp_path / "slurm"
     folder.mkdir()
     record = folder / "record"

@@ -1,4 +1,4 @@
-"""The command line: what poprun-py prints without starting anything."""
+"""The command line: the output of poprun-py when it starts nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Command lines of PopRun from public repositories: accepted, or refused naming what was meant."""
+"""Command lines of PopRun from public repositories: accepted, or refused with a suggestion."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from poprun_py.cli import main
 
 ENTRIES = json.loads((Path(__file__).parents[1] / "data/poprun_command_lines.json").read_text())["entries"]
 
-#: What the words that the scripts leave open stand for.
+#: The values of variables in the scripts.
 MEANT = {
     "$HOSTS": "localhost",
     "$hosts": "localhost",
@@ -29,12 +29,12 @@ MEANT = {
     "time=$(date": "time=20231122104500",
 }
 
-#: Faulty words, and what the message must say of them.
+#: Faulty words, and the message about them.
 CORRECTIONS = {"--num=ilds": "did you mean --num-ilds?"}
 
 
 def command_line(entry: dict[str, object]) -> list[str]:
-    """The words that the shell would have handed over."""
+    """The words that the shell would pass."""
     words = [word for word in entry["launcher_argv"][1:] if word not in ("$MPI_SETTINGS", "+%Y%m%d%H%M%S)")]
     return [MEANT.get(word, expanded(word)) for word in words]
 

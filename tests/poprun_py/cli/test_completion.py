@@ -178,7 +178,7 @@ def test_fish_completes_a_value_behind_the_equals_sign(folder):
 
 @needs("zsh")
 def test_zsh(folder):
-    """In a terminal of its own: what TAB makes of a line."""
+    """The completion of a line by TAB, in a separate terminal."""
     with Terminal(["zsh", "-f", "-i"]) as zsh:
         zsh.type("PS1=; autoload -Uz compinit; compinit -D -u; source ./zsh; unsetopt beep; echo rea''dy\n", "ready")
         for line, completed in (

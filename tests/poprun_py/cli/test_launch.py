@@ -1,4 +1,4 @@
-"""Launch: a job imports what it needs."""
+"""Launch: a job imports only the modules that it needs."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ GOOD = [
     )
 ]
 
-#: Values that no option that reads its words takes.
+#: Values that every option rejects if it parses its value.
 NONSENSE = st.sampled_from(
     ["", "$N", "{name}", "-1", "0x2", "1e999", "two", "9" * 30, "nan", "yes,no", "\x00", "\udcff", "٣"]
 )
@@ -41,7 +41,7 @@ TEXT = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), max_size
 
 @st.composite
 def malformed(draw: st.DrawFn) -> list[str]:
-    """A good line with one to four of its words mutated; the program is always there."""
+    """A valid line with one to four of its words mutated; the program is never removed."""
     line = list(draw(st.sampled_from(GOOD)))
     for _ in range(draw(st.integers(1, 4))):
         at = draw(st.integers(0, max(0, len(line) - 1)))
@@ -76,7 +76,7 @@ def test_a_malformed_line_is_explained(line):
     code, out, err = outcome(["--dry-run", *line, "--", "true"])
     assert "Traceback" not in err
     if code == 0:
-        assert out  # it was fine after all, or asked for help
+        assert out  # it was valid after all, or requested help
         return
     assert (code, out) == (2, ""), (code, err)
     assert all(message.startswith("poprun-py: ") for message in err.splitlines())

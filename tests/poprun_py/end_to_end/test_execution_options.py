@@ -1,4 +1,4 @@
-"""The options of the execution group: the cache of executables, offline mode, and a job in the launcher's process."""
+"""Execution options: the cache of executables, offline mode, and a job in the launcher's process."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ FOLDERS = ("/run/netns", "/etc/netns", "/run/poprun-py-hosts")
 
 
 def entries() -> list[list[str]]:
-    """What the folders of namespaces hold that is not of another test."""
+    """The content of the folders of namespaces, except that of other tests."""
     held = [os.listdir(folder) if Path(folder).is_dir() else [] for folder in FOLDERS]
     return [[name for name in names if not name.startswith("pp")] for names in held]
 
@@ -37,7 +37,7 @@ def test_a_job_runs_on_hosts_that_nobody_else_sees():
 @needs_hosts
 def test_the_hosts_and_all_that_runs_on_them_end_with_the_script():
     before = entries()
-    hold, held = os.pipe()  # whatever still runs holds the other end
+    hold, held = os.pipe()  # any process that still runs holds the other end
     command = [*SCRIPT, "2", "sh", "-c", "echo up; sleep 1000 & wait"]
     script = subprocess.Popen(command, stdout=subprocess.PIPE, pass_fds=[held])
     os.close(held)
@@ -56,7 +56,7 @@ def test_several_signals_end_it_as_one():
     )
     assert script.stdout
     assert script.stdout.readline() == b"up\n"
-    while script.poll() is None:  # also when its command is gone already
+    while script.poll() is None:  # also if its command has already ended
         script.send_signal(signal.SIGTERM)
         time.sleep(0.005)
     assert script.communicate()[1] == b""

@@ -21,12 +21,12 @@ from tests.helpers.patience import Patience
 from tests.poprun_py.conftest import sampled_with_mpi
 
 IN_A_BARRIER = str(PROGRAMS / "poprun_py/in_a_barrier.py")
-#: Followed by what it is to do.
+#: The command that runs the program; the name of a failure follows.
 ENDING = (sys.executable, str(PROGRAMS / "poprun_py/endings.py"))
 
 
 class Barrier:
-    """A job of two whose instances hold MPI's resources and wait; its processes by what they are."""
+    """A job of two instances that hold MPI's resources and wait; its processes by their role."""
 
     def __init__(self, launch, mpi: str, *options: str) -> None:
         self.job = launch("--mpi", mpi, "--num-instances", "2", *options, sys.executable, IN_A_BARRIER)
@@ -78,7 +78,7 @@ def test_whichever_process_is_killed_the_job_ends_and_says_why(launch, mpi, vict
 
 
 def test_an_instance_that_was_killed_is_blamed_though_the_crash_of_its_peer_is_reported_first(launch, mpi):
-    """The supervisor of the killed one is late: it hears of the launcher's order to stop before it looks."""
+    """The supervisor of the killed one is late: it gets the launcher's order to stop before it checks its program."""
     job = launch(
         "--mpi", mpi, "--num-instances", "2", sys.executable, str(PROGRAMS / "poprun_py/crashing_without_peers.py")
     )
@@ -87,7 +87,7 @@ def test_an_instance_that_was_killed_is_blamed_though_the_crash_of_its_peer_is_r
     os.kill(supervisor, signal.SIGSTOP)
     os.kill(pids[1], signal.SIGKILL)
     patience = Patience(20)
-    while processes.is_alive(pids[0]):  # it crashes, and is collected
+    while processes.is_alive(pids[0]):  # it crashes, and is reaped
         assert not patience.is_over
     time.sleep(0.1)
     os.kill(supervisor, signal.SIGCONT)
@@ -114,7 +114,7 @@ def test_the_launcher_is_killed_and_everything_goes_with_it(launch, mpi):
 
 @sampled_with_mpi(number=[signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_the_user_s_signals_end_the_job_in_order(launch, mpi, number):
-    barrier = Barrier(launch, mpi)  # whose programs end on any of these well before the grace is over
+    barrier = Barrier(launch, mpi)  # whose programs end on any of these well before the grace period is over
     barrier.kill("launcher", number)
     status, _, err = barrier.job.finish()
     assert status == 128 + number
@@ -262,7 +262,7 @@ def test_the_launcher_s_exit_code_is_that_of_its_process(launch):
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small /dev/shm: needs root")
 def test_a_dev_shm_that_is_too_small_for_mpi_is_named(mpi, tmp_path):
-    """MPICH writes to memory that is not there (SIGBUS); Open MPI finds no transport, and says so to its daemon."""
+    """MPICH writes to missing memory (SIGBUS); Open MPI finds no transport, and reports that to its daemon."""
     small = 'mount -t tmpfs -o size=1m tmpfs /dev/shm && exec "$@"'
     command = [
         str(Path(sys.executable).with_name("poprun-py")),

@@ -21,7 +21,7 @@ from tests.poprun_py.conftest import BIN, sampled_with_mpi
 
 WORLD_OF_MPI = str(PROGRAMS / "poprun_py/mpi/world_of_mpi.py")
 
-#: Of a flood: long, for the test counts the lines.
+#: Of a large output: long lines, because the test counts them.
 LONG_LINE = "x" * 150
 
 TWO = ["--num-instances", "2", "--num-replicas", "4"]
@@ -120,7 +120,7 @@ def test_a_flood_is_neither_lost_nor_kept_in_memory(launch):
                 peak = max(peak, int(match[1]))
     assert job.process.wait(60) == 0
     assert sum(counts.values()) == 2 * -(-30_000_000 // (len(LONG_LINE) + 1)) - 1
-    assert len(counts) == 4  # of each instance, the full line and the one cut by head
+    assert len(counts) == 4  # for each instance, the full line and the one cut by head
     assert 0 < peak < 60_000
 
 
@@ -194,7 +194,7 @@ def test_a_launch_that_sees_no_process_of_another_job_leaves_its_files_alone(lau
     assert not any(map(os.path.exists, files))
 
 
-#: They listen at all addresses, and have no setting for it (docs/security.md): a filter drops what others send.
+#: They listen at all addresses, which cannot be configured (docs/security.md): a filter drops packets of other hosts.
 _PROCESS_MANAGERS = ("mpirun", "prterun", "hydra_pmi_proxy")
 
 #: SO_GET_FILTER: the number of instructions of the filter on a socket.
@@ -222,7 +222,7 @@ def test_a_job_on_one_host_listens_on_the_loopback_only(launch, mpi):
 
 
 def _is_open(connection: socket.socket) -> bool:
-    """Does a socket listen at an address of another interface than the loopback?"""
+    """Whether a socket listens at an address of an interface other than the loopback."""
     inet = connection.family in (socket.AF_INET, socket.AF_INET6)
     return bool(
         inet

@@ -1,4 +1,4 @@
-"""Many instances: far more of them than cores."""
+"""Many instances: far more instances than cores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs on several real hosts: network namespaces with a name, an address and an sshd each, host keys checked."""
+"""Jobs on several hosts: network namespaces with a name, an address and an sshd each; host keys are checked."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HELLO = 'echo "$POPDIST_REPLICA_INDEX_OFFSET $POPDIST_LOCAL_INSTANCE_INDEX $(hos
 
 @pytest.fixture(scope="module")
 def four(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
-    """Four hosts for the whole module; tests that break a link mend it."""
+    """Four hosts for the whole module; tests that break a link restore it."""
     with hosts(4, tmp_path_factory.mktemp("hosts")) as where:
         yield where
 
@@ -123,7 +123,7 @@ def test_a_subnet_is_used_by_its_name_on_each_host(four, run):
 
 @needs_hosts
 def test_training_over_four_hosts_gives_the_weights_of_one(four, run, tmp_path):
-    """Bitwise; and the gradients really crossed the links."""
+    """Bitwise, and the gradients really crossed the links."""
     arguments = [*warm_python(*EMULATOR), str(ROOT / "examples/digits.py"), "--epochs", "2", "--weights-out"]
     before = four.sent_bytes(3)
     spread = run(4, "--num-instances", "4", "--num-replicas", "4", *arguments, str(tmp_path / "four.npz"))
@@ -199,7 +199,7 @@ def test_a_host_that_cannot_be_reached_is_named(four):
 
 @needs_hosts
 def test_unplugging_a_host_ends_the_job_with_that_host_named(four, run):
-    """On both sides of the cut, with each MPI at once; SILENCE is 8 s, and both sides look every second or two."""
+    """On both sides of the cut, with both MPIs at once; SILENCE is 8 s, and both sides check every second or two."""
     mpis = [mpi for name, mpi in MPIS.items() if name == "mpich" or OPENMPI.exists()]
     jobs = [run(2, "--mpi", mpi, "--num-instances", "2", "sh", "-c", "echo ready; sleep 120") for mpi in mpis]
     for job in jobs:
@@ -212,7 +212,7 @@ def test_unplugging_a_host_ends_the_job_with_that_host_named(four, run):
             assert code == 128 + signal.SIGKILL
             assert f"on {four.names[1]}" in err
             assert "its host is down or unreachable" in err
-        assert not jobs[0].left(within=60, sessions=False)  # sshd's own wait for their connections much longer
+        assert not jobs[0].left(within=60, sessions=False)  # those of sshd wait for their connections much longer
     finally:
         subprocess.run([*link, "up"], check=True)
 
@@ -227,7 +227,7 @@ def test_a_death_leaves_no_process_on_any_host(four, mpi, role):
 
 
 def _is_connected(pid: int) -> bool:
-    """Has the host of a process a connection that is not one of its sshd?"""
+    """Whether the host of a process has a connection that is not its sshd's."""
     lines = Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]
     return any(words[3] == "01" and not words[1].endswith(":0016") for words in map(str.split, lines))
 
@@ -236,7 +236,7 @@ def _is_connected(pid: int) -> bool:
 @pytest.mark.openmpi
 @pytest.mark.skipif(not OPENMPI.exists(), reason="there is no .venv-openmpi here")
 def test_a_daemon_that_mpirun_has_never_answered_ends_with_the_job(four, run):
-    """Open MPI's daemon waits for ever if its mpirun is killed between the connection and the answer."""
+    """Open MPI's daemon waits forever if its mpirun is killed between the connection and the answer."""
     job = run(2, "--mpi", MPIS["openmpi"], "--num-instances", "2", "sleep", "60")
 
     def pids(role: str) -> list[int]:
@@ -251,7 +251,7 @@ def test_a_daemon_that_mpirun_has_never_answered_ends_with_the_job(four, run):
     while not any(map(_is_connected, pids("proxy"))):
         assert not patience.is_over
         time.sleep(0.01)
-    time.sleep(0.2)  # it speaks
+    time.sleep(0.2)  # let it send its message
     os.kill(mpirun, signal.SIGKILL)
     code, _, err = job.finish()
     assert code == 128 + signal.SIGKILL

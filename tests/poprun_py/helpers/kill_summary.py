@@ -10,7 +10,7 @@ __all__ = ["summarised"]
 
 
 class Death(Protocol):
-    """One kill: whose, how long until everything was gone, and what was not as promised."""
+    """One kill: the victim's role, the seconds until all processes were gone, and the faults."""
 
     @property
     def role(self) -> str: ...
@@ -21,7 +21,7 @@ class Death(Protocol):
 
 
 def summarised(kills: Sequence[Death], seed: int) -> int:
-    """Print the summary; return how many kills were not as promised."""
+    """Print the summary; return the number of kills with faults."""
     bad = sum(bool(kill.faults) for kill in kills)
     seconds = sorted(kill.seconds for kill in kills)
     print(

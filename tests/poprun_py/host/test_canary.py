@@ -1,4 +1,4 @@
-"""Canary: it lives when the parent of a supervisor was killed alone, and dies with the group."""
+"""Canary: it survives if only the parent of a supervisor is killed, and dies with the group."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The guard of Open MPI's daemon on another host: it ends one that has started nothing when its session is over."""
+"""Daemon guard: it ends an Open MPI daemon on another host that has started nothing when its session is over."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.helpers.patience import Patience
 
 GUARD = Path(poprun_py.host.__path__[0]) / "daemon_guard.py"
 
-#: What sshd and the remote shell do: the guard, then the daemon in place of the shell.
+#: The command of sshd and the remote shell: the guard, then the daemon in place of the shell.
 SESSION = '({python} -I -S {guard} "{folder}" & exec {first}) & wait'
 
 #: A daemon that forks another, which makes its session folder and perhaps starts something.
@@ -90,9 +90,9 @@ def test_a_daemon_that_has_started_nothing_ends_with_its_session(session):
 
 @pytest.mark.parametrize("session", [True], indirect=True)
 def test_a_daemon_that_has_started_something_is_left_to_that(session):
-    time.sleep(0.5)  # the guard looks
+    time.sleep(0.5)  # the guard checks
     session.end()
-    time.sleep(3)  # more than it gives to others
+    time.sleep(3)  # more than the signals for others
     assert processes.is_alive(session.daemon)
     assert session.record().exists()
 
@@ -127,7 +127,7 @@ def test_a_daemon_whose_session_was_over_before_the_guard_came_is_ended(tmp_path
 
 @pytest.mark.parametrize("adopter", ["init", "another session"])
 def test_a_guard_whose_parent_was_gone_before_it_came_guards_nothing(adopter, monkeypatch):
-    """The process that adopted it has other descendants, such as the daemons of other jobs of this user."""
+    """The process that adopted it has other descendants, such as daemons of this user's other jobs."""
     with subprocess.Popen(["sleep", "60"], start_new_session=True) as stranger:
         monkeypatch.setattr(os, "getppid", lambda: 1 if adopter == "init" else stranger.pid)
         monkeypatch.setattr(sys, "argv", ["daemon_guard.py", ""])

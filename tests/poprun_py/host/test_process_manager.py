@@ -1,4 +1,4 @@
-"""Process manager: the one that started a supervisor is outlived; whoever only adopted it is left alone."""
+"""Process manager: the supervisor outlives the one that started it, and does nothing to a process that adopted it."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_slurm_s_own_step_is_the_manager_of_what_srun_starts(started):
 
 
 def test_a_supervisor_whose_manager_died_at_its_start_ends_and_harms_nobody():
-    """The launcher refuses it, as it does when the job is over."""
+    """The launcher refuses it, as it does if the job has ended."""
     selector, timers, hellos = selectors.DefaultSelector(), Timers(), list[object]()
     listener = Listener(selector, timers, accept=lambda hello, _: bool(hellos.append(hello)), log=lambda _: None)
     variables = {ADDRESS_VARIABLE: listener.address, KEY_VARIABLE: listener.key.hex(), RANK_VARIABLE: "RANK"}

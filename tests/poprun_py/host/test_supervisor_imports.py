@@ -1,4 +1,4 @@
-"""Supervisor: it starts as many times as a job has instances, so it imports little."""
+"""Supervisor: it imports little, because every instance of a job starts one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import poprun_py
 from popdist_py import environment
 from poprun_py.wire import variables
 
-#: Modules that take long to import and that a supervisor does without.
+#: Modules that take long to import and that a supervisor does not need.
 SLOW = {"asyncio", "dataclasses", "inspect", "json", "logging", "numpy", "popdist_py", "subprocess", "threading"}
 
 

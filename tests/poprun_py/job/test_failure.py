@@ -1,4 +1,4 @@
-"""Failure: which of the ends on several hosts is blamed, whatever the order in which they are reported."""
+"""Failure: which instance is blamed, on several hosts and in any order of reports."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def end(rank: int, status: int, at: float = 1.0, *, host: str = "", cause: str =
     return InstanceEnd(instance, 100 + rank, status, cause, at, lost=lost)
 
 
-#: How a program ends whose peer has vanished: in its MPI, by a defect of its own, or with a code.
+#: How a program ends after it has lost a peer: in its MPI, by a defect of its own, or with an exit code.
 FOLLOWING = (-signal.SIGSEGV, -signal.SIGBUS, -signal.SIGABRT, 14)
 
 

@@ -1,4 +1,4 @@
-"""Failure report: what is said of shared memory, on the launcher's host and on another, and of limits."""
+"""Failure report: the messages about shared memory, on the launcher's host and on another, and about limits."""
 
 from __future__ import annotations
 

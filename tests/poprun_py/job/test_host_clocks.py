@@ -1,4 +1,4 @@
-"""Host clocks: times of hosts whose clocks differ, on the launcher's clock."""
+"""Host clocks: times of hosts whose clocks differ, converted to the launcher's clock."""
 
 from __future__ import annotations
 

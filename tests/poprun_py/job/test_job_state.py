@@ -1,4 +1,4 @@
-"""Job state: what the launcher orders and which instance it blames, event by event, without a process."""
+"""Job state: the launcher's orders and the instance that it blames, event by event, without processes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from poprun_py.wire.messages import LAUNCHER, MPI, OWN
 
 
 class Stage:
-    """A job of ``count`` instances, and all that was told to them."""
+    """A job of ``count`` instances, and all messages to them."""
 
     def __init__(self, count: int) -> None:
         options = parse(["--num-instances", str(count), "--num-replicas", str(2 * count), "prog", "arg"])
@@ -300,7 +300,7 @@ def test_who_waits_in_mpi_finalize_is_reported_while_others_run():
     assert stage.job.waiting == ""
 
 
-#: Of an instance that raised, of one that only misses instance 2, and of one that called MPI_Abort(7).
+#: The stderr of an instance that raised, of one that only lost instance 2, and of one that called MPI_Abort(7).
 RAISED, FOLLOWS, ABORTED = StderrEnd(raised=True), StderrEnd(raised=True, follows=True, peer=2), StderrEnd(aborted=7)
 
 
@@ -411,7 +411,7 @@ def test_instances_that_do_not_start_in_time_are_said_with_the_host_to_try():
 
 @pytest.mark.parametrize("reported", [[0], [0, 1]])
 def test_one_instance_that_does_not_start_in_time(reported):
-    """Whether its supervisor has reported or not: the change to its folder may hang, say."""
+    """Whether its supervisor has reported or not: changing to its folder may hang, for example."""
     stage = Stage(2)
     for rank in reported:
         stage.job.hello(rank, 7)

@@ -1,4 +1,4 @@
-"""Values that other users must not read in a command line, however they are quoted there."""
+"""Hidden values: other users cannot read them in a command line, however they are quoted."""
 
 from __future__ import annotations
 

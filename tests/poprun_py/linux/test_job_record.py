@@ -1,4 +1,4 @@
-"""Job record: what a job has listed is removed once no process of it is left; nothing else ever is."""
+"""Job record: listed files are removed once no process of the job is left; no other file is ever removed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from poprun_py.linux import job_record
 from poprun_py.linux.job_record import JobRecord, new_folder, remove_abandoned, temporary_folders
 
-#: Names by which MPIs call their files: of a user's own files just as well.
+#: Names of files that MPIs create, which a user's own files may have too.
 NAMES = ["mpich_shm_notes", "osc_sm.results", "sm_segment.vm.0.9f3a0001.0", "ompi.4194400", "prterun.4194400"]
 
 
@@ -89,7 +89,7 @@ def test_another_file_of_the_same_name_stays(temporary, tmp_path):
     path = tmp_path / "segment"
     path.touch()
     abandoned(temporary, path)
-    path.rename(tmp_path / "kept")  # so that its inode is not used again
+    path.rename(tmp_path / "kept")  # so that its inode is not reused
     path.write_text("a thesis")
     remove_abandoned(str(temporary))
     assert path.read_text() == "a thesis"

@@ -1,4 +1,4 @@
-"""Limits: that of open files is raised, or the job is refused with the cure; a near one of processes is named."""
+"""Limits: that of open files is raised, or the job is refused with advice; a near limit of processes is reported."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from poprun_py.linux.limits import allow_open_files, process_shortage
 
 @pytest.fixture
 def limits(monkeypatch):
-    """A limit that is not this process's own."""
+    """A simulated limit, instead of this process's own."""
     state = [(20, 1000)]
     monkeypatch.setattr(resource, "getrlimit", lambda _: state[0])
     monkeypatch.setattr(resource, "setrlimit", lambda _, value: state.__setitem__(0, value))
@@ -43,13 +43,13 @@ def test_a_job_that_may_not_open_enough_files_is_refused(limits):
 
 @pytest.fixture
 def kernel(monkeypatch, tmp_path):
-    """A user 77 with two processes, who may start no more than 12, in a control group of a control group."""
+    """User 77 with two processes and a limit of 12, in a nested control group."""
     states = {"self": "Uid:\t77\t77\nCapEff:\t0000000000000000\n", "5": "Uid:\t77\t0\nThreads:\t4\n"}
     states |= {"6": "Uid:\t77\t77\nThreads:\t3\n", "7": "Uid:\t0\t77\nThreads:\t90\n"}
     for name, text in states.items():
         (tmp_path / "proc" / name).mkdir(parents=True)
         (tmp_path / "proc" / name / "status").write_text(text)
-    (tmp_path / "proc" / "8").mkdir()  # it has just ended
+    (tmp_path / "proc" / "8").mkdir()  # a process that has just ended
     (tmp_path / "proc" / "self" / "cgroup").write_text("4:memory:/other\n3:pids:/outer/inner\n0::/plain\n")
     for group, (most, used) in {
         "pids/outer": ("40", 25),

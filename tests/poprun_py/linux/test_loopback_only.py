@@ -1,4 +1,4 @@
-"""Loopback only: ports of another process stay open for this host, and there is nothing to close at those of it."""
+"""Loopback only: ports of another process stay open for this host; ports that listen only there are not changed."""
 
 from __future__ import annotations
 
@@ -37,4 +37,4 @@ def test_a_process_that_is_gone_has_no_ports(server):
 
 
 def test_a_process_that_may_not_be_looked_into_keeps_its_ports():
-    assert ignore_other_hosts(1 if os.getuid() else 2) == []  # somebody else's; a thread of the kernel
+    assert ignore_other_hosts(1 if os.getuid() else 2) == []  # another user's; a kernel thread

@@ -1,4 +1,4 @@
-"""MPI files: those that processes of the job hold are found, those of other processes are not."""
+"""MPI files: files that processes of the job hold are found, those of other processes are not."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HOLDS_FILE = str(PROGRAMS / "poprun_py/linux/holds_file.py")
 
 @pytest.fixture(params=["inotify", "refused inotify", "without inotify"])
 def files(request, tmp_path, monkeypatch):
-    """What this process holds of the files in ``tmp_path``."""
+    """The files in ``tmp_path`` that this process holds."""
     if request.param == "refused inotify":
         monkeypatch.setattr(mpi_files, "_libc", type("Libc", (), {"inotify_init1": lambda _: -1}))
     watched = MpiFiles(lambda: [os.getpid()], [str(tmp_path)], is_told=request.param != "without inotify")
@@ -63,7 +63,7 @@ def test_what_others_hold_or_nobody_is_not_found(tmp_path, files):
 
 @pytest.mark.parametrize("is_told", [True, False])
 def test_a_segment_whose_maker_died_at_once_is_abandoned(tmp_path, is_told):
-    (tmp_path / "mpich_shm_11111111_0").touch()  # before: it may be anybody's
+    (tmp_path / "mpich_shm_11111111_0").touch()  # created before, so it may belong to another process
     files = MpiFiles(lambda: [os.getpid()], [str(tmp_path)], is_told=is_told)
     segments = ("mpich_shm_1d7cc14c_0", "open_mpi.0000", "ucx_shm_posix_46d64b60")
     for name in ("mpich_shm_notes", "open_mpi.txt", "osc_sm.results", *segments):

@@ -1,4 +1,4 @@
-"""Pipes: a supervisor never waits for a program that does not read or write."""
+"""Pipes: a supervisor never blocks on a program that does not read or write."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ PROGRAM = str(PROGRAMS / "poprun_py/linux/processes.py")
 
 
 def printed(*words: str) -> str:
-    """What the program prints that does what these words say."""
+    """The output of the program for the case that ``words`` name."""
     done = subprocess.run([sys.executable, PROGRAM, *words], capture_output=True, text=True, timeout=250, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout

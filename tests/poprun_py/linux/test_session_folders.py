@@ -1,4 +1,4 @@
-"""Session folders: Open MPI's folders of a job are found by its processes' numbers, those of others are not."""
+"""Session folders: Open MPI's folders of a job are found by the pids of its processes, those of others are not."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from poprun_py.linux.job_record import JobRecord, new_folder
 from poprun_py.linux.session_folders import began_at, folders_of, folders_without_daemon
 from tests.helpers.mpi_jobs import OPENMPI
 
-#: A program that dies when Open MPI has made its folder.
+#: A program that dies after Open MPI has created its folder.
 DIES = "import os, mpi4py.MPI; os.kill(os.getpid(), 9)"
 
 
@@ -28,7 +28,7 @@ def test_the_session_folder_of_a_living_daemon_is_known_by_its_pid(tmp_path):
 
 @pytest.fixture
 def family(tmp_path):
-    """The folder in which Open MPI's programs that get none from a daemon make theirs."""
+    """The folder in which Open MPI's programs without a daemon create their session folders."""
     host = os.uname().nodename.split(".")[0]
     return tmp_path / f"ompi.{host}.{os.getuid()}" / "jf.0"
 
@@ -70,7 +70,7 @@ def test_folders_that_are_older_or_not_empty_stay(tmp_path, family):
 
 
 def test_two_programs_that_share_folders_leave_none(tmp_path, family):
-    """The second has started when the first had made them; whichever of their supervisors lists first."""
+    """The second starts after the first has created them, whichever of their supervisors lists them first."""
     name = "prterun-vm-34003@1"
     record = JobRecord(new_folder(str(tmp_path)))
     (family / "1620967425/0").mkdir(parents=True)
@@ -118,7 +118,7 @@ def test_any_name_of_a_job_has_a_number(tmp_path, family, name):
 
 @pytest.mark.parametrize("mode", [0o775, 0o757])
 def test_a_folder_that_others_may_write_to_is_not_looked_into(tmp_path, family, mode):
-    """They could have put a link to another folder of this user into it."""
+    """They could have created a link in it to another folder of this user."""
     (tmp_path / "mine/1620967425").mkdir(parents=True)
     family.parent.mkdir()
     family.symlink_to(tmp_path / "mine")

@@ -1,4 +1,4 @@
-"""Placement: plans on made-up hosts, and what the kernel reports on real ones."""
+"""Placement: plans for simulated hosts, and the binding that the kernel reports on real ones."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def host(nodes, cores, threads=1):
-    """``nodes`` x ``cores`` x ``threads`` CPUs; second threads are numbered behind all first ones."""
+    """``nodes`` x ``cores`` x ``threads`` CPUs; second threads are numbered after all first ones."""
     count = nodes * cores
     numbered = [
         tuple(tuple(core + count * thread for thread in range(threads)) for core in range(first, first + cores))
@@ -96,7 +96,7 @@ def memory_policies():
 
 
 def test_the_kernel_binds_cpus_and_memory():
-    """In a process of its own, which reports what it and what the program it starts are bound to."""
+    """A separate process reports its binding, and that of a program that it starts."""
     cpu, node = min(os.sched_getaffinity(0)), discover_local().memory[0]
     argv = [sys.executable, "-m", "tests.programs.poprun_py.bound_memory", str(cpu), str(node)]
     done = subprocess.run(argv, capture_output=True, text=True, cwd=ROOT, check=True)
@@ -121,7 +121,7 @@ def test_cpus_that_the_kernel_refuses_are_reported():
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs")
 def test_instances_of_a_job_are_bound_and_use_their_cpus(launch):
-    """By cores: each of two instances has half the CPUs, as the kernel and its libraries are told."""
+    """By cores: each of two instances has half the CPUs, according to the kernel and to its libraries."""
     show = "grep Cpus_allowed_list /proc/self/status; echo threads $" + " $".join(THREAD_VARIABLES)
     job = launch("--num-instances", "2", "--process-placement", "spreadcore", "sh", "-c", show)
     code, out, err = job.finish()

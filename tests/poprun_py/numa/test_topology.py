@@ -1,4 +1,4 @@
-"""NUMA topology: discovery on trees such as the kernel of each machine shows."""
+"""NUMA topology: discovery on sysfs trees like those of real machines."""
 
 from __future__ import annotations
 

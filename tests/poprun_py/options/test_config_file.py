@@ -1,4 +1,4 @@
-"""Configuration file: what is written reads back the same, and mistakes name the file and the key."""
+"""Configuration file: written options are read back unchanged, and errors name the file and the key."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_a_file_that_is_not_there(tmp_path):
 
 
 def test_a_file_is_overwritten_only_when_that_is_asked(launch, tmp_path, capfd, monkeypatch):
-    """A job takes the signals of its process for good, so those that start are processes of their own."""
+    """A job handles the signals of its process permanently, so jobs run in separate processes."""
     monkeypatch.chdir(tmp_path)
     assert launch("--export-config", "o.toml", "--num-replicas", "2", "true").finish()[0] == 0
     file = tmp_path / "o.toml"

@@ -1,4 +1,4 @@
-"""Pages about options: they match the tables, and the commands on them work."""
+"""Pages about options: they match the tables, and their commands work."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_what_is_to_be_typed_instead_works(ours, capsys, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("spelling", dict.fromkeys(spelling for row in FOREIGN for spelling in row.spellings))
 def test_an_option_of_another_launcher_is_recognised(spelling, capsys):
-    """Either it is an option of ours as well, or the message says what to write."""
+    """Either it is also an option of ours, or the message says what to write instead."""
     code = main(["--dry-run", f"{spelling}=1" if spelling.startswith("--") else spelling, "true"])
     said = capsys.readouterr().err
     if spelling in {f"--{option.name}" for option in OPTIONS}:

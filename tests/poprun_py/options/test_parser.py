@@ -136,7 +136,7 @@ def test_the_table_has_no_two_rows_of_a_name():
 
 
 def test_malformed_lines_never_do_anything_but_explain():
-    """Real beginnings, mutated: a result or a UsageError, nothing else."""
+    """Mutated command lines: the result is options or a UsageError, nothing else."""
     dice = random.Random(4)
     words = [
         "--num-instances",

@@ -1,4 +1,4 @@
-"""Values of options: what each reader takes, and what it says is expected."""
+"""Values of options: the values that each reader accepts, and its error for others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stdout that is full or closed: one message or none, never a traceback."""
+"""Full or closed stdout: one message or none, never a traceback."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Progress table: its content, and a terminal that shows it."""
+"""Progress table: its content, and its display on a terminal."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_columns_of_which_nothing_is_known_are_left_out():
 
 
 class Terminal:
-    """Enough of a terminal to know what its user sees: all lines, also those scrolled away."""
+    """A minimal terminal emulator: all lines that its user sees, including those scrolled away."""
 
     def __init__(self) -> None:
         self.lines, self.at, self.column = [""], 0, 0
@@ -105,7 +105,7 @@ PROGRAM = str(PROGRAMS / "poprun_py/reporting_training.py")
 
 
 def on_a_terminal(argv: list[str], environment: dict[str, str]) -> tuple[int, list[str]]:
-    """Run a command on a terminal of 24 x 100; its exit code and what it wrote."""
+    """Run a command on a terminal of 24 x 100; return its exit code and its output."""
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 100, 0, 0))
     pieces, end = [], time.monotonic() + 120
@@ -114,7 +114,7 @@ def on_a_terminal(argv: list[str], environment: dict[str, str]) -> tuple[int, li
         while time.monotonic() < end:
             try:
                 pieces.append(os.read(master, 65536).decode())
-            except OSError:  # nobody writes any more
+            except OSError:  # no process writes
                 break
         code = process.wait(60)
     os.close(master)
@@ -127,13 +127,13 @@ def test_on_a_terminal_the_view_stays_below_the_lines_and_goes_in_the_end():
     argv = [f"{folder}/poprun-py", "--num-instances", "2", sys.executable, PROGRAM]
     code, pieces = on_a_terminal(argv, environment)
     terminal, views = Terminal(), []
-    for piece in "".join(pieces).split("\x1b[?7h"):  # each picture ends like that
+    for piece in "".join(pieces).split("\x1b[?7h"):  # every drawing ends with this
         terminal.feed(piece)
         views.append(list(terminal.lines))
     assert code == 1
     shown = [line for line in terminal.lines if "line" in line]
     said = [[line for line in shown if f"[1,{rank}]<stdout>" in line] for rank in range(2)]
-    for rank, lines in enumerate(said):  # the one who fails first ends the other, wherever it is
+    for rank, lines in enumerate(said):  # the first to fail ends the other, wherever it is
         assert lines == [f"[1,{rank}]<stdout>:line {step}" for step in range(len(lines))]
     assert max(map(len, said)) == 30
     assert all(

@@ -1,4 +1,4 @@
-"""StderrEnd: exceptions, those that only tell of another rank, and MPI_Abort, at the end of a program's stderr."""
+"""StderrEnd: exceptions, those that only report another rank, and MPI_Abort, at the end of a program's stderr."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_the_last_line_is_the_last_that_says_anything():
     assert len(last_line(b"x" * 1000)) == 200
 
 
-#: As Open MPI 5 says it when the connection to a peer is closed, and when a program makes a mistake.
+#: Messages of Open MPI 5 if the connection to a peer is closed, and if a program makes a mistake.
 FATAL = """[h0:00000] *** An error occurred in {}
 [h0:00000] *** reported by process [3804364801,{}]
 [h0:00000] *** on {}

@@ -1,4 +1,4 @@
-"""Tag colours: who gets which, when there are none, and how far apart they are for whom."""
+"""Tag colours: the colour of each instance, when there are none, and how distinguishable they are for all users."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from poprun_py.output.tag_colors import PALETTE, tag_colors
 from poprun_py.output.tagged_output import TaggedOutput, tag
 from poprun_py.wire.messages import STDERR, STDOUT, STREAMS
 
-#: How eyes without red cones, or without green cones, see linear RGB (Machado, Oliveira, Fernandes 2009).
+#: Linear RGB as seen without red cones, or without green cones (Machado, Oliveira, Fernandes 2009).
 VISION = {
     "normal": np.eye(3),
     "protanopia": np.array(
@@ -76,7 +76,7 @@ def test_instances_take_the_colours_in_turn():
 
 
 def shown(*, instances: int = 2, only: int | None = None, live: tuple[int, ...]) -> dict[int, bytes]:
-    """What is written to each stream when the last instance says x on both."""
+    """The output on each stream if the last instance writes x to both."""
     said = dict.fromkeys(STREAMS, b"")
 
     def to(stream: int):

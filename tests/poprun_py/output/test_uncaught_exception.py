@@ -1,4 +1,4 @@
-"""Uncaught exception: it is found in what Python prints, and told from everything else."""
+"""Uncaught exception: it is found in Python's output, and distinguished from all other text."""
 
 from __future__ import annotations
 

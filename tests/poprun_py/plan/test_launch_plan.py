@@ -1,4 +1,4 @@
-"""Launch plan: which instance runs where, with what; and the command of each back end."""
+"""Launch plan: which instance runs where, with which environment, and the command of each back end."""
 
 from __future__ import annotations
 

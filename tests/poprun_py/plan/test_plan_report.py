@@ -37,7 +37,7 @@ def drawn(line: str, *, hosts: tuple[str, ...] = ()) -> list[str]:
 
 
 def expected(replicas: int, instances: int) -> str:
-    """The sample of the PopRun documents, generalised in the dullest way: fields of fixed width, joined by bars."""
+    """The sample of the PopRun documents, generalised in the simplest way: fields of fixed width, joined by bars."""
     digits = len(str(replicas - 1))
     local = replicas // instances
     bars = "|".join(f" {index:<{digits}} " for index in range(replicas))
@@ -180,7 +180,7 @@ def test_what_another_host_inherits_is_named_but_not_shown(monkeypatch):
 
 @pytest.mark.parametrize("form", ["text", "json"])
 def test_a_dry_run_leaves_no_trace(tmp_path, form):
-    """Nothing is written and nothing is started: the interpreter itself tells, and the folder."""
+    """Nothing is written or started, according to the interpreter's audit events and to the folder."""
     line = ["--dry-run", f"--format={form}", "--num-instances=2", "--vipu-partition=p", "--update-partition=yes"]
     line += ["--reset-partition=yes", "--export-config=o.toml", "--log-dir=logs", "--executable-cache-path=cache"]
     environment = os.environ | {"XDG_STATE_HOME": str(tmp_path / "state"), "PYTHONDONTWRITEBYTECODE": "1"}

@@ -1,4 +1,4 @@
-"""Topology table: equal to the sample in every character."""
+"""Topology table: it equals the sample in every character."""
 
 from __future__ import annotations
 

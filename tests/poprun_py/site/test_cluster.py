@@ -1,4 +1,4 @@
-"""Cluster: the hosts of a job, what starts it there, and the commands for several hosts; nothing is started."""
+"""Cluster: the hosts of a job, the command that starts it there, and those for several hosts; nothing is started."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MPI installation: which one is found, in made-up folders and among the real ones."""
+"""MPI installation: which one is found, in simulated folders and among the real ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LIBRARY = {"mpich": "lib/libmpi.so.12", "openmpi": "lib/libmpi.so.40", "other": 
 
 
 def install(prefix, kind, *, launcher="mpirun", beside=True, library=True):
-    """A prefix that looks like an MPI's; its launcher only knows --version."""
+    """A prefix that looks like an MPI's; its launcher only supports --version."""
     (prefix / "bin").mkdir(parents=True)
     (prefix / "lib").mkdir()
     script = f"#!/bin/sh\ncat <<'EOF'\n{SAYS[kind]}\nEOF\n"

@@ -131,7 +131,7 @@ def test_without_a_name_the_only_one_is_taken():
 
 
 def test_partitions_that_go_with_other_jobs_are_not_taken():
-    """Two jobs without names, side by side: each has its own."""
+    """Two jobs without named partitions at the same time: each has its own."""
     others = [Partition("poprun", HERE, 4, removable=True), Partition("poprun-2", HERE, 4, removable=True)]
     decision = assign_partition(asks(None, ipus=8), others)
     assert (decision.action, decision.partition.name) == ("created", "poprun-3")
@@ -188,7 +188,7 @@ def test_nobody_else_can_read_it(file):
         assert stat.S_IMODE(os.stat(os.path.dirname(file.path)).st_mode) == 0o700
 
 
-#: A partition of infinitely many IPUs, which JSON as Python reads it can express.
+#: A partition of infinitely many IPUs, which Python's JSON can express.
 INFINITE = '{"partitions": [{"name": "p", "server": "s", "ipus": Infinity, "allocation": null, "jobs": []}]}'
 
 
@@ -214,7 +214,7 @@ def test_a_pipe_in_place_of_the_file_is_said_and_not_waited_for(tmp_path):
 
 
 def test_jobs_wait_for_each_other_and_none_is_lost(file):
-    """Eight at once, each with a partition of its own: all are there while all are held."""
+    """Eight at once, each with its own partition: all exist while all are held."""
     together = threading.Barrier(8, timeout=250)
 
     def one(number: int) -> int:

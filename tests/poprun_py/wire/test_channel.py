@@ -1,4 +1,4 @@
-"""Channel: messages between authenticated peers arrive complete, and every other peer is refused."""
+"""Channel: messages between authenticated peers arrive complete, and all other peers are refused."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_a_peer_that_leaves_is_noticed_and_sending_to_it_is_harmless(pair):
 
 
 class Door:
-    """The launcher's side, admitting one connection in a thread."""
+    """The launcher's side, which accepts one connection in a thread."""
 
     def __init__(self, key: bytes) -> None:
         self.listener = socket.create_server(("127.0.0.1", 0))
@@ -192,7 +192,7 @@ def test_those_who_hold_the_key_are_connected():
 
 @pytest.fixture
 def signed():
-    """Two channels as between hosts, and what the first one sends as bytes, still to be delivered by the test."""
+    """Two channels as between hosts, and the bytes that the first one sends, which the test delivers."""
     (left, tap), (sender, right) = tcp_pair(), tcp_pair()
     channels = Channel(left, (b"a" * 32, b"b" * 32)), Channel(right, (b"b" * 32, b"a" * 32))
     yield *channels, tap, sender
@@ -201,7 +201,7 @@ def signed():
 
 
 def frames(channel, tap, *sent):
-    """The bytes of each message on the line."""
+    """The bytes of each message on the wire."""
     taken = []
     for message in sent:
         channel.send(message)

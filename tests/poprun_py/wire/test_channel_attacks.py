@@ -1,4 +1,4 @@
-"""Attacks on the channel of a running job, which is not affected by them."""
+"""Attacks on the channel of a running job, which must not be affected."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.poprun_py.conftest import Launch, launched
 
 @pytest.fixture(scope="module")
 def attacked_job(tmp_path_factory) -> Iterator[Launch]:
-    """A job that runs until it is given a line; it must end well, whatever was done to its channel meanwhile."""
+    """A job that runs until it reads a line; it must succeed despite all attacks on its channel."""
     script = "echo READY; test $PMI_RANK = 1 || read line; echo END"
     job = launched(tmp_path_factory.mktemp("job"), "-vv", "--num-instances", "2", "sh", "-c", script)
     try:
@@ -53,7 +53,7 @@ def dial(job) -> socket.socket:
 
 
 def assert_refused(connection: socket.socket) -> None:
-    """The launcher closes the connection, having said no more than its challenge."""
+    """The launcher closes the connection, and has sent only its challenge."""
     received = b""
     try:
         while piece := connection.recv(4096):

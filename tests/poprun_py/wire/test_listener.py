@@ -1,4 +1,4 @@
-"""Listener: unauthenticated peers that are slow, replay messages or are many keep no supervisor out."""
+"""Listener: slow, replaying or many unauthenticated peers do not keep a supervisor from connecting."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_slow_peers_are_refused(listening, monkeypatch):
     monkeypatch.setattr(listener, "_TIMEOUT", 1.0)
     slow = listening.dial()
     with suppress(ConnectionError):
-        for _ in range(60):  # less than a whole answer
+        for _ in range(60):  # less than a complete answer
             slow.sendall(b"x")
             time.sleep(0.03)
     listening.wait_for(lambda: any("it took too long" in line for line in listening.log))
@@ -89,7 +89,7 @@ def test_slow_peers_are_refused(listening, monkeypatch):
 
 
 def test_what_was_recorded_from_another_connection_proves_nothing(listening):
-    """A listener in the middle records all that an honest supervisor says, and says it again."""
+    """An eavesdropper records all messages of a real supervisor, and replays them."""
     with socket.create_server(("127.0.0.1", 0)) as middle:
         recorded: list[bytes] = []
 

@@ -1,4 +1,4 @@
-"""Runs PyTorch's own distributed tests, which its wheel brings, with one back end, and writes what became of each.
+"""Run PyTorch's own distributed tests, which are in its wheel, with one back end, and write the outcome of each.
 
     python torch_distributed_test.py BACKEND RANKS FILE.json [NAME ...]
 
@@ -19,7 +19,7 @@ from types import ModuleType
 REPLACED = [
     ('BACKEND != "gloo"', 'BACKEND not in ("gloo", "gcl")'),
     ('require_backend_is_available({"gloo"})', 'require_backend_is_available({"gloo", "gcl"})'),
-    # which PyTorch refuses all but gloo by name
+    # which PyTorch allows only for gloo, by name
     ("dist.monitored_barrier(", "BARRIER("),
     ('BACKEND == "mpi" or BACKEND == "gloo"', 'BACKEND in ("mpi", "gloo", "gcl")'),
     ('BACKEND != "mpi", "Only MPI supports', 'BACKEND not in ("mpi", "gcl"), "Only MPI supports'),
@@ -51,7 +51,7 @@ def distributed_test() -> ModuleType:
 
 
 class Outcomes(unittest.TestResult):
-    """What became of each test, and its seconds."""
+    """The outcome of each test, and its seconds."""
 
     def __init__(self) -> None:
         super().__init__()

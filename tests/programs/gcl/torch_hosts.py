@@ -1,4 +1,4 @@
-"""Collectives and messages of a PyTorch job over several hosts: its transport, and what each rank finds wrong.
+"""Make collectives and send messages in a PyTorch job over several hosts; print its transport and errors.
 
 program.py HOSTS        real ones (0), or as many as simulated by names
 """
@@ -37,5 +37,5 @@ gcl.torch.monitored_barrier(timeout=30.0)
 group = dist.group.WORLD._group
 transport = getattr(group, "host_transport", "")
 line = f"rank {rank} of {dist.get_world_size()} by {type(group).__name__} {transport}: {wrong}\n"
-os.write(1, line.encode())  # at once: lines of two ranks must not mix
+os.write(1, line.encode())  # in one write, so that lines of two ranks do not mix
 dist.destroy_process_group()

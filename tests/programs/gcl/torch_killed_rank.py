@@ -1,4 +1,4 @@
-"""Under torchrun or poprun-py: rank 1 is killed in the middle of training, and rank 0 says what it hears."""
+"""Under torchrun or poprun-py: rank 1 is killed in the middle of training, and rank 0 prints its error."""
 
 import os
 import signal
@@ -16,7 +16,7 @@ if "RANK" in os.environ:
     dist.init_process_group("gcl")
 else:
     gcl.torch.init_process_group()
-os.write(1, f"process {os.getpid()}\n".encode())  # at once: lines of two ranks must not mix
+os.write(1, f"process {os.getpid()}\n".encode())  # in one write, so that lines of two ranks do not mix
 model = DistributedDataParallel(nn.Linear(1000, 1000), gradient_as_bucket_view=True)
 if sys.argv[1] == "ddp_hook":
     model.register_comm_hook(None, gcl.torch.ddp_hook)

@@ -1,4 +1,4 @@
-"""In a job of a plain mpirun or of poprun-py: the sum over the ranks, which each rank prints."""
+"""In a job of mpirun or poprun-py: print the sum over the ranks on each rank."""
 
 import os
 
@@ -11,5 +11,5 @@ gcl.torch.init_process_group()
 x = torch.tensor([1.0 + dist.get_rank()])
 dist.all_reduce(x)
 said = f"rank {dist.get_rank()} of {dist.get_world_size()}: {x.item():g}\n"
-os.write(1, said.encode())  # at once: lines of two ranks must not mix
+os.write(1, said.encode())  # in one write, so that lines of two ranks do not mix
 dist.destroy_process_group()

@@ -1,4 +1,4 @@
-"""Acquire devices of a size until none is left; write which, and keep them until told."""
+"""Acquire devices of a size until none is left; write their ids, and keep them until a file exists."""
 
 import sys
 import time

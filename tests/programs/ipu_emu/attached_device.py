@@ -1,4 +1,4 @@
-"""Claim IPUs in the folder of the command line and keep them; print what was got."""
+"""Claim IPUs in the folder of the command line and keep them; print the claimed ones."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Run a module as a command; Ctrl-C comes when it imports another: python interrupted_import.py MODULE IMPORTED."""
+"""Run a module as a command; Ctrl-C arrives when it imports another: interrupted_import.py MODULE IMPORTED."""
 
 import runpy
 import sys

@@ -1,4 +1,4 @@
-"""Run one generated kernel; print how many kernels were compiled for it, and the sum of what it made."""
+"""Run one generated kernel; print the number of compiled kernels, and the sum of its results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Train a model; print the bytes of its memory plan and the most that the process has taken."""
+"""Train a model; print the bytes of its memory plan, and the peak of the process's memory."""
 
 import re
 import sys

@@ -1,4 +1,4 @@
-"""Record spans, and then: ``spans.py killed`` dies within one, ``spans.py forked`` goes on in a child too."""
+"""Record spans, and then: ``spans.py killed`` dies within one, ``spans.py forked`` continues in a child too."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Adam with loss scaling and weight decay in half precision, a weight with values of its own, a rate that falls."""
+"""Adam with loss scaling and weight decay in half precision, a weight with specific values, a decreasing rate."""
 
 import numpy as np
 import popart

@@ -1,4 +1,4 @@
-"""A weight of its own for every group of replicas, read back in each of the ways that there are."""
+"""A separate weight for every group of replicas, read back in every mode."""
 
 import numpy as np
 import popart

@@ -1,4 +1,4 @@
-"""Inference from a file, with names that are looked up in the model, and a session that is named."""
+"""Inference from a file, with names that are looked up in the model, and a named session."""
 
 import os
 import tempfile

@@ -1,4 +1,4 @@
-"""Two IPUs by virtual graphs and pipeline stages, a dump of the IR as JSON, loggers, and questions to the model."""
+"""Two IPUs by virtual graphs and pipeline stages, a dump of the IR as JSON, loggers, and queries of the model."""
 
 import json
 

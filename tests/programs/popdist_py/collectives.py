@@ -1,4 +1,4 @@
-"""Make every host collective; print what each gave, as [dtype, shape, values] where it is an array."""
+"""Make every host collective; print the results, arrays as [dtype, shape, values]."""
 
 import json
 

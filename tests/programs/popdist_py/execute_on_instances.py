@@ -1,4 +1,4 @@
-"""Collectives inside execute on instances span only those."""
+"""Make collectives inside execute_on_instances, which include only the selected instances."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What the function raises leaves the instances together."""
+"""Raise in the function of execute_on_instances, after which all instances can still communicate."""
 
 import popdist_py
 

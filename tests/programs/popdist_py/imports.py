@@ -1,4 +1,4 @@
-"""Importing and asking imports neither numpy nor mpi."""
+"""Check that popdist_py and its queries import neither numpy nor mpi4py."""
 
 import sys
 import threading

@@ -1,4 +1,4 @@
-"""Init after finalize says that it cannot be."""
+"""Call init after finalizeBackend, which raises."""
 
 import popdist_py
 

@@ -1,4 +1,4 @@
-"""Joining meeting and leaving."""
+"""Join the job, synchronize, and leave."""
 
 import json
 import os

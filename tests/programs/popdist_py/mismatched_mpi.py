@@ -1,4 +1,4 @@
-"""Print why init fails where launcher and library are of different MPIs."""
+"""Print the error of init if launcher and library are of different MPIs."""
 
 import popdist_py
 

@@ -1,4 +1,4 @@
-"""Who outlives an early end may go on alone."""
+"""Continue alone after another instance has ended early."""
 
 import popdist_py
 

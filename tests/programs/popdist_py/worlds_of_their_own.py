@@ -1,4 +1,4 @@
-"""Processes that are worlds of their own."""
+"""Call init in processes that MPI does not connect."""
 
 import os
 

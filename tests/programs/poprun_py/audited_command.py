@@ -1,4 +1,4 @@
-"""poprun-py, which prints a line for whatever it writes, starts or connects to."""
+"""Run poprun-py, and print a line for everything that it writes, starts or connects to."""
 
 import sys
 from importlib import import_module
@@ -17,7 +17,7 @@ def watch(event, arguments):
         print("SIDE EFFECT", event, arguments)
 
 
-for late in ("poprun_py.cli.launch", "poprun_py.plan.plan_report"):  # what an import does is not the command's
+for late in ("poprun_py.cli.launch", "poprun_py.plan.plan_report"):  # imports do not count
     import_module(late)
 sys.addaudithook(watch)
 sys.exit(main(sys.argv[1:]))

@@ -1,4 +1,4 @@
-"""Crash as soon as any other instance is gone, as an MPI may."""
+"""Crash as soon as any other instance has ended, as an MPI may."""
 
 import os
 import select

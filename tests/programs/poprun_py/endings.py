@@ -16,7 +16,7 @@ def tidy_up() -> None:
 
 
 def continue_after_ctrl_c() -> None:
-    signal.signal(signal.SIGINT, lambda *_: os.write(1, b"SEEN\n"))  # print cannot be entered twice
+    signal.signal(signal.SIGINT, lambda *_: os.write(1, b"SEEN\n"))  # print is not reentrant
     print("READY", flush=True)
     while True:
         time.sleep(60)

@@ -1,4 +1,4 @@
-"""Meet the others, and wait."""
+"""Synchronize with the others, and wait."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Meet the others; print where MPI keeps its memory, and wait."""
+"""Synchronize with the others; print where MPI keeps its memory, and wait."""
 
 import os
 import time

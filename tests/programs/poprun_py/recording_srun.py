@@ -1,4 +1,4 @@
-"""In place of srun: records its arguments in a file, and starts what follows its options once per task.
+"""Stand in for srun: record the arguments in a file, and start the command after the options once per task.
 
 Slurm's variables tell each task its rank, as on two hosts.
 """

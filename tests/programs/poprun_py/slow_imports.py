@@ -1,4 +1,4 @@
-"""Run poprun-py, and print what it has imported that takes long."""
+"""Run poprun-py, and print the slow modules that it has imported."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Add up with GCL and with MPI for so many rounds, and print "right" in the end: ``sums.py ROUNDS``."""
+"""Add up with GCL and with MPI for ROUNDS rounds, and print "right" at the end: ``sums.py ROUNDS``."""
 
 import sys
 import time

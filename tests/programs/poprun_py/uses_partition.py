@@ -1,4 +1,4 @@
-"""Hold the partition "p" of 4 IPUs for a moment, and print what was done about it: ``uses_partition.py FILE``."""
+"""Hold the partition "p" of 4 IPUs for a moment, and print how it was assigned: ``uses_partition.py FILE``."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Trains with dropout on the own part of each step's samples; the first instance prints a hash of the weights."""
+"""Train with dropout on this instance's part of each step's samples; instance 0 prints a hash of the weights."""
 
 import hashlib
 

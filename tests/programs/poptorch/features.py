@@ -1,4 +1,4 @@
-"""Tied and frozen weights, groups of parameters, several losses, hints to the compiler, and what is refused."""
+"""Tied and frozen weights, groups of parameters, several losses, hints to the compiler, and refused programs."""
 
 import copy
 

@@ -1,6 +1,6 @@
 """Data loaders and accessors in all modes, with map-style and iterable data sets and with workers.
 
-Their processes are forked: the one of mnist.py is made as it is by default, and has to import PyTorch.
+Their processes are forked; that of mnist.py is spawned, the default, and has to import PyTorch.
 """
 
 import poptorch

@@ -1,4 +1,4 @@
-"""The modules and names of PopTorch, what shows blocks, hooks, and calls that do not match."""
+"""The modules and names of PopTorch, printing of blocks, hooks, and calls that do not match."""
 
 import poptorch
 import poptorch.enums

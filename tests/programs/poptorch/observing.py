@@ -1,4 +1,4 @@
-"""Tensors that are printed or returned by name, a loss of several parts, and what a compiled model says of itself."""
+"""Tensors that are printed or returned by name, a loss of several parts, and queries of a compiled model."""
 
 import poptorch
 import torch

@@ -1,4 +1,4 @@
-"""Options from files and JSON, copies, and what is refused."""
+"""Options from files and JSON, copies, and invalid options."""
 
 import tempfile
 

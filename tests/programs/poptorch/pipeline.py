@@ -1,4 +1,4 @@
-"""Blocks by all ways of naming them, and the strategies that place them."""
+"""Blocks, defined in all ways, and the strategies that place them."""
 
 import poptorch
 import torch

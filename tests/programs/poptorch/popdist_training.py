@@ -1,4 +1,4 @@
-"""A program for poprun: options and data of this instance; alone it is one process."""
+"""A program for poprun: options and data of this instance; without poprun it is one process."""
 
 import popdist
 import poptorch

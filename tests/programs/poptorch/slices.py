@@ -1,4 +1,4 @@
-"""Slices and updates at computed places, indexing, buffers, inputs that change, and arguments of own types."""
+"""Slices and updates at computed positions, indexing, buffers, inputs that change, and arguments of custom types."""
 
 import poptorch
 import torch

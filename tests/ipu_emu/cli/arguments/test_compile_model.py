@@ -1,4 +1,4 @@
-"""CompileRequest: the options of a command mean what the same options of a PopART session mean."""
+"""CompileRequest: options of a command have the same meaning as the same options of a PopART session."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_pipeline_that_cannot_be_is_refused_in_words_of_the_command(asked: dic
 
 
 GROUPED = {"ipus": 4, "replicas": 4, "accumulation": 20, "schedule": "grouped", "recompute": "Standard"}
-#: Configurations that ran in life, on IPUs whose fullest was not much emptier than its limit.
+#: Published configurations that ran on real IPUs, the fullest of which was nearly full.
 RAN: dict[str, dict[str, Any]] = {
     "bert-base": {"batch": 32, "placement": "0,4,4,4", "optimiser": "lamb"},
     "gpt2": {"batch": 1, "placement": "balanced", "optimiser": "adam"},

@@ -1,4 +1,4 @@
-"""ipu-emu compile: the list of passes, and what each pass makes."""
+"""ipu-emu compile: the list of passes, and the result of each pass."""
 
 from __future__ import annotations
 
@@ -76,4 +76,4 @@ def test_lines_are_broken_between_words_on_a_terminal_and_nowhere_else(monkeypat
     assert max(map(len, shown.splitlines())) <= 80
     assert shown.split() == data.split()
     broken = [line for line in shown.splitlines() if line.startswith(" " * 8) and not line.startswith(" " * 9)]
-    assert len(broken) > 10  # what follows is indented two more than its instruction
+    assert len(broken) > 10  # continued lines are indented two more than the instruction

@@ -1,4 +1,4 @@
-"""ipu-emu memory: the memory plan of a model beside its estimate, in every form, and what would make it fit."""
+"""ipu-emu memory: the memory plan of a model and its estimate, in every format, and advice if it does not fit."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_an_ipu_per_bar() -> None:
 
 
 def test_a_terminal_of_80_columns_keeps_whole_columns_and_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a row for each IPU is too wide there is a column for each; nothing is cut off."""
+    """If a row for each IPU is too wide, there is a column for each; nothing is cut off."""
     monkeypatch.setattr(printing, "terminal_width", lambda: 80)
     command = "memory transformer --ipus 8 --schedule popart --accumulation 16"
     said = printed(command)
@@ -117,7 +117,7 @@ def test_a_terminal_of_80_columns_keeps_whole_columns_and_words(monkeypatch: pyt
     assert totals == [memory(ipu["bytes"]) for ipu in facts["ipus"]]
     names = [name for block in blocks for name in re.findall(r"IPU \d+", block)]
     assert names == [f"IPU {ipu['ipu']}" for ipu in facts["ipus"]]
-    assert "F FIFOs" in said  # no mark is parted from its name
+    assert "F FIFOs" in said  # no line break between a mark and its name
 
 
 def test_a_remedy_is_the_flags_with_which_the_model_fits() -> None:

@@ -1,4 +1,4 @@
-"""ipu-emu predict and calibrate: output for people, JSON, pictures, and messages for mistakes."""
+"""ipu-emu predict and calibrate: text, JSON, pictures, and messages for mistakes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_text() -> None:
 
 
 def test_rates_below_one_have_significant_digits() -> None:
-    """Attention to a sample of that length takes so much longer than the rest that sums of costs lose the rest."""
+    """Attention over a sample of that length takes so long that the other costs vanish in floating-point sums."""
     said = run("predict t5-small --length 100000").stdout
     found = re.search(r"predicted +(0\.\d{3}) .*90 %: (0\.\d{3}) to (0\.\d{3})", said)
     assert found is not None

@@ -1,4 +1,4 @@
-"""ipu-emu scale: predictions over sizes beside measured rows, as text, data and pictures."""
+"""ipu-emu scale: predictions for several sizes next to measured rows, as text, data and pictures."""
 
 from __future__ import annotations
 

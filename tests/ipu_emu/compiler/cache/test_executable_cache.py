@@ -1,4 +1,4 @@
-"""Executables on disk: the same step as one that was compiled, and never anything but a whole file of this model."""
+"""Executable cache: a loaded executable runs the same step; damaged and foreign files are not used."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def losses(made: Any, model: models.Model) -> list[float]:
 
 
 def compiled(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Counts how often a session compiles from now on."""
+    """Counts how often sessions compile."""
     count: list[int] = []
     lowered = Compilation.lowered
     monkeypatch.setattr(Compilation, "lowered", lambda self: (count.append(1), lowered(self))[1])
@@ -105,7 +105,7 @@ def test_other_graphs_and_options_have_other_keys(other: dict[str, Any]) -> None
 
 @pytest.mark.filterwarnings("error")
 def test_what_sizes_of_scratch_depend_on_is_in_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A plan with less scratch than the kernels of this machine use would let them write over other tensors."""
+    """With a plan of less scratch than the kernels of this machine use, they would overwrite other tensors."""
     assert any(path.parent.name == "codegen" for path in (executable_cache._ROOT / "ops").rglob("*.py"))
     assert "ops" in executable_cache._COMPILER
     found = set()
@@ -151,7 +151,7 @@ def test_a_foreign_head_with_a_good_checksum_is_refused() -> None:
             from_bytes(whole[:8] + sha256(changed).digest() + bytes(changed), "key")
         except EmulatorError:
             refused += 1
-    assert refused > 100  # the others changed names and numbers only; none raised anything else
+    assert refused > 100  # the others changed only names and numbers; none raised another error
 
 
 def test_a_folder_that_cannot_be_made_costs_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Codec: an executable with every kind of instruction, saved by one process, does the same bits in another."""
+"""Codec: an executable with every kind of instruction, saved by one process, computes the same bits in another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fusion: which ops become one, and that no bit changes."""
+"""Fusion: which ops are fused, and that no bit changes."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_fusion_changes_no_bit(monkeypatch: pytest.MonkeyPatch, dtype: Any) -> N
 
 
 def _each_alone(graph: Any) -> None:
-    """Fuse, but no op with another: every tensor is wanted and has a user in between."""
+    """Prevent fusion: every tensor is wanted, and another op between reads it."""
     from ipu_emu.compiler.fusion.elementwise_fusion import _Fusion
 
     fusion = _Fusion(graph, set(graph.tensors))
@@ -101,13 +101,13 @@ def test_a_training_step_with_fused_gradients_is_that_of_numpy() -> None:
 SPECIAL = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 3e-8, -3e-8, 1e-3, -1e-3, 0.5, -0.5, 3, -3, 20, -20, 90, -90])
 
 
-#: Those whose numpy form computes in doubles; erf does not.
+#: Activations whose numpy form computes in doubles; that of erf does not.
 EXACT = sorted(type for domain, type in ACTIVATIONS if not domain and type != "Gelu")
 
 
 @pytest.mark.parametrize("op", EXACT)
 def test_a_fused_activation_is_that_of_doubles_also_at_the_ends(op: str) -> None:
-    """Ops on DOUBLE are not fused: numpy computes them. What is no normal float32, such as exp(-90), may be 0."""
+    """Ops on DOUBLE are not fused but computed by numpy. Denormal float32 results, such as exp(-90), may be 0."""
     found = {}
     for dtype in (np.float32, np.float64):
         builder = popart.Builder()
@@ -131,7 +131,7 @@ def test_the_gradient_of_hard_swish_is_that_of_pytorch_also_at_the_ends(
     torch = pytest.importorskip("torch", reason="PyTorch is not installed; scripts/test --with-torch adds it")
     if not fused:
         monkeypatch.setattr(order_passes, "fuse", lambda graph, wanted: None)
-    # PyTorch computes what does not fill a vector in another way, which loses NaN.
+    # PyTorch computes elements that do not fill a vector in another way, which loses NaN.
     values = np.repeat(SPECIAL.astype(np.float32), 16)
     builder = popart.Builder()
     x = builder.addInitializedInputTensor(values)

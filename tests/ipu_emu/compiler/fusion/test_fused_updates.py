@@ -59,7 +59,7 @@ def test_a_value_that_is_read_otherwise_stays(reads_later: bool, wanted: list[st
 
 
 def stepped(monkeypatch: pytest.MonkeyPatch, in_place: bool) -> Any:
-    """The weights and states of a module of PyTorch's optimizer form: a program that copies into variables."""
+    """The weights and states of a program whose optimizer copies its results into variables."""
     from ipu_emu import popart
     from ipu_emu.compiler.passes import order_passes
     from tests.ipu_emu.helpers.sessions import device, options

@@ -1,4 +1,4 @@
-"""Collectives of the graph, and gradients merged into few all-reduces, within and between instances."""
+"""Merged collectives: those of the graph, and gradients in few all-reduces, within and between instances."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ def test_the_limit_is_a_number() -> None:
 
 
 def test_an_ipu_reduces_no_more_at_once_than_its_own_largest_gradient() -> None:
-    """However large the gradients of another IPU are; its own small ones become one collective."""
+    """Regardless of larger gradients of another IPU; its own small ones become one collective."""
     builder = popart.Builder()
     y = builder.addInputTensor("FLOAT", [2, 64])
     for ipu, widths in enumerate(((64, 64), (8, 8, 8))):

@@ -1,4 +1,4 @@
-"""Automatic differentiation: where contributions to a gradient are added, and which need not be."""
+"""Automatic differentiation: where contributions to a gradient are added, and which are not added."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_one_gradient_of_a_value_that_several_ops_of_the_next_ipu_read_is_copied
     assert made[StepPhase.BACKWARD] == made[StepPhase.FORWARD] == ipus - 1
 
 
-#: A division of a tensor [6, 4]: starts, ends, axes, steps of each slice; and whether it leaves nothing to add.
+#: Slices of a tensor [6, 4]: starts, ends, axes, steps of each; and whether no addition is needed.
 SLICES = {
     "rows": ([([0], [2], [0], [1]), ([2], [6], [0], [1])], True),
     "columns in another order": ([([3], [4], [1], [1]), ([0], [1], [-1], [1]), ([1], [3], [1], [1])], True),

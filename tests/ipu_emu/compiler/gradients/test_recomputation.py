@@ -1,4 +1,4 @@
-"""Recomputation: what is made once more, how much memory that saves, and that no bit differs."""
+"""Recomputation: which tensors are computed again, how much memory that saves, and that no bit differs."""
 
 from __future__ import annotations
 
@@ -87,13 +87,13 @@ def test_a_pipeline_stashes_the_inputs_of_its_stages_only() -> None:
         return {id: p.places for id, p in session.executable.plan.placements.items() if p.places > 2}
 
     kept = stashes(RecomputationType.Pipeline)
-    # What stage 0 reads, what it gives to stage 1, on its own IPU and on that of stage 1, and what goes past that.
+    # The input of stage 0, its output for stage 1 on both IPUs, and the tensor that skips stage 1.
     assert len(kept) < len(stashes(RecomputationType.NoRecompute))
     assert not any("Gemm" in id or "Tanh" in id for id in kept)
 
 
 class Chain:
-    """x -> tanh -> tanh -> ... -> loss, with a weight in front."""
+    """x -> tanh -> tanh -> ... -> loss, with a weight before the first tanh."""
 
     def __init__(self) -> None:
         self.builder = builder = popart.Builder()

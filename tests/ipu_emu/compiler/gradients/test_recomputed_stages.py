@@ -1,4 +1,4 @@
-"""Stages that recompute: fewer checkpoints for several micro-batches; a stash read in several places is refused."""
+"""Stages that recompute: fewer checkpoints for several micro-batches; a stash that several stages read is refused."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KINDS = popart.RecomputationType
 
 
 def compiled(readers: Sequence[int], kind: popart.RecomputationType, ipus: Sequence[int] = (0, 1, 0, 1)) -> None:
-    """Stage i lies on ``ipus[i]``; what the first layer makes is read in its stage and in those of ``readers``."""
+    """Stage i is on ``ipus[i]``; the output of the first layer is read in its stage and in those of ``readers``."""
     builder = popart.Builder()
 
     def layer(id: str) -> str:

@@ -1,4 +1,4 @@
-"""Tied tables: their sums over micro-batches are the same bits in every schedule, and no pipeline keeps a table."""
+"""Tied tables: their sums over micro-batches have the same bits in every schedule; no pipeline stashes a table."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_stochastic_rounding_keeps_one_sum() -> None:
 
 
 def test_the_sum_is_that_of_both_parts() -> None:
-    """Against the gradients of the micro-batches, which are anchored: that changes no bit of the weights."""
+    """Compared with the gradients of micro-batches; anchoring these changes no bit of the weights."""
     words, rate = Words(), 0.1
     anchors = {"Gradient___table": popart.AnchorReturnType("All")}
     session = words.session(A=8, anchors=anchors, optimizer=popart.ConstSGD(rate), **PIPELINE)

@@ -119,7 +119,7 @@ def test_mean_strategies_agree_up_to_rounding() -> None:
 
 @pytest.mark.parametrize("strategy", [POST, RUNNING])
 def test_a_gradient_is_summed_as_soon_as_it_is_made(strategy: Any) -> None:
-    """So that a micro-batch holds one gradient at a time, not those of all weights."""
+    """A micro-batch then holds one gradient at a time, not those of all weights."""
     builder = popart.Builder()
     y = builder.addInputTensor("FLOAT", [2, 8])
     weights = [builder.addInitializedInputTensor(np.ones((8, 8), np.float32)) for _ in range(4)]

@@ -1,4 +1,4 @@
-"""Execution phases whose weights are off chip: fetched while the phase before computes, with the bits of one IPU."""
+"""Weight preloading: off-chip weights are loaded while the previous phase computes, with the bits of one IPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Prefetch into Streaming Memory: no bit and no position differs, the budget is kept, and the clock prices it."""
+"""Input staging: no bit and no position differs, the buffering depth is kept, and the modelled clock prices it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.ipu_emu.helpers.sessions import device, options
 
 
 def results(model: Model, bps: int, steps: int = 3, **values: Any) -> list[Any]:
-    """All that comes back in some steps with arrays of two."""
+    """All results of some steps of a model with two inputs."""
     session = model.session(bps, numIOTiles=0, **values)
     lead = (2, bps, values.get("A", 1), values.get("R", 1))
     stepio = popart.PyStepIO(model.data(*lead), session.initAnchorArrays())
@@ -108,7 +108,7 @@ def doubling(depth: int, batches: int = 8) -> tuple[str, Any]:
 
 @pytest.mark.parametrize("depth", [2, 4])
 def test_callbacks_are_asked_so_far_ahead(depth: int) -> None:
-    """While an output is taken, the thread goes on until the places are full: no further, and no less far."""
+    """While an output is taken, the thread continues until exactly all buffers are full."""
     _, session = doubling(depth)
     given: list[str] = []
     taken: list[int] = []
@@ -161,13 +161,13 @@ def test_a_feed_stages_its_next_step(batches: int, workers: int) -> None:
             session.run(stepio)
             np.testing.assert_array_equal(out.reshape(-1, 64), 2 * data[step * batches : (step + 1) * batches])
             assert feed.position == step + 1
-            time.sleep(0.01 if step < 3 else 0)  # so that the next step is there
+            time.sleep(0.01 if step < 3 else 0)  # so that the next step is ready
         with pytest.raises(popart.popart_exception, match=f"has delivered all of its {40 // batches} steps"):
             session.run(stepio)
 
 
 def test_what_was_staged_is_used() -> None:
-    """All of these small steps are in one slot of the feed, so that each but the first is there."""
+    """All of these small steps are in one slot of the feed, so all but the first are ready."""
     x, session = doubling(4, 2)
     data = np.arange(64 * 40, dtype=np.float32).reshape(40, 64)
     anchors = session.initAnchorArrays()
@@ -208,7 +208,7 @@ def test_other_data_in_between_begin_anew() -> None:
 @pytest.mark.parametrize("rate", [1e5, 1e15])
 @pytest.mark.parametrize(("batches", "factor"), [(1, 1), (4, 1), (2, 3)])
 def test_the_clock_counts_the_longer_of_both(rate: float, batches: int, factor: int) -> None:
-    """A step computes and takes from Streaming Memory; meanwhile the host fills that for as many micro-batches."""
+    """A step computes and loads from Streaming Memory while the host stores as many micro-batches there."""
     model = plain_model("Final")
     executable = model.session(batches, numIOTiles=0, A=factor, defaultBufferingDepth=3).executable
     loop = OverlappedLoop.of(executable.program[0], executable.plan)
@@ -234,7 +234,7 @@ def test_the_clock_counts_the_longer_of_both(rate: float, batches: int, factor: 
 @pytest.mark.parametrize("schedule", ["popart", "grouped", "interleaved", "sequential"])
 @pytest.mark.parametrize("recompute", [False, True])
 def test_no_bit_differs_in_a_pipeline(schedule: str, recompute: bool) -> None:
-    """The stashes of inputs are in Streaming Memory, and the host fills it beside the IPUs."""
+    """The stashes of inputs are in Streaming Memory, to which the host writes while the IPUs compute."""
     values: dict[str, Any] = {**PIPELINE, "pipelineSchedule": schedule, "A": 8, "R": 2}
     if recompute:
         values["autoRecomputation"] = popart.RecomputationType.Pipeline

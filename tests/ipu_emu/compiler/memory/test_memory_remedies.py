@@ -15,7 +15,7 @@ def change(kind: RemedyKind, name: str) -> Change[frozenset[str]]:
 
 
 def searched(now: int, savings: dict[str, int], refused: frozenset[str] = frozenset()) -> tuple[Remedies, list[str]]:
-    """Search where each change saves so many bytes; a name is a kind, with a level behind a colon."""
+    """Search with the bytes that each change saves; a name is a kind, with a level after a colon."""
     tried: list[str] = []
 
     def need(request: frozenset[str]) -> MemoryNeed:

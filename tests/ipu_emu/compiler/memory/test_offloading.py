@@ -1,4 +1,4 @@
-"""Offloading: what is off chip lies in Streaming Memory and nowhere else, and no bit differs."""
+"""Offloading: off-chip tensors are in Streaming Memory and nowhere else, and no bit differs."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_means_and_limits_of_norms_of_several_replicas(mean: Any) -> None:
         assert_same(Tower(2).trained(**values, **ACCUMULATORS), Tower(2).trained(**values))
 
 
-# Where things lie
+# Locations
 
 
 def regions(session: Any, *roles: Role) -> set[str]:
@@ -154,7 +154,7 @@ def test_variables_live_in_streaming_memory_and_visit_the_ipu() -> None:
 
 
 def phases(count: int, **values: Any) -> Any:
-    """Layers of 64 x 64 in so many execution phases, on two IPUs in turn."""
+    """Layers of 64 x 64 in ``count`` execution phases, on two IPUs in turn."""
     builder = popart.Builder()
     x = y = builder.addInputTensor("FLOAT", [4, 64])
     for phase in range(count):
@@ -171,7 +171,7 @@ def phases(count: int, **values: Any) -> Any:
 
 
 def test_execution_phases_stream_their_weights() -> None:
-    """Each phase fetches its weights; an IPU holds those of one phase at a time, however many there are."""
+    """Each phase loads its weights; an IPU holds those of one phase at a time, regardless of their number."""
     (here, want), (far, found) = phases(8), phases(8, **WEIGHTS)
     np.testing.assert_array_equal(found, want)
     weight = 64 * 64 * 4
@@ -179,7 +179,7 @@ def test_execution_phases_stream_their_weights() -> None:
         assert here.plan.bytes_of(ipu) > 4 * weight > 2 * weight > far.plan.bytes_of(ipu) > weight
         assert far.plan.streaming_bytes_of(ipu) == 4 * weight
     loads = [line.split()[-1] for line in str(far).splitlines() if "RemoteLoad Loaded" in line]
-    # The second phase's weight is on its way before the first phase fetches its own.
+    # The load of the second phase's weight begins before the first phase loads its own.
     assert loads == [f"RemoteLoad(w{phase})" for phase in (1, 0, *range(2, 8))]
 
 

@@ -1,4 +1,4 @@
-"""Out of memory: the plan of an IPU against what the engine holds, and what is said where a model does not fit."""
+"""Out of memory: the plan of an IPU compared with the engine's memory, and the error for models that do not fit."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def session(tiles: int, kind: str = "model", width: int = 64, layers: int = 4, b
 
 
 def kept(storage: popart.TensorStorage, sharding: popart.ReplicatedTensorSharding) -> dict[str, Any]:
-    """Tensors of all kinds are kept so, however small they are."""
+    """Options that give tensors of all kinds and sizes this location."""
     settings = popart.TensorLocationSettings(popart.TensorLocation(storage, sharding), 0, 0)
     return {f"{kind}TensorLocationSettings": settings for kind in ("weight", "optimizerState", "activation")}
 
@@ -97,7 +97,7 @@ def offered(text: str) -> list[tuple[list[str], str]]:
 
 
 def taken(settings: list[str]) -> dict[str, Any]:
-    """Session options, and the IPUs of a replica, as a remedy says in Python of PopART."""
+    """Session options, and the IPUs of a replica, from a remedy's settings in Python."""
     opts: dict[str, Any] = {}
     for setting in settings:
         if setting == "a model after GraphTransformer(model).convertFloatsToHalfs()":

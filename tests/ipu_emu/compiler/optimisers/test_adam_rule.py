@@ -1,4 +1,4 @@
-"""The Adam family: every form against the published formulas in float64, and PyTorch where it has the same."""
+"""The Adam family: every form against the published formulas in float64, and against PyTorch if it has the form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The adaptive family: every form against PopART's formulas in float64, and against PyTorch where it has the same."""
+"""The adaptive family: every form against PopART's formulas in float64, and against PyTorch if it has the form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Automatic loss scaling: the factor follows the gradients, and changes nothing else."""
+"""Automatic loss scaling: the factor depends on the gradients, and affects no result."""
 
 from __future__ import annotations
 

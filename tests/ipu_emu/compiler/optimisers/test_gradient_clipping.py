@@ -1,4 +1,4 @@
-"""Clip-norm groups: the gradients of a group are scaled together by max norm / max(max norm, norm)."""
+"""Gradient clipping: all gradients of a group are scaled by max norm / max(max norm, norm)."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ GROUPS = {
 
 @pytest.mark.parametrize("group", GROUPS, ids=str)
 def test_a_norm_over_weights_that_replicas_share_differently_is_that_of_all_values(group: Any) -> None:
-    """Else ``w``, which all replicas share, would be clipped by another factor on each, and drift apart."""
+    """Otherwise each replica would clip the shared ``w`` by a different factor, and the copies would diverge."""
     members = GROUPS[group]
     builder = popart.Builder()
     x = builder.addInputTensor("FLOAT", [3])

@@ -1,4 +1,4 @@
-"""Replicated tensor sharding: no bit differs, what the host sees is whole, and each replica holds its share."""
+"""Replicated tensor sharding: no bit differs, the host sees whole values, and each replica holds its shard."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SGD: every form against the formulas of PopART in float64, and against PyTorch where it has the same."""
+"""SGD: every form against the formulas of PopART in float64, and against PyTorch if it has the form."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ class Values:
 
 
 def gradients(factor: int = 1) -> np.ndarray:
-    """What the loss sum(w * x) gives for these inputs: x itself, [steps, A, 3]."""
+    """The gradients of the loss sum(w * x) for these inputs: x itself, [steps, A, 3]."""
     return np.random.default_rng(5).standard_normal((STEPS, factor, 3)).astype(np.float32)
 
 
 def weights_of(optimizers: list[popart.SGD], factor: int = 1, specific: Any = None) -> np.ndarray:
-    """The weight after every step, [steps, 3]; optimizers[i] is in force in step i."""
+    """The weight after every step, [steps, 3]; optimizers[i] is used in step i."""
     builder = popart.Builder()
     x = builder.addInputTensor("FLOAT", [3])
     w = builder.addInitializedInputTensor(FIRST)
@@ -108,7 +108,7 @@ SETTINGS = [
 @pytest.mark.parametrize("factor", [1, 3])
 @pytest.mark.parametrize("values", SETTINGS, ids=str)
 def test_constant_hyper_parameters_follow_the_formula(values: Values, mode: Any, constant: bool, factor: int) -> None:
-    """Combined and Separate agree as long as nothing changes."""
+    """Combined and Separate agree as long as no hyper-parameter changes."""
     found = weights_of([values.optimizer(mode, constant=constant)] * STEPS, factor)
     np.testing.assert_allclose(found, formula([values] * STEPS, factor), rtol=2e-6, atol=1e-6)
 

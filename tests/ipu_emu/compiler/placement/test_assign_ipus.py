@@ -1,4 +1,4 @@
-"""Places: how Auto cuts a model, what execution phases do, and what each IPU then holds."""
+"""Places: how Auto divides a model, execution phases, and the memory of each IPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Placement: virtual graphs, pipelining, recomputation and tensor locations never change a number; their errors."""
+"""Placement: virtual graphs, pipelining, recomputation and tensor locations change no result; their errors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ W0 = np.random.default_rng(0).standard_normal((2, 3, 3)).astype(np.float32)
 
 
 class Layers:
-    """Two layers and a loss, on virtual graphs ``graphs`` and in pipeline stages ``stages`` (None: not said)."""
+    """Two layers and a loss, on virtual graphs ``graphs`` and in pipeline stages ``stages`` (None: not annotated)."""
 
     def __init__(
         self, graphs: Any = (0, 1), stages: Any = (0, 1), *, tied: bool = False, reread: bool = False

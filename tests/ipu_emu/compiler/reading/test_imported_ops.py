@@ -1,4 +1,4 @@
-"""Ops of imported models: sequences of known length, ops that ONNX defines by others, and all that remain unknown."""
+"""Ops of imported models: sequences of known length, ops that ONNX defines by others, and unknown ops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading of a model: what every front end gets from an ONNX file, without a session."""
+"""Reading of a model: the graph that every front end gets from an ONNX file, without a session."""
 
 from __future__ import annotations
 

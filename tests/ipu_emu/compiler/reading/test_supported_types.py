@@ -18,7 +18,7 @@ BEST = SCORES.argmax(axis=1)
 
 
 def accuracy(labels: str) -> tuple[popart.Builder, list[str]]:
-    """How many labels are the best of their scores, as programs count them."""
+    """The number of labels with the highest score, as programs count them."""
     builder = popart.Builder()
     x, y = builder.addInputTensor("FLOAT", [6, 4], "x"), builder.addInputTensor(labels, [6], "y")
     best = builder.aiOnnx.argmax([x], 1, 0)

@@ -124,7 +124,7 @@ def test_replicas_stay_equal_and_layouts_agree(optimizer: Any) -> None:
 
 
 def test_small_updates_are_not_lost() -> None:
-    """Updates of a tenth of the distance between halves add up in the mean; rounding to nearest loses them all."""
+    """Updates of a tenth of the distance between halves add up on average; rounding to nearest loses all of them."""
     builder = popart.Builder()
     w = builder.addInitializedInputTensor(np.ones(4000, np.float16))
     loss = builder.aiGraphcore.identityloss([w], popart.ReductionType.Sum)
@@ -146,7 +146,7 @@ def test_small_updates_are_not_lost() -> None:
 
 @pytest.mark.parametrize(("running", "first", "others"), [(False, 1.0, 2.0**-11 / 8), (True, 1.0, 1 + 2.0**-10)])
 def test_small_gradients_of_micro_batches_are_not_lost(running: bool, first: float, others: float) -> None:
-    """Sums, and running means, that come out right in the mean; rounding to nearest leaves them at the first."""
+    """Sums and running means are right on average; with rounding to nearest they stay at the first value."""
     count = 32
     builder = popart.Builder()
     x = builder.addInputTensor("FLOAT16", [4000])

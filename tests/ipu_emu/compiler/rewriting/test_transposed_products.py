@@ -1,4 +1,4 @@
-"""Transposed products: no transposition is left, and values and gradients are those of the products."""
+"""Transposed products: no transposition is left, and values and gradients do not change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""enableFloatingPointChecks: a step raises where an op makes an infinity or NaN, and only there."""
+"""enableFloatingPointChecks: a step raises if an op produces an infinity or NaN, and only then."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.ipu_emu.helpers.sessions import infer, options, train
 
 _Build = Callable[[popart.Builder, str], str]
 
-#: What is built of x, x, and what the error says of it.
+#: A function that builds a model of x, the value of x, and the error.
 CASES: dict[str, tuple[_Build, list[float], str]] = {
     "root": (lambda b, x: b.aiOnnx.sqrt([x]), [-1.0], "Op Sqrt (Sqrt:0): invalid operation"),
     "quotient": (lambda b, x: b.aiOnnx.div([x, x]), [0.0], "Op Div (Div:0): invalid operation"),
@@ -37,7 +37,7 @@ def test_what_is_no_number_stops_the_step(name: str) -> None:
 
 
 def test_what_is_given_may_be_anything() -> None:
-    """Infinities and NaN of the data go through, also to where they do no harm."""
+    """Infinities and NaN in the data raise no error, wherever they are used."""
     builder = popart.Builder()
     x = builder.addInputTensor("FLOAT", [3])
     y, z = builder.aiOnnx.softmax([x], 0), builder.aiOnnx.relu([builder.aiOnnx.abs([x])])

@@ -1,4 +1,4 @@
-"""Stamped calls: all calls run in order, the time is written after each group, and an error stops what follows."""
+"""Stamped calls: all calls run in order, the time is written after each group, and no call follows an error."""
 
 from __future__ import annotations
 

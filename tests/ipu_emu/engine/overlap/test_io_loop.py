@@ -1,4 +1,4 @@
-"""I/O tiles: host I/O beside compute changes no bit and no order, really overlaps, and is priced so."""
+"""I/O tiles: host I/O during compute changes no bit and no order, really overlaps, and is priced as such."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ INNER, LOOPS = popart.ExchangeStrategy.OverlapInnerLoop, popart.ExchangeStrategy
 
 
 class Model:
-    """Softmax regression with dropout; ``labels`` says how labels are loaded, ``strategy`` all else."""
+    """Softmax regression with dropout; ``labels``: the strategy of labels, ``strategy``: of all other tensors."""
 
     def __init__(self, strategy: Any, labels: Any = None, *, tiles: Any = IO, returns: str = "All") -> None:
         random = np.random.default_rng(0)
@@ -56,7 +56,7 @@ class Model:
         return {self.x: x.astype(np.float32), self.labels: labels.astype(np.int32)}
 
     def run(self, bps: int, factor: int, replicas: int) -> list[Any]:
-        """Everything that comes back in two steps."""
+        """All results of two steps."""
         session = self.session(bps, A=factor, R=replicas)
         stepio = popart.PyStepIO(self.data(2, bps, factor, replicas), session.initAnchorArrays())
         stepio.enableRuntimeAsserts(False)
@@ -103,7 +103,7 @@ def test_what_is_hidden_of_two_batches_of_three(strategy: Any, count: int) -> No
 
 
 class Callbacks:
-    """Functions of a user, which note in which thread they are called."""
+    """Callbacks that record the thread in which they are called."""
 
     def __init__(self, id: str, fails_at: int = -1) -> None:
         self.x = np.arange(8 * 64, dtype=np.float32).reshape(8, 64)
@@ -181,7 +181,7 @@ def test_no_thread_is_left() -> None:
 @pytest.mark.parametrize(("batches", "factor"), [(4, 1), (2, 3)])
 @pytest.mark.parametrize("rate", [1e5, 1e15])
 def test_the_clock_counts_the_longer_of_both(batches: int, factor: int, rate: float) -> None:
-    """Weights are anchored, and stored just in time: so I/O tiles are waited for after every micro-batch."""
+    """Anchored weights are stored just in time, so every micro-batch waits for the I/O tiles."""
     executable = Model(LOOPS).session(batches, A=factor).executable
     loop = OverlappedLoop.of(executable.program[0], executable.plan)
     assert loop is not None
@@ -244,7 +244,7 @@ def test_numbers_of_io_tiles(count: int, text: str) -> None:
 
 
 def test_a_strategy_needs_io_tiles() -> None:
-    """On the tiles that compute everything is exchanged just in time."""
+    """Compute tiles exchange all data just in time."""
     executable = Model(LOOPS, tiles=TILES).session(2, numIOTiles=0).executable
     assert OverlappedLoop.of(executable.program[0], executable.plan) is None
 
@@ -281,5 +281,5 @@ def test_a_pipeline_is_priced_with_its_stores_beside_compute() -> None:
     hidden = beside.by_category()[CostCategory.BESIDE]
     assert plain.by_category()[CostCategory.BESIDE] == 0
     assert hidden == pytest.approx(plain.by_category()[CostCategory.HOST] - beside.by_category()[CostCategory.HOST])
-    # The stores of the last micro-batch have nothing to hide behind.
+    # The stores of the last micro-batch overlap with no compute.
     assert plain.seconds - hidden < beside.seconds < plain.seconds

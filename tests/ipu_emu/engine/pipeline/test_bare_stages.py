@@ -1,4 +1,4 @@
-"""Bare stages: pipelines with stages of which little is left: only a loss, no weights, no anchors."""
+"""Bare stages: pipelines with minimal stages: only a loss, no weights, or no anchors."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_restored_activations_are_anchors(accumulates: bool) -> None:
 
 @pytest.mark.parametrize("accumulates", [True, False])
 def test_stashes_are_anchors(accumulates: bool) -> None:
-    """Three micro-batches are under way between the two stages: each takes the place of the third one before it."""
+    """Three micro-batches are between the two stages: each uses the buffer of the third one before it."""
     found = run("Stashed___x", weights=True, bare_loss=True, accumulates=accumulates)["Stashed___x"]
     places = np.zeros((3, 4), np.float32)
     for batch, shown in enumerate(found):
@@ -86,7 +86,7 @@ def test_accumulation_over_one_micro_batch_is_too_shallow() -> None:
 
 @pytest.mark.parametrize("training", [True, False])
 def test_an_input_may_be_read_by_stages_on_several_ipus(training: bool) -> None:
-    """The pipeline changes no bit: the stream is copied on from the first stage that reads it."""
+    """The pipeline changes no bit: the first stage that reads the stream copies it to the others."""
     random = np.random.default_rng(7)
     weights, data = random.standard_normal((2, 4, 4)).astype(np.float32), random.standard_normal((4, 2, 4))
 

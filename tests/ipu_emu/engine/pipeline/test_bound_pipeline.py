@@ -1,4 +1,4 @@
-"""Pipelines: every schedule gives the bits of the plain run, whatever runs side by side."""
+"""Pipelines: every schedule has the bits of the run without a pipeline, regardless of timing."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ AXES: dict[str, tuple[Any, ...]] = {
 
 
 def possible(case: Mapping[str, Any]) -> bool:
-    """Interleaved stages have IPUs of their own; recomputation of whole stages needs a pipeline, on such IPUs.
+    """Interleaved stages need separate IPUs; recomputation of whole stages needs a pipeline on separate IPUs.
 
     Loss scaling adapts to gradients in FLOAT16.
     """
@@ -74,7 +74,7 @@ def possible(case: Mapping[str, Any]) -> bool:
 
 
 def pairwise() -> Iterator[dict[str, Any]]:
-    """Cases that have nearly all pairs of values of two axes: each the best of some random ones."""
+    """Cases with nearly all pairs of values of two axes, each the best of some random ones."""
     random, covered = np.random.default_rng(0), set()
     for _ in range(32):
         made = [{name: values[random.integers(len(values))] for name, values in AXES.items()} for _ in range(150)]

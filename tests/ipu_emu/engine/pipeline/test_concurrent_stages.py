@@ -1,4 +1,4 @@
-"""Stages with concurrent parts, and batch serialisation: the bits of the plain run, and what really runs when."""
+"""Stages with concurrent parts, and batch serialisation: the bits of the plain run, and the real order of work."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_concurrent_parts_change_no_bit(monkeypatch: pytest.MonkeyPatch, how: st
 
 
 def test_concurrent_parts_work_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each waits in its layer until the other has come there, eight times."""
+    """Each waits in its layer until the other is in its layer, eight times."""
     threads(monkeypatch, 4)
     together, entry = Barrier(2, timeout=250), TABLE.table["", "Gemm"]
 

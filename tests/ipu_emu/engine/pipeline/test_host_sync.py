@@ -1,4 +1,4 @@
-"""Sync patterns: who waits for whom when the host gives and takes data, in a pipeline and in its executable."""
+"""Sync patterns: which IPUs wait while the host transfers data, in a pipeline and in its executable."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.ipu_emu.helpers.sessions import options
 
 
 def drawn(pattern: str, stages: int, count: int) -> list[tuple[str, str, str, str]]:
-    """For each slot of an inference pipeline what is given before and beside, and taken beside and after it."""
+    """For each slot of an inference pipeline, the loads before and during it, and the stores during and after it."""
     slots = [
         tuple((task.stage, task.micro_batch) for task in slot)
         for slot in schedule("popart", stages, count, training=False)
@@ -83,7 +83,7 @@ def contains(w: str, ids: Sequence[str]) -> bool:
 
 
 class Watched(popart.PyStepIO):
-    """Calls ``asked`` with the number of each chunk that is asked for."""
+    """Calls ``asked`` with the number of each requested chunk."""
 
     number = 0
     asked: Any
@@ -95,7 +95,7 @@ class Watched(popart.PyStepIO):
 
 
 def watched(monkeypatch: pytest.MonkeyPatch, pattern: str, layers: dict[str, Any], asked: Any) -> None:
-    """Run 8 micro-batches; before the layer with weight ``w`` works ``layers[w]`` is called with its micro-batch."""
+    """Run 8 micro-batches; call ``layers[w]`` with the micro-batch before the layer with weight ``w`` computes."""
     threads(monkeypatch, 2)
     with monkeypatch.context() as patched:
         before_layers(patched, layers)
@@ -138,7 +138,7 @@ def test_with_full_no_other_ipu_works_while_the_host_is_served(monkeypatch: pyte
 
 
 def test_with_single_pipeline_an_ipu_is_served_while_another_works(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second stage does not begin before data that comes slots later was asked for."""
+    """The second stage does not begin before the data of later slots was requested."""
     third, met = Event(), []
     waiting = {"w1": lambda micro_batch: met.append(third.wait(60))}
     watched(monkeypatch, "SinglePipeline", waiting, lambda number: third.set() if number == 2 else None)
@@ -146,7 +146,7 @@ def test_with_single_pipeline_an_ipu_is_served_while_another_works(monkeypatch: 
 
 
 def test_an_ipu_goes_on_as_soon_as_it_has_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first stage is at micro-batch 2 while the second is held at 0: in the schedule that is a slot later."""
+    """The first stage reaches micro-batch 2 while the second is held at 0, a slot earlier than in the schedule."""
     ahead, met = Event(), []
     layers = {
         "w0": lambda micro_batch: ahead.set() if micro_batch == 2 else None,
@@ -165,7 +165,7 @@ def on(pattern: SyncPattern, tower: Tower, bps: int, **values: Any) -> Any:
 
 
 def test_collectives_in_a_stage_let_other_ipus_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Replicas fetch divided weights in every stage; micro-batch 1 waits in the first until 0 is in the second."""
+    """Replicas gather sharded weights in every stage; micro-batch 1 waits in the first until 0 is in the second."""
     threads(monkeypatch, 4)
     ahead, met = Event(), []
     layers = {

@@ -1,4 +1,4 @@
-"""Events of a pipeline: whatever runs when, every event reads what it would read in the one order."""
+"""Events of a pipeline: in every allowed order, each event reads the same values as in the sequential order."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def bound(kind: str, stages: int, pattern: SyncPattern) -> BoundPipeline:
 
 
 def read_from(pipeline: BoundPipeline, order: list[int]) -> dict[int, dict[Any, Any]]:
-    """For each event and each place that it reads or writes, who wrote there last."""
+    """For each event and each buffer that it reads or writes, the event that wrote it last."""
     memory: dict[Any, int] = {}
     found: dict[int, dict[Any, Any]] = {}
     for number in order:
@@ -47,7 +47,7 @@ def read_from(pipeline: BoundPipeline, order: list[int]) -> dict[int, dict[Any, 
 
 
 def shuffled(pipeline: BoundPipeline, needed: list[set[int]], chance: random.Random) -> list[int]:
-    """Any order that has what an event needs before it, and the events of each actor in their order."""
+    """A random order that keeps dependencies, and the order of the events of each actor."""
     queues: dict[int, list[int]] = {}
     for number, event in enumerate(pipeline.order):
         queues.setdefault(event.actor, []).append(number)
@@ -75,7 +75,7 @@ def test_every_order_that_keeps_the_dependencies_reads_the_same(kind: str, stage
 
 
 def assert_partners_wait(pipeline: BoundPipeline, order: list[int], waiting: dict[int, set[int]]) -> None:
-    """The host comes between the same two events of every IPU that waits for it."""
+    """The event of the host is between the same two events of every IPU that waits for it."""
     at = {number: place for place, number in enumerate(order)}
     for host, event in enumerate(pipeline.order):
         for number, other in enumerate(pipeline.order) if event.actor == HOST else ():
@@ -84,7 +84,7 @@ def assert_partners_wait(pipeline: BoundPipeline, order: list[int], waiting: dic
 
 
 def test_a_token_is_sent_and_awaited_once() -> None:
-    """Threads 0 and 1; task 4 needs what thread 1 has waited for already."""
+    """Threads 0 and 1; task 4 depends on a task for which thread 1 has waited already."""
     made = dependencies([0, 1, 0, 1, 1], [set(), {0}, {1}, {0, 2}, {0}])
     assert [(token.waits, token.signals) for token in made] == [
         ((), (1,)),

@@ -1,4 +1,4 @@
-"""Failures inside a pipeline: the original error, no hang, no threads left, and a session that says what to do."""
+"""Failures inside a pipeline: the original error, no hang, no threads left, and advice in the session's error."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ FAILURES: dict[str, tuple[Callable[[], None], type[BaseException], str]] = {
 
 
 def in_stage_1(monkeypatch: pytest.MonkeyPatch, fail: Callable[[], None]) -> None:
-    """Let the layer of stage 1 fail in its fifth micro-batch, whatever session is made next."""
+    """Let the layer of stage 1 fail in its fifth micro-batch, in the session that is created next."""
     entry, calls = TABLE.table["", "Gemm"], iter(range(100))
 
     def kernel(bound: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Sharded stages of a pipeline: ops on several IPUs that read of each other; the bits of the plain run."""
+"""Sharded stages of a pipeline: ops on several IPUs that read each other's results; the bits of the plain run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SHARDED: dict[str, Any] = {"pipelineShardedStages": True}
 
 
 class Chain(Tower):
-    """Three stages; the one in the middle goes from IPU to IPU, by default over those of its neighbours."""
+    """Three stages; the middle one is spread over several IPUs, by default those of its neighbours."""
 
     def __init__(self, middle: tuple[int, ...] = (0, 1, 2)) -> None:
         super().__init__(1, plain=True)
@@ -55,7 +55,7 @@ def anchors_of(tower: Tower) -> dict[str, Any]:
 
 @cache
 def trained_on_one_ipu(R: int) -> dict[str, np.ndarray]:
-    """The IPUs of the stage in the middle make no difference to this run."""
+    """The run on one IPU, which does not depend on the IPUs of the middle stage."""
     tower = Chain()
     return tower.trained(A=12, R=R, anchors=anchors_of(tower))
 

@@ -1,4 +1,4 @@
-"""Stale weights: what a training pipeline without gradient accumulation computes, against a slow, obvious model."""
+"""Stale weights: a training pipeline without gradient accumulation, compared with a slow, obvious model."""
 
 from __future__ import annotations
 

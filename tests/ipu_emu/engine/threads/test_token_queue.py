@@ -1,4 +1,4 @@
-"""Token queues: no token is lost or seen twice, whether the receiver looks for it or sleeps."""
+"""Token queues: no token is lost or received twice, whether the receiver spins or sleeps."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_tokens_of_several_senders_are_all_received() -> None:
 
 
 def test_looking_ends_and_takes_no_longer_than_sleeping_would() -> None:
-    """A receiver that shares its core with nobody looks for well under a millisecond."""
+    """A receiver with a core of its own spins for well under a millisecond."""
     from ipu_emu.engine.threads.token_queue import _LOOKS, _look
 
     queue = TokenQueue(looks=True)

@@ -1,4 +1,4 @@
-"""Checkpoints: their format, going on from them, and what must never be taken for a whole one."""
+"""Checkpoints: their format, resuming from them, and damaged or incomplete ones, which are never restored."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ STEPS = 8
 
 
 def trained(folder: Path, steps: int, *, keep: int = 2) -> tuple[int, str]:
-    """Where a run of this process started, and the digest of its weights."""
+    """The step from which a run of this process started, and the digest of its weights."""
     job = Job()
     with Checkpoints(folder, keep=keep) as checkpoints:
         start = checkpoints.restore(job.session).step
@@ -48,7 +48,7 @@ def trained(folder: Path, steps: int, *, keep: int = 2) -> tuple[int, str]:
 
 @pytest.fixture(scope="module")
 def undisturbed() -> str:
-    """The digest of a run that neither stops nor saves."""
+    """The digest of a run that neither stops nor saves checkpoints."""
     job = Job()
     for step in range(STEPS):
         job.step(step)
@@ -77,7 +77,7 @@ def test_what_the_safetensors_package_writes_is_read(tmp_path):
         np.testing.assert_array_equal(array, arrays[name], strict=True)
 
 
-# Going on
+# Resuming
 
 
 @pytest.mark.parametrize("first", [1, 5])
@@ -111,7 +111,7 @@ def set_replicas(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
 
 @pytest.mark.usefixtures("two_replicas")
 def test_a_run_resumes_with_another_number_of_instances(tmp_path):
-    """One job of two instances makes the first part for one instance, and goes on where one instance was."""
+    """A job of two instances makes the first part for one instance, and another resumes from one instance."""
     jobs = []
     for name, form in FORMS.items():
         folder = tmp_path / name
@@ -393,7 +393,7 @@ def test_what_cannot_be_saved_is_said(tmp_path):
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of 256 KiB, on which two checkpoints find room."""
+    """A disk of 256 KiB, which two checkpoints fit on."""
     mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(tmp_path)]
     if os.geteuid() != 0 or subprocess.run(mount, check=False, capture_output=True).returncode:
         pytest.skip("needs root to mount a small disk")
@@ -412,7 +412,7 @@ def test_a_full_disk_is_said_and_the_checkpoints_before_it_stay(small_disk, undi
 
 
 def test_whichever_write_finds_the_disk_full_the_checkpoints_before_it_stay(small_disk, undisturbed):
-    """Every number of free pages from none on, until two more checkpoints find room."""
+    """Every number of free pages from none on, until two more checkpoints fit."""
     trained(small_disk / "good", 3)
     saved: list[int] = []
     for free in itertools.count(step=4096):
@@ -456,9 +456,9 @@ def _to_its_end(folder: Path) -> str:
 
 
 def kill(folder: Path, seconds: float, ballast: int = 0) -> None:
-    """Run the program and kill it after so many seconds of steps.
+    """Run the program and kill it after ``seconds`` of steps.
 
-    It has ``ballast`` bytes less of the disk, and may find that full before it is killed.
+    The disk has ``ballast`` bytes less, and may be full before the kill.
     """
     if ballast:
         (folder.parent / "ballast").write_bytes(bytes(ballast))
@@ -479,9 +479,9 @@ def test_a_killed_run_reaches_the_same_bits(seed, undisturbed, tmp_path):
 
 
 def main() -> None:
-    """Kill it so many times: ``python -m tests.ipu_emu.hostio.checkpoint.test_checkpoints COUNT FOLDER [full]``.
+    """Kill it COUNT times: ``python -m tests.ipu_emu.hostio.checkpoint.test_checkpoints COUNT FOLDER [full]``.
 
-    With ``full`` FOLDER is a small disk (mount -t tmpfs -o size=256k), which has room for a random number of bytes.
+    With ``full`` FOLDER is a small disk (mount -t tmpfs -o size=256k) with a random number of free bytes.
     """
     count, folder, full = int(sys.argv[1]), Path(sys.argv[2]), "full" in sys.argv[3:]
     undisturbed = _to_its_end(folder / "undisturbed").split("\n")[1]

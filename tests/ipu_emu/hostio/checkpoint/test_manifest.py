@@ -1,4 +1,4 @@
-"""The manifest of a checkpoint: nothing in it changes unnoticed, and a field that lies is found."""
+"""The manifest of a checkpoint: every change is detected, and so is a field with a wrong value."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MANIFEST = Manifest(
 
 
 def sealed(content: bytes) -> bytes:
-    """Anything as the content of a file, with a checksum that fits."""
+    """Any content as a file with a valid checksum."""
     body = content.removesuffix(b"}")
     return body + b',\n "sha256": "%s"\n}\n' % sha256(body).hexdigest().encode()
 

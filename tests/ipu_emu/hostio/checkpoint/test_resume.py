@@ -1,9 +1,9 @@
-"""A job that is killed goes on, with the data where they were, and reaches the bits of one that nobody disturbed.
+"""Resuming: a killed job continues from its position in the data, and ends with the bits of an undisturbed one.
 
     python -m tests.ipu_emu.hostio.checkpoint.test_resume COUNT FOLDER
 
-kills a job of two instances so many times, each time at another moment, and lets poprun-py start it again. Some keep
-data of the next step in Streaming Memory, some share weights and states between the replicas.
+kills a job of two instances COUNT times at random moments, and lets poprun-py restart it. Some keep data of the next
+step in Streaming Memory, some shard weights and states between the replicas.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FORMS: list[list[str]] = [[], ["staged"], ["sharded"]]
 def run(folder: Path, after: float | None, *form: str) -> tuple[list[int], str]:
     """The steps from which the job began, and the digest of its weights; one instance is killed ``after`` seconds.
 
-    With 0 its program is killed as soon as there is a checkpoint; it makes three and then waits for that.
+    With 0 its program is killed as soon as there is a checkpoint; it makes three and then waits for the kill.
     """
     launcher = Path(sys.executable).with_name("poprun-py")
     job = ["--num-instances", "2", "--num-replicas", "2", "--max-restarts", "2"]

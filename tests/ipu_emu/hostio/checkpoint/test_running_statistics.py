@@ -1,4 +1,4 @@
-"""Models and checkpoints with running statistics are the same from every instance: those of the first replica."""
+"""Running statistics in models and checkpoints are those of the first replica, on every instance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files of samples that are damaged, lie or have no end: the answer is a FeedError, at once."""
+"""Sample files that are damaged, contradictory or endless raise a FeedError immediately."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Feed: order and content equal a plain loop, whatever the workers, the prefetch depth and the instances."""
+"""Feed: order and content equal those of a plain loop, for any workers, prefetch depth and instances."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def jittered(sample: Any, random: np.random.Generator) -> Any:
 
 
 class Dataset:
-    """What torch.utils.data calls a map-style data set."""
+    """A map-style data set in the sense of torch.utils.data."""
 
     def __len__(self) -> int:
         return 61
@@ -97,7 +97,7 @@ def enumerated() -> Iterator[tuple[Any, int]]:
 
 
 class Batches:
-    """What tf.data gives, as far as a feed needs it."""
+    """The part of a tf.data data set that a feed uses."""
 
     def as_numpy_iterator(self) -> Iterator[Any]:
         return (LABELS[at : at + 5] for at in range(0, 60, 5))
@@ -179,7 +179,7 @@ def test_torch_data() -> None:
 
 
 def test_torch_loaders_with_workers() -> None:
-    """They are read by a thread, also where a Python function prepares what they give."""
+    """They are read by a thread, even if a Python function prepares their samples."""
     torch = pytest.importorskip("torch")
     methods = {"__iter__": lambda self: iter(torch.arange(12.0))}
     numbers = type("Numbers", (torch.utils.data.IterableDataset,), methods)
@@ -199,7 +199,7 @@ def test_tensorflow_is_not_forked() -> None:
 
 
 def write_files(folder: Path, suffix: str) -> Any:
-    """Three shards of IMAGES (or of LABELS and IMAGES); what the feed is given."""
+    """Three shards of IMAGES (or of LABELS and IMAGES); return the argument of the feed."""
     for shard, rows in enumerate(np.split(np.arange(60), [7, 31])):
         file = folder / f"shard-{shard}{suffix}"
         if suffix == ".npy":

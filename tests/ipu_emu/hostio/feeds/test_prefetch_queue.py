@@ -40,7 +40,7 @@ def settled(queue: PrefetchQueue, taken: list[int], count: int) -> bool:
 def test_no_more_elements_are_taken_ahead_than_the_depth() -> None:
     taken: list[int] = []
     queue = PrefetchQueue(numbers(taken, 100), 3)
-    assert settled(queue, taken, 4)  # the fourth waits for its place
+    assert settled(queue, taken, 4)  # the fourth waits for a free place
     assert [int(queue.next_arrays()[0]) for _ in range(2)] == [0, 1]
     assert settled(queue, taken, 6)
     queue.close()

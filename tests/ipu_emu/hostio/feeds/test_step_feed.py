@@ -130,7 +130,7 @@ def test_synthetic_data_leave_outputs_alone(variable: tuple[str, str], monkeypat
 
 @pytest.mark.parametrize("how", ["arrays", "callbacks", "feed"])
 def test_synthetic_data_by_the_environment(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
-    """Inputs look like the first real ones and stay on the device; outputs are left alone; a feed moves on."""
+    """Inputs are like the first real ones and stay on the device; outputs are not written; a feed advances."""
     monkeypatch.setenv("TF_POPLAR_FLAGS", "--use_synthetic_data")
     x, y, session = doubled(3, options(), (4,), "INT32")
     assert "Host" not in str(session.executable).replace("host", "")
@@ -193,7 +193,7 @@ def test_synthetic_programs_have_no_host_io(values: dict[str, Any]) -> None:
 
 
 def test_without_a_device_only_the_host_works(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """For ``ipu-emu hostio``; else a session refuses to run."""
+    """For ``ipu-emu hostio``; otherwise a session refuses to run."""
     builder = popart.Builder()
     x = builder.addInputTensor("FLOAT", [4])
     y = builder.aiOnnx.add([x, x])

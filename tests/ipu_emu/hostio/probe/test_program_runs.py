@@ -1,4 +1,4 @@
-"""The three cases: what stands in for data, what a feed reports, and what is said about a program."""
+"""Program runs: the data of the three modes, the reports of feeds, and the analysis of a program."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def test_counts() -> None:
 
 
 def test_counts_in_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first instance measures, the others leave it to that one."""
+    """Only the first instance measures."""
     names = {"NUM_TOTAL_REPLICAS": 5, "NUM_LOCAL_REPLICAS": 1, "REPLICA_INDEX_OFFSET": 1, "NUM_IPUS_PER_REPLICA": 1}
     for name, value in names.items():
         monkeypatch.setenv(f"POPDIST_{name}", str(value))
@@ -183,7 +183,7 @@ PROGRAM = (PROGRAMS / "ipu_emu/probed_training.py").read_text()
 
 
 def with_a_result(*arguments: str) -> Result:
-    """What the command says; it is run again if other programs used the machine, as it advises."""
+    """The output of the command, which is run again if other programs used the machine, as it advises."""
     for _ in range(5):
         done = CliRunner().invoke(main, ["hostio", "--instances", "1", *arguments])
         if "no result, because" not in done.output:
@@ -241,7 +241,7 @@ def test_reports_are_read_strictly(change: dict[str, Any], why: str) -> None:
 
 @pytest.mark.parametrize("text", ["{", "[" * 100_000, "9" * 5000, "\xff", "[]", " " * 70_000])
 def test_a_report_that_is_none_ends_the_command_with_one_sentence(tmp_path: Path, text: str) -> None:
-    """Without starting a job."""
+    """No job is started."""
     (tmp_path / "other.json").write_text(text)
     program = MeasuredProgram(("train.py",), replicas_per_instance=1, steps=10, timeout=1.0)
     end = subprocess.CompletedProcess([], 0, "")
@@ -255,7 +255,7 @@ def for_ever(step: Callable[[], object]) -> None:
 
 
 def measured(folder: Path, step: Callable[[], object]) -> Any:
-    """What is reported of a program that makes the same step for ever."""
+    """The report on a program that repeats the same step forever."""
     with pytest.raises((SystemExit, StopIteration)):
         for_ever(step)
     (report,) = (json.loads(file.read_text()) for file in folder.glob("*.json"))
@@ -264,7 +264,7 @@ def measured(folder: Path, step: Callable[[], object]) -> Any:
 
 @pytest.fixture
 def probed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """The folder to which a feed or a session reports after twelve steps."""
+    """The folder to which a feed or a session writes its report after twelve steps."""
     monkeypatch.setenv("IPU_EMU_FEED_REPORTS", str(tmp_path))
     monkeypatch.setenv("IPU_EMU_FEED_STEPS", "12")
     return tmp_path

@@ -1,4 +1,4 @@
-"""Many small steps: memory and descriptors stay as they are."""
+"""Endurance of feeds: many small steps do not increase memory or descriptors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_memory_is_flat(how: dict[str, Any]) -> None:
             memory = sum(each.memory_full_info().uss for each in everyone)
             return memory / 1e6, sum(each.num_fds() for each in everyone)
 
-        # What leaks grows every time; pages that the system had taken away come back once.
+        # A leak grows every time; pages that the system has reclaimed return only once.
         found = [used(1000), *(used(3000) for _ in range(3))]
     memory, descriptors = zip(*found, strict=True)
     assert min(np.diff(memory)) < 1

@@ -1,4 +1,4 @@
-"""Feeds that fail: whatever a source or a worker does, there is one clear error, and nothing is left."""
+"""Feed failures: every failure of a source or a worker is one clear error, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ROWS = np.arange(40)
 
 
 def failure(data: Any, **how: Any) -> tuple[int, str]:
-    """Steps that came, and the error."""
+    """The steps before the error, and the error."""
     feed = Feed(data, **how)
     with pytest.raises(FeedError) as error:
         list(feed)
@@ -229,7 +229,7 @@ def test_workers_end_with_the_program(signum: int, code: int) -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_start_behind_the_end_is_reported(stream: bool) -> None:
-    """A job that had finished may go on: there is nothing left."""
+    """A finished job may be resumed, with no data left."""
     data = np.arange(20)
     for epochs in (1, 2):
         source = (lambda: iter(data)) if stream else data

@@ -36,7 +36,7 @@ class Case:
     extra: dict[str, Any] = field(default_factory=dict)
 
     def inputs(self, dtype: Any = np.float32) -> list[np.ndarray]:
-        """Values between -2 and 2, or 0.5 and 2.5; ``distinct`` ones differ widely, also from 0; all times span."""
+        """Values from -2 to 2, or 0.5 to 2.5, times ``span``; ``distinct`` ones differ widely, also from 0."""
         random = np.random.default_rng(sum(self.name.encode()))
         values = []
         for shape in self.shapes:
@@ -65,7 +65,7 @@ def graphcore_op(name: str, *values: Any) -> Callable[[Any, list[str]], str]:
 
 
 def custom_op(op: str, opset: int, **attributes: Any) -> Callable[[Any, list[str]], str]:
-    """Add an op by its ONNX name; for those that PopART's opsets do not have."""
+    """Add an op by its ONNX name, for ops that PopART's opsets do not have."""
     return lambda builder, ids: str(builder.customOp(op, opset, "ai.onnx", ids, attributes)[0])
 
 

@@ -1,7 +1,7 @@
 """Tables of small checks of layers: defaults, optional inputs, directions, sizes 0 and 1.
 
 An input None is an optional input that is left out by its empty name. A case of ONNX's ops is compared with ONNX's
-reference evaluator, the others with the function that stands beside them.
+reference evaluator, the others with the function in their row.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def windows() -> Iterator[Case]:
 
 
 def optional() -> Iterator[Case]:
-    """Inputs that are left out, by their end or by the empty name."""
+    """Optional inputs that are absent: trailing ones, or by the empty name."""
     x = some((2, 3))
     low, high = np.array(0.3, np.float32), np.array(0.6, np.float32)
     for limits in ([], [low], [low, high], [None, high], [low, None], [None, None]):
@@ -130,7 +130,7 @@ def optional() -> Iterator[Case]:
 
 
 def without_reference() -> Iterator[Known]:
-    """What the reference does not have in these opsets, or does in another way than its documents say."""
+    """Cases that the reference does not support in these opsets, or computes in another way than documented."""
     yield ("maxpool", [some((2, 4, 5, 6))], {"num_outputs": 2, "kernel_shape": [2, 3]}, 10), largest
     yield ("convtranspose", [some((2, 4, 3)), some((4, 3, 2), seed=2)], {"group": 2}, 10), transposed_in_groups
     values, scale = some((2, 3), "uint8"), np.array(0.3, np.float32)

@@ -1,4 +1,4 @@
-"""Cases of the ops of aiGraphcore that networks seldom have."""
+"""Cases of the ops of aiGraphcore that networks rarely use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cases of ops that move, pick and order elements."""
+"""Cases of ops that move, select and sort elements."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ def recurrent(
 
 
 def torch_functions(torch: Any, op: str, more: Any) -> list[Any]:
-    """The functions of the gates, clipped where that is asked for; that of the cell is not."""
+    """The functions of the gates, clipped if requested; that of the cell is not."""
     clip = more.get("clip", 1e9)
     defaults = {"RNN": ["Tanh"], "GRU": ["Sigmoid", "Tanh"], "LSTM": ["Sigmoid", "Tanh", "Tanh"]}[op]
     known = {

@@ -16,7 +16,7 @@ __all__ = ["PAGE", "SKIPPED", "page", "skipped"]
 
 SKIPPED = Path(__file__).parents[2] / "data" / "onnx_cases_skipped.txt"
 PAGE = ROOT / "docs" / "reference" / "onnx-cases.md"
-#: What stands behind a reason, by its first words.
+#: The explanation of a reason, by its first words.
 _WHY = {
     "element type STRING": "Devices have no strings; convert them to numbers on the host.",
     "element type FLOAT": "PopART 3.4 has no numbers of fewer than 16 bits with a fraction; they are refused.",

@@ -22,7 +22,7 @@ from tests.ipu_emu.helpers.sessions import options
 
 __all__ = ["AS_WRITTEN", "check", "exported_models", "node_cases", "run"]
 
-#: The device has no integers of 64 bits unless a session is told to keep them.
+#: The device has no integers of 64 bits unless an option of the session keeps them.
 AS_WRITTEN = {"enableSupportedDataTypeCasting": False}
 
 
@@ -65,7 +65,7 @@ def _protos(folder: Path, part: str) -> list[onnx.TensorProto]:
 
 
 def check(model: onnx.ModelProto, data: Any, rtol: float, atol: float) -> None:
-    """Run a model on each of its data sets and compare; raise what does not fit."""
+    """Run a model on each of its data sets and compare; raise an error for a difference."""
     for inputs, outputs in data:
         names = [info.name for info in model.graph.input if info.name not in _initializers(model)]
         made = run(model, dict(zip(names, (_array(value) for value in inputs), strict=False)))
@@ -79,9 +79,7 @@ def check(model: onnx.ModelProto, data: Any, rtol: float, atol: float) -> None:
 
 
 def run(model: onnx.ModelProto, inputs: Mapping[str, np.ndarray], times: int = 1) -> dict[str, np.ndarray]:
-    """A step of inference, of ``times`` equal batches; what has to be known beforehand becomes a constant: as little
-    as possible.
-    """
+    """A step of inference, of ``times`` equal batches; only inputs that must be constant become constants."""
     known = {name for node in model.graph.node for name in _known_inputs(node)}
     numbers = {name for name, value in inputs.items() if value.dtype.kind in "iub"}
     for constants in (known, known | numbers):

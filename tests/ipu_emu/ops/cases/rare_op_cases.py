@@ -1,4 +1,4 @@
-"""Cases of ops that few networks have: norms of windows, unpooling, determinants, regions of images."""
+"""Cases of ops that few networks use: norms of windows, unpooling, determinants, regions of images."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def transposed(
 
     shapes = [x, w, (w[1] * attributes.get("group", 1),)] if bias else [x, w]
     build = onnx_op("convtranspose", pads=[pad] * 2 * rank, output_padding=[extra] * rank, **attributes)
-    onnx = attributes.get("group", 1) == 1  # the reference evaluator mixes the channels of groups up
+    onnx = attributes.get("group", 1) == 1  # the reference evaluator mixes up the channels of groups
     return case("ConvTranspose", name, shapes, build, torch_conv, compound=bias, onnx=onnx)
 
 

@@ -1,7 +1,7 @@
 """Tables of small checks against PyTorch: results, gradients and FLOAT16 of ops, with their attributes.
 
-A row has the inputs and options of one call of the Builder, and the same function in PyTorch. An input None is one
-that is left out. ``wrt`` are the inputs whose gradients are compared, ``known`` those that must be constants.
+A row has the inputs and options of one call of the Builder, and the same function in PyTorch. An input None is an
+absent one. ``wrt`` are the inputs whose gradients are compared, ``known`` those that must be constants.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["TABLES", "Row"]
 
 @dataclass(frozen=True)
 class Row:
-    """One call of an op, and what PyTorch makes of the same inputs."""
+    """One call of an op, and the same function in PyTorch."""
 
     name: str
     arrays: list[Array | None]
@@ -87,7 +87,7 @@ GRAPHCORE_UNARY: dict[str, Callable[..., Any]] = {
     "round": torch.round,
     "swish": functional.silu,
 }
-#: Functions that are interesting on both sides of 0.
+#: Functions to be tested on both sides of 0.
 BOTH_SIGNS = ("abs", "elu", "gelu", "geluerf", "leakyrelu", "relu", "selu", "sign", "softplus", "softsign", "swish")
 BINARY: dict[str, Callable[..., Any]] = {
     "add": torch.add,
@@ -147,7 +147,7 @@ def elementwise() -> Iterator[Row]:
 
 
 def legacy() -> Iterator[Row]:
-    """Opset 6: the second operand is broadcast where ``broadcast`` says so, from ``axis`` on."""
+    """Opset 6: the second operand is broadcast if ``broadcast`` is set, from ``axis`` on."""
     for name in ("add", "div", "mul", "pow", "sub"):
         function = BINARY[name]
         yield Row(name, [CUBE, CUBE + 1], {}, function, opset=6, wrt=(0, 1))

@@ -47,7 +47,7 @@ NO_GRADIENT = {
     "it is rare and newer than PopART: it only serves inference": "CumProd",
 }
 
-#: Ops with a gradient that the cases of other ops go through: part of their gradients, or of what they expand to.
+#: Ops with a gradient that cases of other ops cover: part of their gradients, or of their expansion.
 PARTS_OF_OTHERS = """
     ReshapeTo SumTo SpreadTo SliceInto Reversed ConvDataGrad Recurrence DynamicSliceLocal DynamicUpdateLocal
     NearestAlong DynamicAddLocal DynamicZeroLocal PowerByProducts ClipBetween MatMulT"""

@@ -38,7 +38,7 @@ def name_of(dtype: Any) -> str:
 
 
 both_types = pytest.mark.parametrize("dtype", [np.float32, np.float16], ids=name_of)
-#: Most of the time goes into compiling the kernels of new shapes: more of them with --full.
+#: Compiling the kernels of new shapes takes most of the time: more shapes with --full.
 some_seeds = pytest.mark.parametrize(
     "seed", [pytest.param(seed, id=f"seed-{seed}", marks=[pytest.mark.full] * (seed > 1)) for seed in range(4)]
 )
@@ -234,7 +234,7 @@ PROGRAM = PROGRAMS / "ipu_emu/one_kernel.py"
 
 
 def compiled_in_a_process(folder: str) -> int:
-    """How many kernels a process compiles."""
+    """The number of kernels that a process compiles."""
     environment = os.environ | {"IPU_EMU_KERNEL_CACHE": folder}
     done = subprocess.run(
         [sys.executable, PROGRAM], env=environment, capture_output=True, text=True, check=True, timeout=250
@@ -245,7 +245,7 @@ def compiled_in_a_process(folder: str) -> int:
 
 
 def compiled_anew(folder: str, said: str = "") -> int:
-    """The same with the memory of a new process, but in this one; it warns of ``said`` once."""
+    """The same in this process, with all kernels forgotten; check that it warns of ``said`` once."""
     compiled: list[str] = []
     compile_text = llvm_compiler._compile
 

@@ -1,4 +1,4 @@
-"""Compiler pages: LLVM's code leaves the memory of a process, which can compile on."""
+"""Compiler pages: LLVM's code is released from the memory of a process, which can still compile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Depthwise kernel: against float64 sums over a padded copy, for all kinds of edges."""
+"""Depthwise kernel: compared with float64 sums over a padded copy, for all kinds of edges."""
 
 from __future__ import annotations
 

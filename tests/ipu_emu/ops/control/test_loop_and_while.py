@@ -1,4 +1,4 @@
-"""Loops whose count or condition is computed, against the same loop in numpy; and bodies within bodies."""
+"""Loops with a computed count or condition, compared with the same loop in numpy; and nested bodies."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COUNT, FLAG = popart.TensorInfo("INT32", []), popart.TensorInfo("BOOL", [])
 
 
 def doubled(builder: popart.Builder, states: list[str], trips: str, kind: popart.TensorInfo) -> list[str]:
-    """(a, b) becomes (b, a + b + i), so many times."""
+    """(a, b) becomes (b, a + b + i), ``trips`` times."""
 
     def body(c: popart.Builder, i: str, going: str, a: str, b: str) -> list[str]:
         return [going, b, c.aiOnnx.add([c.aiOnnx.add([a, b]), c.aiOnnx.cast([i], kind.data_type())])]

@@ -1,4 +1,4 @@
-"""PackedDataBlock: a subgraph on sequences that are packed in one tensor, against a loop in numpy."""
+"""PackedDataBlock: a subgraph on sequences that are packed in one tensor, compared with a loop in numpy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scatter with a reduction: values and gradients beside a loop over all elements, and the texts of refusals."""
+"""Scatter with a reduction: values and gradients compared with a loop over all elements, and the texts of errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Grams in rows of integers, against ONNX's reference evaluator; ops on sequences and texts are refused."""
+"""TF-IDF vectorizer: compared with ONNX's reference evaluator; ops on sequences and texts are refused."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_counts_are_those_of_onnx(mode: str, weights: list[float], least: int, m
     anchors = session.initAnchorArrays()
     session.run(popart.PyStepIO({x: rows}, anchors))
     model = onnx.load_model_from_string(builder.getModelProto())
-    if not weights:  # the evaluator cannot do without
+    if not weights:  # the evaluator requires it
         model.graph.node[0].attribute.append(onnx.helper.make_attribute("weights", [1.0] * 6))
     (expected,) = ReferenceEvaluator(model).run(None, {x: rows})
     np.testing.assert_array_equal(anchors[y], expected)

@@ -1,4 +1,4 @@
-"""Label sequences by beam search, against all paths written out one by one."""
+"""CTC decoding: label sequences by beam search, compared with an enumeration of all paths."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.ipu_emu.helpers.sessions import infer
 
 
 def sequences(p: np.ndarray, blank: int) -> list[tuple[float, tuple[int, ...]]]:
-    """(probability, labels) of everything that paths through ``p`` [T, C] shorten to, the most likely first."""
+    """(probability, labels) of all sequences to which paths through ``p`` [T, C] reduce, the most likely first."""
     found: dict[tuple[int, ...], float] = {}
     for path in product(range(p.shape[1]), repeat=p.shape[0]):
         labels = tuple(label for label, _ in groupby(path) if label != blank)
@@ -51,7 +51,7 @@ def test_the_most_likely_sequences_are_found_where_nothing_is_dropped(blank: int
 
 
 def test_a_beam_of_one_follows_the_best_prefix() -> None:
-    """Where each step is sure of itself, that is what the best class of each step shortens to."""
+    """If each step has one certain class, the result is the reduced path of the best classes."""
     best = [1, 1, 0, 1, 2, 2, 0, 0, 2, 3]
     logs = np.full((len(best), 1, 4), np.log(0.01), np.float32)
     logs[np.arange(len(best)), 0, best] = np.log(0.97)
@@ -60,7 +60,7 @@ def test_a_beam_of_one_follows_the_best_prefix() -> None:
 
 
 def test_a_prefix_that_was_dropped_may_come_back() -> None:
-    """A narrow beam finds no more than there is, and no sequence twice."""
+    """A narrow beam finds no more sequences than exist, and none twice."""
     batch = 20
     logs = logs_of(6, batch, 3)
     values, sizes, labels = decode(logs, [6] * batch, 0, 4, 4)

@@ -1,4 +1,4 @@
-"""Softmax cross entropy: losses and gradients against their formulas in float64."""
+"""Softmax cross entropy: losses and gradients compared with their formulas in float64."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ipu_emu.ops import append
 
 
 def computed(type: str, x: Any, targets: Any) -> list[Any]:
-    """The losses and the gradients, which are folded as their operands are constant."""
+    """The losses and the gradients, which are folded because their operands are constants."""
     graph = Graph()
     for id, value in (("x", x), ("t", targets)):
         graph.add(Tensor(id, dtype_of(value), value.shape, Role.CONSTANT), value)

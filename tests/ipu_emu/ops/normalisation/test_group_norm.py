@@ -1,4 +1,4 @@
-"""Group normalisation: which channels are one group."""
+"""Group normalisation: which channels form a group."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""auto_pad of ONNX models: windows with the padding that it stands for, against PyTorch on padded tensors.
+"""auto_pad of ONNX models: windows with this padding, compared with PyTorch on padded tensors.
 
 total t:  SAME_UPPER  t // 2 before, the rest after        SAME_LOWER  the larger part before
 transposed convolutions of a given output shape crop:      SAME_UPPER  the larger part at the beginning
@@ -22,7 +22,7 @@ SIZES = (5, 6)
 
 
 def result(type: str, arrays: list[np.ndarray], **attributes: Any) -> np.ndarray:
-    """What a model of one node gives."""
+    """The result of a model of one node."""
     names = [f"i{index}" for index in range(len(arrays))]
     inputs = [
         helper.make_tensor_value_info(name, TensorProto.FLOAT, array.shape)
@@ -37,7 +37,7 @@ def result(type: str, arrays: list[np.ndarray], **attributes: Any) -> np.ndarray
 
 
 def padded(kind: str, kernel: int, stride: int, value: float) -> Any:
-    """The padding by which all windows fit, as a function of a tensor."""
+    """The padding with which all windows fit, as a function of a tensor."""
     sides: list[int] = []
     for size in reversed(SIZES):
         total = 0 if kind == "VALID" else max((-(-size // stride) - 1) * stride + kernel - size, 0)

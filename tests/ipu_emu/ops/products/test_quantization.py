@@ -1,4 +1,4 @@
-"""Quantisation: integer convolutions and products against PyTorch in DOUBLE; the rest is in ONNX's own cases."""
+"""Quantisation: integer convolutions and products compared with PyTorch in DOUBLE; ONNX's cases cover the rest."""
 
 from __future__ import annotations
 

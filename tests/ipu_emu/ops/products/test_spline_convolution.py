@@ -1,4 +1,4 @@
-"""Spline ops against the recursion of de Boor, and sums written out."""
+"""Spline convolution: compared with de Boor's recursion, and with sums written out."""
 
 from __future__ import annotations
 

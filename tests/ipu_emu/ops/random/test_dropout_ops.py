@@ -1,4 +1,4 @@
-"""Dropout: the share and scale of what is kept, its gradient, its randomness, and identity in inference."""
+"""Dropout: the fraction and scale of kept elements, the gradient, the random numbers, and identity in inference."""
 
 from __future__ import annotations
 

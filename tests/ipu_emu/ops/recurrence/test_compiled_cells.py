@@ -1,4 +1,4 @@
-"""Compiled cells: values and gradients are those of the cells in numpy, which others compare with PyTorch."""
+"""Compiled cells: values and gradients equal those of the numpy cells, which other tests compare with PyTorch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reductions along axes: which axes they take, what they refuse, and sums over the axes of a broadcast."""
+"""Reductions along axes: valid and invalid axes, and sums over the axes of a broadcast."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GraphTransformer: the models that it makes, checked by ONNX's own checker, its reference and a session."""
+"""GraphTransformer: its models, checked by ONNX's checker, its reference evaluator and a session."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_initializers_become_constants_that_are_not_trained() -> None:
 
 
 def changed_quietly(proto: bytes, method: str, *arguments: Any) -> bytes:
-    """As ``changed``, for models with ops that ONNX's checker does not know."""
+    """As ``changed``, for models with ops that ONNX's checker does not support."""
     transformer = popart.GraphTransformer(proto)
     getattr(transformer, method)(*arguments)
     return transformer.getModelProto()

@@ -1,4 +1,4 @@
-"""What the Builder says of its nodes: stored attributes, ids, shapes, checkpoints."""
+"""The Builder's information about its nodes: stored attributes, ids, shapes, checkpoints."""
 
 from __future__ import annotations
 

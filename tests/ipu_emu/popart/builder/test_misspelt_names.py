@@ -1,4 +1,4 @@
-"""Misspelt names of ops, attributes, types, reductions and other enumerations are met with the one that was meant."""
+"""Misspelt names of ops, attributes, types, reductions and other enumerations: the error suggests the right one."""
 
 from __future__ import annotations
 

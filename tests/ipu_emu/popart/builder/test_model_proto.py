@@ -1,4 +1,4 @@
-"""ModelProto: what the Builder writes, and reads again."""
+"""ModelProto: the models that the Builder writes and reads."""
 
 from __future__ import annotations
 

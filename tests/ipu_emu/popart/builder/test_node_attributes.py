@@ -1,4 +1,4 @@
-"""Attributes of nodes: placement, tuning and those of the user, one by one or for all within a context."""
+"""Attributes of nodes: placement, tuning and the user's own, for one node or for all in a context."""
 
 from __future__ import annotations
 

@@ -221,7 +221,7 @@ def test_parameters(row: Row) -> None:
 
 @pytest.mark.parametrize("row", ROWS, ids=str)
 def test_calls_by_position(row: Row) -> None:
-    """Every attribute by position and the debug context behind them; ONNX's checker accepts what comes of it."""
+    """Every attribute by position and the debug context after them; ONNX's checker accepts the model."""
     for opset, name in row.calls():
         builder = popart.Builder()
         domain = builder.aiGraphcore if row.domain == "aiGraphcore" else getattr(builder, f"aiOnnxOpset{opset}")
@@ -270,7 +270,7 @@ def test_help_shows_the_parameters_of_an_op() -> None:
 
 
 def test_numbers_of_any_kind_get_the_type_of_the_attribute() -> None:
-    """A whole number where a real one is meant, and numpy's numbers: the model is one that ONNX's checker accepts."""
+    """Integers for floating-point attributes, and numpy's numbers: ONNX's checker accepts the model."""
     builder = popart.Builder()
     x = builder.addInputTensor("FLOAT", [2, 3])
     padded = builder.aiOnnx.pad([x], np.array([0, np.int64(1), 0, 0]), "constant", np.float32(2))

@@ -1,4 +1,4 @@
-"""Subgraphs of a Builder: inputs without a type or from the parent graph, and what calls and scans make of them."""
+"""Subgraphs of a Builder: inputs without a type or from the parent graph, in calls and scans."""
 
 from __future__ import annotations
 

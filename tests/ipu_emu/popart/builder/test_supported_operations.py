@@ -1,4 +1,4 @@
-"""Supported operations: one identifier per version of an op, and what each op takes and gives."""
+"""Supported operations: one identifier per version of an op, with its inputs, outputs and attributes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DeviceManager: the tiles of devices, the options of described ones, and what devices say about themselves."""
+"""DeviceManager: the tiles of devices, the options of described ones, and the properties of devices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Serialised IR: the names and the structure of the ops that PopART's transforms leave."""
+"""Serialised IR: the names and the structure of ops after PopART's transforms."""
 
 from __future__ import annotations
 

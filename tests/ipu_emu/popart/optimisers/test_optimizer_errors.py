@@ -1,4 +1,4 @@
-"""Errors of optimisers: values that cannot be meant, keys that do not exist, and optimisers that cannot take over."""
+"""Errors of optimisers: invalid values, unknown keys, and optimisers that cannot replace another."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.ipu_emu.helpers.sessions import infer, train
 SGD, Adam, Adaptive = popart.SGD, popart.Adam, popart.Adaptive
 ALL = {"SGD": SGD, "Adam": Adam, "Adaptive": Adaptive}
 
-#: What a message calls a value, its key, and the optimisers that refuse one below 0.
+#: The name of a value in messages, its key, and the optimisers that refuse a negative one.
 NEGATIVE = [
     ("weight decay", "defaultWeightDecay", ("SGD", "Adam", "Adaptive")),
     ("momentum", "defaultMomentum", ("SGD", "Adaptive")),
@@ -84,7 +84,7 @@ def test_specific_values_are_checked_too() -> None:
     assert raised(SGD({}).insertSpecific, "w", {"momentum": -2}) == text
 
 
-#: What a message calls a value, its key, and two numbers for it.
+#: The name of a value in messages, its key, and two numbers for it.
 REPLACED = [
     ("SGD", "loss scaling", "lossScaling", 2, 3),
     ("SGD", "learning rates", "defaultLearningRate", 0.1, 0.2),
@@ -102,7 +102,7 @@ REPLACED = [
 
 
 def replacing(old: Any, new: Any) -> str:
-    """What a session that was compiled with one optimiser says of another."""
+    """The error of a session that was compiled with ``old`` about ``new``."""
     builder = popart.Builder()
     loss = builder.aiGraphcore.identityloss([builder.addInitializedInputTensor(np.ones(2, np.float32))])
     return raised(train(builder, popart.DataFlow(1, [loss]), loss, old).updateOptimizerFromHost, new)

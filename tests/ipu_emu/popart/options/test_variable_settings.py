@@ -20,7 +20,7 @@ DATA = np.random.default_rng(0).standard_normal((N, 3)).astype(np.float32)
 
 
 def members(settings: Any) -> list[list[int]]:
-    """Section 9.1 of the reference, spelled out for four replicas."""
+    """Section 9.1 of the reference, written out for four replicas."""
     kind = settings.getCommGroupType() if settings.isUsingCommGroup() else "stride"
     key = (kind, settings.getGroupSize(), settings.getStride() or None)
     return {

@@ -1,4 +1,4 @@
-"""Anchors and the order of step data, against a slow and obvious model of PopART's rules."""
+"""Anchors and the order of step data, compared with a slow and obvious model of PopART's rules."""
 
 from __future__ import annotations
 

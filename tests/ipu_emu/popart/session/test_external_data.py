@@ -1,4 +1,4 @@
-"""Models with constants, and with weights in files of their own: what modelToHost writes, and where."""
+"""Models with constants, and with weights in separate files: what modelToHost writes, and where."""
 
 from __future__ import annotations
 

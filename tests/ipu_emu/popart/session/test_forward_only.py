@@ -1,4 +1,4 @@
-"""The forward-only program of a pipelined training session: the outputs of training, and nothing learns."""
+"""The forward-only program of a pipelined training session: the same outputs, and no weight changes."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_there_is_no_such_program_unless_it_was_asked_for() -> None:
 
 
 def pipelined(tiles: int, **values: Any) -> Any:
-    """A transformer on two IPUs of so many tiles."""
+    """A transformer on two IPUs of ``tiles`` tiles."""
     model = models.transformer(batch=16, layers=4, width=64, length=64)
     opts = options(virtualGraphMode=popart.VirtualGraphMode.Auto, enablePipelining=True, A=4, **values)
     device = popart.DeviceManager().createIpuModelDevice({"numIPUs": 2, "tilesPerIPU": tiles})

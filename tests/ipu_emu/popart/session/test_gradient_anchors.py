@@ -1,4 +1,4 @@
-"""Gradients as anchors: of ops that have a gradient of 0, of constants, and where there is none."""
+"""Gradients as anchors: of ops with a gradient of 0, of constants, and of tensors without a gradient."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_an_anchored_result_of_constants_is_not_folded(reads_input: bool) -> Non
 @pytest.mark.parametrize("name", ["equal", "greater", "less", "bitwiseand"])
 @pytest.mark.parametrize("summed", [False, True])
 def test_a_loss_made_of_a_comparison_is_refused(name: str, summed: bool) -> None:
-    """What a cast makes of the comparison is a constant of the training, and no fault."""
+    """A cast of the comparison to numbers is constant in training, and allowed."""
     builder = popart.Builder()
     kind = "INT32" if name == "bitwiseand" else "FLOAT"
     x, y = (builder.addInputTensor(kind, [2] if summed else []) for _ in range(2))

@@ -1,4 +1,4 @@
-"""Profiles of sessions that are traced: beside the executable that is cached, saved or loaded, and of checkpoints."""
+"""Profiles of traced sessions: next to cached, saved or loaded executables, and of checkpoints."""
 
 from __future__ import annotations
 

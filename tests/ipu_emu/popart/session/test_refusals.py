@@ -1,4 +1,4 @@
-"""What PopART refuses of a model, with its texts; a model of another program runs as far as the emulator can."""
+"""Refused models: PopART's errors with their texts; models of other programs run if the emulator supports them."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def normalised(b: popart.Builder, shape: tuple[int, ...], channels: int = 2) -> 
 
 
 RNN = "Op(ai.onnx.RNN:7, inputs=[input, init_input, init_input/1], outputs=[RNN:0, RNN:1])"
-#: (text, build) of what is refused by a session of opset 10.
+#: (text, build) of models that a session of opset 10 refuses.
 OF_A_SESSION: list[tuple[str, Build]] = [
     (f"Activation type 'bad' is not supported for {RNN}", recurrent("rnn", 1, activations=["bad"])),
     (f"{RNN} only supports 1 activation, 2 were specified", recurrent("rnn", 1, activations=["Tanh", "Tanh"])),
@@ -175,7 +175,7 @@ OF_A_SESSION: list[tuple[str, Build]] = [
     ),
     ("Strides invalid. 0 stride at index 1", lambda b: b.aiGraphcore.subsample([x(b, 2, 3)], [1, 0])),
 ]
-#: (text, build) of what the Builder refuses at once.
+#: (text, build) of models that the Builder refuses immediately.
 OF_THE_BUILDER: list[tuple[str, Build]] = [
     ("BatchNormalization has an invalid number of outputs 7. Must be between 0..5", lambda b: _outputs(b, 7)),
     (

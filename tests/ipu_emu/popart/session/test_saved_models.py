@@ -1,4 +1,4 @@
-"""Saved models: trained here and run by ONNX Runtime; and training that goes on as if it had not stopped."""
+"""Saved models: trained here and run by ONNX Runtime; and training that continues as if it had not stopped."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def saved(session: popart.TrainingSession, path: Path) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_ten_steps_and_ten_more_are_twenty(name: str, tmp_path: Path) -> None:
-    """Bitwise, states of the optimiser included."""
+    """Bitwise, including the states of the optimiser."""
     net, optimizer = Convolution(), OPTIMIZERS[name]
     whole, half = net.session(optimizer), net.session(optimizer)
     net.steps(whole, range(20))
@@ -108,7 +108,7 @@ def test_trained_halves_are_read_by_onnx_onnx_runtime_and_again(tmp_path: Path) 
     onnx.checker.check_model(onnx.load(path), full_check=True)
     assert trained[0] > -1
     model = onnx.load(path)
-    del model.graph.node[1:]  # the loss, which is of PopART's own domain
+    del model.graph.node[1:]  # the loss, an op of PopART's own domain
     settings = runtime.SessionOptions()
     settings.log_severity_level = 3
     (found,) = runtime.InferenceSession(model.SerializeToString(), settings).run([y], {})

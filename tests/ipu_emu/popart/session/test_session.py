@@ -1,4 +1,4 @@
-"""Sessions: weights in and out, saved models, the order of calls, and what they say of themselves."""
+"""Sessions: setting and reading weights, saved models, the order of calls, and information about the session."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def test_constructor_errors() -> None:
 
 
 def refusal(add: Callable[[popart.Builder], object]) -> str:
-    """What a session says of a model with an op that does not fit; the Builder takes it."""
+    """The error of a session about a model with an invalid op, which the Builder accepts."""
     builder = popart.Builder()
     made: Any = add(builder)
     builder.addOutputTensor(made if isinstance(made, str) else made[-1])

@@ -1,4 +1,4 @@
-"""Sessions: what they say of themselves, and the device and data that they have."""
+"""Sessions: information about themselves, their device and their data."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_synthetic_data_is_made_on_the_device(mode: Any, check: Any) -> None:
 
 
 def test_a_device_belongs_to_one_at_a_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("IPU_EMU_CLAIMS", str(tmp_path))  # a Pod of which no other test has a part
+    monkeypatch.setenv("IPU_EMU_CLAIMS", str(tmp_path))  # a Pod that no other test uses
     manager = popart.DeviceManager()
     on_demand = manager.acquireAvailableDevice(16, connectionType=popart.DeviceConnectionType.OnDemand)
     assert not on_demand.isAttached

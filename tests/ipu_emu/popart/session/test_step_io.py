@@ -1,4 +1,4 @@
-"""StepIO: sizes, positions, element types, callbacks, and the texts of what goes wrong."""
+"""StepIO: sizes, positions, element types, callbacks, and the texts of errors."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def test_int32_results_may_go_to_arrays_of_int64() -> None:
 @pytest.mark.filterwarnings("ignore:Tensor input. INT64 step data is converted to INT32")
 @pytest.mark.parametrize("dtype", [np.int32, np.int64])
 def test_arrays_may_change_between_runs(dtype: type) -> None:
-    """A program fills the array that its StepIO holds anew for every step."""
+    """A program fills the array of its StepIO again for every step."""
     x, y, session = doubled([2], 1, kind="INT32")
     data, out = np.array([1, 2], dtype), np.zeros(2, np.int32)
     stepio = popart.PyStepIO({x: data}, {y: out})
@@ -234,7 +234,7 @@ def test_callbacks_are_called_in_the_order_of_the_data() -> None:
     [(True, [False, True, False, True, False]), (False, [False, False, False])],
 )
 def test_a_callback_may_refuse_to_prefetch(prefetched: bool, flags: list[bool]) -> None:
-    """None where it is asked ahead; then it is asked again when the chunk is needed."""
+    """It returns None for a prefetch, and is called again when the chunk is needed."""
     _, _, session = doubled([2], 3, options(enablePrefetchDatastreams=prefetched))
     asked: list[bool] = []
     results: list[np.ndarray] = []

@@ -1,4 +1,4 @@
-"""TensorInfo: every way to say a type and a shape, and what it tells of them."""
+"""TensorInfo: every way to give a type and a shape, and its attributes."""
 
 from __future__ import annotations
 

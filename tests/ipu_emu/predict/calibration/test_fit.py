@@ -1,4 +1,4 @@
-"""Fit: the shipped calibration follows from the shipped rows, and predicts what is left out."""
+"""Fit: the shipped calibration follows from the shipped rows, and predicts rows that are left out."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_shares_are_shares(found: Profile) -> None:
 
 
 def test_what_no_row_determines_keeps_its_nominal_value() -> None:
-    """Rows of one domain say nothing of GW-Links, rows of ResNet nothing of products."""
+    """Rows of one domain do not determine GW-Links, rows of ResNet do not determine products."""
     fit = fitted([row for row in ROWS if row.job.model == "resnet50" and row.job.replicas < 128])
     known = dict(zip(PARAMETERS, fit.identified, strict=True))
     values = dict(zip(PARAMETERS, fit.values, strict=True))
@@ -83,7 +83,7 @@ def test_known_parameters_are_found_again() -> None:
 
 
 def test_copies_count_once() -> None:
-    """A row that is written five times has no more weight than once."""
+    """A row that is repeated five times has the weight of one."""
     assert np.allclose(fitted([*ROWS, *[ROWS[2]] * 4]).values, fitted(ROWS).values, rtol=1e-6)
 
 

@@ -1,4 +1,4 @@
-"""The clock: prices against formulas written here, timelines against slow sums and the schedules' own times."""
+"""The clock: prices compared with formulas written here, timelines with slow sums and the schedules' own times."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def slot_by_slot(pipeline: Pipeline, stages: list[float]) -> float:
 
 
 def longest_way(pipeline: Pipeline, stages: list[float]) -> float:
-    """The longest chain of tasks of one IPU, or of one micro-batch, found by going over all until nothing changes."""
+    """The longest chain of tasks of one IPU, or of one micro-batch, by iterating over all until nothing changes."""
     tasks = [task for slot in pipeline.slots() for task in slot]
     before = {task: [] for task in tasks}
     for later, task in enumerate(tasks):
@@ -202,12 +202,12 @@ def test_pipelines(kind: str) -> None:
         timeline(executable, ModelledMachine(POD, ipus_per_replica=4, sync=PATTERNS[name]))
         for name in ("Full", "ReplicaAndLadder", "SinglePipeline")
     )
-    # Of a grouped pipeline the last slots neither load nor store, and are no barriers.
+    # The last slots of a grouped pipeline neither load nor store, and are not barriers.
     barriers, margin = slot_by_slot(*stages_of(executable, machine)), 1e-4 if kind == "grouped" else 1e-9
     assert (1 - margin) * barriers <= pipeline_seconds(full) <= (1 + 1e-9) * barriers
     assert pipeline_seconds(free) == pytest.approx(longest_way(*stages_of(executable, machine)))
     assert free.seconds <= ladder.seconds <= full.seconds
-    if kind == "sequential":  # one IPU at a time: there is nobody to wait for
+    if kind == "sequential":  # one IPU at a time, so none waits for another
         assert free.seconds == pytest.approx(full.seconds)
     else:
         assert free.seconds < full.seconds

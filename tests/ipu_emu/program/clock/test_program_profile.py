@@ -49,7 +49,7 @@ def test_exchange_and_sync_are_parts_of_the_time_of_each_instruction(step: Model
         parts = each["modelled_exchange_seconds"], each["modelled_sync_seconds"]
         assert min(parts) >= 0
         assert sum(parts) <= each["modelled_seconds"] * (1 + 1e-12)
-    for moved in ("copies between IPUs", "host I/O"):  # they do nothing else
+    for moved in ("copies between IPUs", "host I/O"):  # they have no other work
         for each in kinds[moved]:
             assert each["modelled_exchange_seconds"] > 0 < each["modelled_sync_seconds"]
             both = each["modelled_exchange_seconds"] + each["modelled_sync_seconds"]

@@ -1,4 +1,4 @@
-"""Program records: one profile beside the executable, or beside the trace, and what a report finds of them."""
+"""Program records: one profile next to the executable, or next to the trace, and the profiles that a report finds."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def profiles(folder: Path) -> Profiles:
 
 
 def own(folder: Path) -> list[str]:
-    """The profiles beside the trace."""
+    """The profiles next to the trace."""
     return sorted(path.name for path in folder.glob(f"*{PROFILE_SUFFIX}"))
 
 

@@ -1,4 +1,4 @@
-"""Schedules: slots, ramps, depths and totals against the formulas; orders against DeepSpeed's, written out here."""
+"""Schedules: slots, ramps, depths and totals compared with formulas; orders with DeepSpeed's, written out here."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_interleaved_is_the_order_of_deepspeed(stages: int) -> None:
 
 @pytest.mark.parametrize("kind", ["grouped", "interleaved", "sequential"])
 def test_blocks_unroll_to_the_slots(kind: str) -> None:
-    """Up to the empty slots at the end of a ramp-down."""
+    """Except for the empty slots at the end of a ramp-down."""
     for stages, count, training in cases(kind):
         scheduled = 2 * stages if training else stages
         offsets = {"grouped": range(scheduled), "interleaved": range(0, scheduled, 1 + training), "sequential": [0]}

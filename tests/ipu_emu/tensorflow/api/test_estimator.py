@@ -1,4 +1,4 @@
-"""Estimators: training goes on from checkpoints, evaluation and prediction read them; mistakes are named."""
+"""Estimators: training resumes from checkpoints, evaluation and prediction read them; mistakes are reported."""
 
 from typing import Any
 
@@ -57,7 +57,7 @@ def test_an_estimator_trains_evaluates_and_predicts(tf: Any, ipu: Any, tmp_path:
     at_once.train(data(tf, True), steps=16)
     in_parts.train(data(tf, True), steps=8)
     early = in_parts.evaluate(data(tf, False))
-    estimator("two").train(data(tf, True), max_steps=16)  # goes on from the checkpoint
+    estimator("two").train(data(tf, True), max_steps=16)  # resumes from the checkpoint
     ends = [one.evaluate(data(tf, False), steps=4) for one in (at_once, in_parts)]
     assert ends[0] == ends[1]
     assert ends[0]["global_step"] == 16

@@ -1,4 +1,4 @@
-"""Modules: they have the names of the reference, also where early releases had them; what the small ones compute."""
+"""Modules: their names are those of the reference and of early releases; the results of small ones."""
 
 import warnings
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""Modules of ops: collectives, normalisation, recurrent layers and the like, against TensorFlow or numpy."""
+"""Modules of ops, such as collectives, normalisation and recurrent layers, compared with TensorFlow or numpy."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ RANDOM = np.random.default_rng(5)
 
 
 def enqueued(tf: Any, ipu: Any, configure: Any, replicas: int, function: Any) -> Any:
-    """What each replica enqueues: ``function`` of the replica's number as a float."""
+    """The elements that each replica enqueues: ``function`` of the replica's number as a float."""
     configure(replicas)
     outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
 

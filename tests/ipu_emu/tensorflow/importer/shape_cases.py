@@ -357,7 +357,7 @@ def _positive(random: Any) -> Any:
 
 
 def accumulated(name: str, random: Any) -> Any:
-    """TensorFlow's own kernel is made only when it rewrites a graph."""
+    """TensorFlow creates this op only when it rewrites a graph."""
     from tensorflow.python.eager import context
 
     x = fixed(random)

@@ -1,4 +1,4 @@
-"""Rules of control flow: functions, branches, loops and lists, against TensorFlow on the CPU."""
+"""Rules of control flow: functions, branches, loops and lists, compared with TensorFlow on the CPU."""
 
 from typing import Any
 

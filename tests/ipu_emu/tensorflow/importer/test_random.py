@@ -1,4 +1,4 @@
-"""Rules of random numbers: their distributions, and that replicas draw numbers of their own."""
+"""Rules of random numbers: their distributions, and different numbers on each replica."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Rules: each against TensorFlow's own kernel on the CPU, on operands of many shapes."""
+"""Rules: each compared with TensorFlow's own kernel on the CPU, on operands of many shapes."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Rules of updates: every optimizer of TensorFlow 1 against itself on the CPU, and the ops that change variables."""
+"""Rules of updates: every optimizer of TensorFlow 1 compared with the CPU, and the ops that change variables."""
 
 from typing import Any
 

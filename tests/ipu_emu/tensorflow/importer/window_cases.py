@@ -141,7 +141,7 @@ def batch_norm(name: str, random: Any) -> Any:
 
 
 def batch_norm_grad(name: str, random: Any) -> Any:
-    """The gradient with the reserve that the forward op gives."""
+    """The gradient, with the reserve space that the forward op returns."""
     x, form = _image_or_volume(name, random)
     g, (scale, offset) = numbers(random, x.shape), (numbers(random, (x.shape[-1],)) for _ in range(2))
     forward = name.replace("Grad", "")

@@ -25,7 +25,7 @@ def strategy(tf2: Any, ipu: Any) -> Any:
 
 @contextmanager
 def op_by_op(tf2: Any) -> Iterator[None]:
-    """Without graphs: to trace functions takes longer than the few steps of a test."""
+    """Run eagerly: tracing functions takes longer than the few steps of a test."""
     tf2.config.run_functions_eagerly(True)
     try:
         yield
@@ -37,7 +37,7 @@ def op_by_op(tf2: Any) -> Iterator[None]:
 def both(tf2: Any, strategy: Any) -> Callable[..., tuple[Any, Any]]:
     """Call a function on its own, then in the scope of the strategy, from the same seed; return both results.
 
-    On its own it runs op by op, unless ``graphs``.
+    The first call runs op by op, unless ``graphs``.
     """
 
     def call(function: Callable[[], Any], *, graphs: bool = False) -> tuple[Any, Any]:

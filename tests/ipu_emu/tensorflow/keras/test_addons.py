@@ -1,4 +1,4 @@
-"""ipu_tensorflow_addons: layers compute what those of Keras compute, and optimizers what their formulas say."""
+"""ipu_tensorflow_addons: layers compute the same as those of Keras, and optimizers follow their formulas."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Stages and options: how they are assigned, shown, and what is said of mistakes."""
+"""Stages and options: assigning and printing them, and the errors for mistakes."""
 
 import re
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Filters are held as convolutions read them: no step turns them, and no bit of the results depends on it."""
+"""Axis order: filters are stored as convolutions read them, so no step transposes them, and no bit changes."""
 
 import re
 from collections.abc import Callable
@@ -49,7 +49,7 @@ def fitted(tf2: Any, strategy: Any, chosen: Any, optimizer: Any, steps: int = 2,
 
 
 def turned(model: Any) -> list[tuple[str, str]]:
-    """Kind and operand of each transposition in the program of a model, but that of its infeed."""
+    """Kind and operand of each transposition in the program of a model, except that of its infeed."""
     (made,) = model.train_function._programs.values()
     listing = "\n".join(made._program.listings())
     found = re.findall(r"(\w+) \S+ = Transpose\((\S+)\)", listing)
@@ -62,7 +62,7 @@ def as_tensorflow_holds_them(graph: Graph, gradients: Any, kept: Any) -> dict[st
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 def test_a_step_turns_no_filter(tf2: Any, strategy: Any, optimizer: str) -> None:
-    """All that is left are the images before they are flattened, and their gradient."""
+    """Only the images before they are flattened, and their gradient, are transposed."""
     model, _ = fitted(tf2, strategy, LAYERS["two of images"], optimizer)
     (forward, backward) = turned(model)
     assert "BiasAdd" in forward[1]
@@ -91,7 +91,7 @@ def test_no_bit_depends_on_how_filters_are_held(
 def test_layers_that_compute_with_their_filters(
     tf2: Any, strategy: Any, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    """What depends on the order of axes reads a filter as TensorFlow has it."""
+    """Ops that depend on the order of axes read a filter in TensorFlow's order."""
     from ipu_emu.tensorflow.program import section_import
 
     class Own(tf2.keras.layers.Conv2D):  # type: ignore[misc]

@@ -87,7 +87,7 @@ def optimizers(keras: Any) -> dict[str, Any]:
 
 
 def fitted(keras: Any, make: Any, optimizer: Any, steps: int = 2) -> tuple[Any, Any]:
-    """History and weights after whole batches of a data set, which need one program and no functions of Keras."""
+    """History and weights after full batches of a data set, which need one program and no functions of Keras."""
     import tensorflow as tf
 
     model, (x, y) = make(keras), images()
@@ -141,7 +141,7 @@ def test_training_equals_plain_keras(tf2: Any, both: Any, make: Any, name: str, 
 
 
 def test_a_result_that_is_not_that_of_plain_keras_is_nearer_to_that_of_64_bits(tf2: Any, both: Any) -> None:
-    """Adam divides gradients by their size, however small they are: their rounding errors are those of the result."""
+    """Adam divides gradients by their size, so rounding errors of small gradients appear in the result."""
     keras, start = tf2.keras, []
 
     def make(keras: Any) -> Any:
@@ -293,7 +293,7 @@ def test_a_model_is_saved_and_continues_with_the_same_bits(tf2: Any, strategy: A
 
 
 def test_a_subclassed_model_is_trained_after_it_was_loaded(tf2: Any, both: Any, tmp_path: Any) -> None:
-    """What a SavedModel has of it are the graphs of its functions."""
+    """A SavedModel contains only the graphs of its functions."""
     keras, (x, y) = tf2.keras, images()
 
     class Scaled(keras.Model):  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""strategy.run of a tf.function: its loop is that of the program, its values those of TensorFlow on the host."""
+"""strategy.run of a tf.function: its loop becomes that of the program, with TensorFlow's results on the host."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +14,7 @@ X, Y = RANDOM.normal(size=(64, 8)).astype(np.float32), RANDOM.integers(0, 3, 64)
 
 @pytest.fixture
 def host_and_device(tf2: Any, strategy: Any) -> Callable[..., tuple[Any, Any]]:
-    """What ``make(run)`` returns where ``run`` calls functions, and where it runs them on the device."""
+    """The results of ``make(run)`` if ``run`` calls functions, and if it runs them on the device."""
 
     def call(make: Callable[..., Any]) -> tuple[Any, Any]:
         expected = make(lambda function, *args: function(*args))
@@ -277,7 +277,7 @@ def test_a_generator_draws_on_the_device(tf2: Any, strategy: Any) -> None:
 
 
 def test_images_are_flipped_at_random(tf2: Any, strategy: Any) -> None:
-    """Layers that change images draw from a generator of their own."""
+    """Layers that augment images have their own generator."""
     x = np.arange(8 * 4 * 4, dtype=np.float32).reshape(8, 4, 4, 1)
     with strategy.scope():
         layers = tf2.keras.layers

@@ -1,4 +1,4 @@
-"""Ctrl-C that arrives while TensorFlow runs: it calls back into Python, and ends the process where that raises."""
+"""Ctrl-C while TensorFlow runs, which calls back into Python, and aborts the process if a callback raises."""
 
 import signal
 from importlib import import_module

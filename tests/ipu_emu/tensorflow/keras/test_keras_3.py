@@ -1,4 +1,4 @@
-"""Programs for Keras 3: a sentence says what they use that Keras 2 has not, and what to do instead."""
+"""Programs for Keras 3: the error names the feature that Keras 2 lacks, and what to use instead."""
 
 import sys
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""Listings: the published programs with Keras run as they are, alone and in two instances."""
+"""Listings: the published programs with Keras run unchanged, alone and in two instances."""
 
 import runpy
 from pathlib import Path

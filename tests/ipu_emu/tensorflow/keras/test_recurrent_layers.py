@@ -1,4 +1,4 @@
-"""Recurrent layers: Keras' LSTM and GRU by the device's recurrence, others unrolled, as plain Keras computes them."""
+"""Recurrent layers: Keras' LSTM and GRU by the device's recurrence, others unrolled; results of plain Keras."""
 
 from typing import Any
 

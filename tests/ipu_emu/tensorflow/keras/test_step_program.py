@@ -1,4 +1,4 @@
-"""Step programs: what a training step of a Keras model computes once."""
+"""Step programs: values that a training step of a Keras model computes only once."""
 
 import re
 from typing import Any
@@ -27,7 +27,7 @@ def test_the_rate_of_an_update_is_computed_once_for_all_variables(listing: str) 
 
 
 def test_images_are_turned_once_for_both_passes(listing: str) -> None:
-    """The gradient of a mean over pixels needs no turn at all."""
+    """The gradient of a mean over pixels needs no transposition."""
     turned = re.findall(r"Compute (\S+) = Transpose\((\S+)\)", listing)
     assert [source for _, source in turned if source.startswith("infeed")] == ["infeed/0/0"]
     assert not [name for name, _ in turned if "global_average_pooling2d" in name]

@@ -1,4 +1,4 @@
-"""Tutorials: small programs as introductions to Keras have them have the numbers of plain Keras."""
+"""Tutorials: small programs like those of introductions to Keras have the results of plain Keras."""
 
 from typing import Any
 
@@ -39,7 +39,7 @@ def segmentation(tf: Any, random: Any) -> Any:
 
 
 def distillation(tf: Any, random: Any) -> Any:
-    """A model with its own compile, train_step and test_step around two others."""
+    """A model with its own compile, train_step and test_step, which contains two others."""
     keras = tf.keras
     small, large = (
         keras.Sequential([keras.layers.Dense(n, "relu", input_shape=(8,)), keras.layers.Dense(3)]) for n in (4, 16)

@@ -1,4 +1,4 @@
-"""The frameworks' pipeline call: every refusal with its type and its text, and the schedules of what is accepted."""
+"""The frameworks' pipeline call: every error with its type and its text, and the schedules of valid calls."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def using(**values: Any) -> dict[str, Any]:
     return {"computational_stages": [FIRST, StageFunction("last", **({"outputs": ("loss",)} | values))]}
 
 
-#: Arguments beside those of a training pipeline of two stages, the type of the error, and its whole text.
+#: Arguments in addition to those of a training pipeline of two stages, the type of the error, and its whole text.
 REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"gradient_accumulation_count": None}, ValueError, "gradient_accumulation_count must be specified."),
     ({"gradient_accumulation_count": -1}, ValueError, "gradient_accumulation_count must be >= 0."),

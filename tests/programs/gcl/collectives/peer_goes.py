@@ -1,4 +1,4 @@
-"""Lose a rank while the others wait for it; print what they hear."""
+"""End a rank while the others wait for it; print their errors."""
 
 import json
 import os
@@ -22,7 +22,7 @@ if popdist_py.host_backend().rank == 1:
     if how == "forget":
         del communicator
         communicators.clear()
-        popdist_py.host_backend().barrier()  # stays, so that its end tells nobody
+        popdist_py.host_backend().barrier()  # continues, so that no peer notices its end
     if how == "exit":
         sys.exit(0)
     if how == "raise":
@@ -36,4 +36,4 @@ else:
     if how == "forget":
         popdist_py.host_backend().barrier()
     if how in ("die", "raise"):
-        os._exit(0)  # MPI would wait for the one that is gone
+        os._exit(0)  # MPI would wait for the rank that has ended

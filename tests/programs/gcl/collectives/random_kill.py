@@ -1,4 +1,4 @@
-"""Make random collectives until one rank kills itself; print when and how the others hear of it."""
+"""Make random collectives until one rank kills itself; print the errors of the others, and when they came."""
 
 import json
 import os
@@ -35,4 +35,4 @@ try:
         seed += 1
 except gcl.PeerLost as error:
     print(json.dumps([time.time(), str(error)]), flush=True)
-os._exit(0)  # MPI would wait for the one that is gone
+os._exit(0)  # MPI would wait for the rank that has ended

@@ -1,4 +1,4 @@
-"""Connecting before init names init."""
+"""Connect before init: the error names init."""
 
 import gcl
 from tests.gcl.helpers.instance import error_of

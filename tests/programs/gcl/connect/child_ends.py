@@ -1,4 +1,4 @@
-"""A forked child that ends does not take its parent along."""
+"""End a forked child, which must not end the communicator of its parent."""
 
 import os
 import sys

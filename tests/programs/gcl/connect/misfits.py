@@ -1,4 +1,4 @@
-"""What does not fit is the same error on every rank."""
+"""Connect with contradictory arguments: the same error on every rank."""
 
 import gcl
 import popdist_py

@@ -1,4 +1,4 @@
-"""Two communicators side by side in two threads."""
+"""Use two communicators at the same time in two threads."""
 
 import threading
 

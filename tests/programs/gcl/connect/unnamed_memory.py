@@ -1,4 +1,4 @@
-"""Memory has no name in any folder and goes with its communicator."""
+"""Check that shared memory has no name in any folder, and is freed with its communicator."""
 
 import json
 import os

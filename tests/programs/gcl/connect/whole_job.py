@@ -1,4 +1,4 @@
-"""Without numbers it is all of the job."""
+"""Connect without arguments: the communicator has all replicas of the job."""
 
 import gcl
 import popdist_py

@@ -1,4 +1,4 @@
-"""Importing sets nothing up and lines go to stderr."""
+"""Import gcl, which configures no logging, and log to stderr."""
 
 import logging
 

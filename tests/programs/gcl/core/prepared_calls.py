@@ -1,4 +1,4 @@
-"""Print what is kept after prepared calls."""
+"""Print the number of calls that are kept after prepared calls."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Make calls that one rank refuses; print what each rank hears."""
+"""Make calls that one rank refuses; print the error of each rank."""
 
 import json
 import os

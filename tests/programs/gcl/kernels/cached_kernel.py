@@ -1,4 +1,4 @@
-"""Call a kernel; print its result, and whether it was compiled or came from the disk."""
+"""Call a kernel; print its result, and whether it was compiled or loaded from the disk."""
 
 import sys
 

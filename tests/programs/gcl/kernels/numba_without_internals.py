@@ -1,4 +1,4 @@
-"""A numba without one of them is refused by name when gcl is imported."""
+"""Import gcl with a numba that lacks an internal name, which the error must name."""
 
 import numba.core.cgutils  # noqa: TID251
 

@@ -1,4 +1,4 @@
-"""Communicators that were closed hold no descriptors."""
+"""Check that closed communicators hold no descriptors."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Ranks are told that a process has died."""
+"""Make collectives until a process dies; check the errors of the others."""
 
 import json
 import os
@@ -25,4 +25,4 @@ if rank == len(hosts) - 1:
     threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGKILL)).start()
 heard = error_of(work)
 print(json.dumps([heard, error_of(communicator.barrier)]), flush=True)
-os._exit(0)  # MPI would wait for the one that is gone
+os._exit(0)  # MPI would wait for the rank that has ended

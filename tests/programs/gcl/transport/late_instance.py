@@ -1,4 +1,4 @@
-"""Instances that do not connect are named."""
+"""Connect while one instance does not; the error names it."""
 
 import os
 import time
@@ -11,4 +11,4 @@ rank = popdist_py.host_backend().rank
 if rank == 1:
     time.sleep(8)
 print(error_of(lambda: connect(timeout=0.1)), flush=True)
-os._exit(0)  # MPI has calls under way that nobody answers
+os._exit(0)  # MPI has pending calls without a partner

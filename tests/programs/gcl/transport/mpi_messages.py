@@ -1,4 +1,4 @@
-"""Messages."""
+"""Send messages over MPI, and check order, tags, bounded waits and ranks that leave."""
 
 import time
 
@@ -24,7 +24,7 @@ assert not one.wait(pending, timeout=250)
 for index, array in enumerate(came):
     assert (array == index + 10 * peer).all(), index
 
-# neither another transport's messages nor the program's own are taken for ours
+# messages of another transport, or of the program, are not received as ours
 word, ours = np.array([7.0]), np.zeros(1)
 theirs = np.zeros(1)
 foreign = [MPI.COMM_WORLD.Isend(word, peer), other.send(peer, np.array([8.0]))]
@@ -35,7 +35,7 @@ MPI.COMM_WORLD.Recv(theirs, peer)
 foreign[0].Wait()
 assert (ours[0], theirs[0]) == (8, 7)
 
-# a wait has an end, and what comes after it does no harm
+# a wait is bounded, and later messages do no harm
 for size in (1, 100_000):
     late = np.zeros(size)
     started = time.monotonic()
@@ -49,7 +49,7 @@ for size in (1, 100_000):
     popdist_py.synchronize()
     assert not any(array.any() for array in heap), "a message was written to memory that was given away"
 
-# what was sent before a rank left arrives; what was not is known to be lost
+# messages sent before a rank left arrive; others are known to be lost
 if me:
     assert not other.wait([other.send(peer, np.ones(100_000))], timeout=250)
     other.close()
@@ -63,7 +63,7 @@ else:
     assert not one.gone(peer)
 popdist_py.synchronize()
 
-# messages that are forgotten are closed
+# transports that are deleted are closed
 if me:
     del one
 else:

@@ -1,4 +1,4 @@
-"""Check collectives between hosts; print how many bytes each has sent."""
+"""Check collectives between hosts; print the bytes that each has sent."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Reduce over shared memory and over MPI, and say at which addresses Python has opened or called a port meanwhile."""
+"""Reduce over shared memory and over MPI; print the addresses at which Python opens or connects to a port."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Processes see each others memory and each others end."""
+"""Check that processes access each other's memory, and notice each other's end."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Call two communicators in crossed order, and each from a thread that comes late."""
+"""Call two communicators in crossed order, each also from a thread that is late."""
 
 import threading
 import time

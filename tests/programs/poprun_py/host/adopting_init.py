@@ -1,4 +1,4 @@
-"""Adopts orphans, as an init does, and waits for them; its child starts the given command and is gone at once."""
+"""Adopt orphans, as an init does, and wait for them; its child starts the given command and ends immediately."""
 
 import ctypes
 import os

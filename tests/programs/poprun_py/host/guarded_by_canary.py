@@ -1,4 +1,4 @@
-"""A parent with its child and a canary in its group; the child prints what the canary says in the end."""
+"""Start a parent with a child and a canary in its group; the child prints the final answer of the canary."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Interrupt itself, and say whether that is a KeyboardInterrupt."""
+"""Interrupt itself, and print whether that raises KeyboardInterrupt."""
 
 import os
 import signal

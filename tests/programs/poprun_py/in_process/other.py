@@ -1,3 +1,3 @@
-"""What a script finds beside it."""
+"""A module that a script imports from its own folder."""
 
 number = 3

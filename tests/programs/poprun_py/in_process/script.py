@@ -1,4 +1,4 @@
-"""Print who runs this script, and how; end with the number of the module beside it."""
+"""Print which process runs this script, and how; exit with the number in the module next to it."""
 
 import os
 import sys

@@ -10,7 +10,7 @@ from poprun_py.linux import processes
 from poprun_py.linux.event_sources import SignalPipe
 
 SLEEP = "import time; time.sleep(60)"
-#: Starts three processes in sessions of their own, whose parents are gone at once.
+#: Starts three processes in separate sessions, whose parents end immediately.
 THREE_ORPHANS = os.path.join(os.path.dirname(__file__), "three_orphans.py")
 
 
@@ -63,7 +63,7 @@ def cannot_start(setting: str, value: str) -> None:
 
 
 def hangs(moment: str) -> None:
-    """What a dead network file system does to a child."""
+    """Simulate a child that hangs in a dead network file system."""
     processes._EXEC_TIMEOUT = 0.5
     setattr(os, moment, lambda *_: time.sleep(50))
     begin = time.monotonic()
@@ -83,14 +83,14 @@ def parent_dies() -> None:
         os.kill(os.getpid(), signal.SIGKILL)
     os.close(writer)
     os.wait()
-    print(os.read(reader, 1))  # returns when the last writer is gone
+    print(os.read(reader, 1))  # returns when the last writer has ended
 
 
 def orphans() -> None:
     processes.adopt_orphans()
     start(THREE_ORPHANS)
     steady = 0
-    while steady < 10:  # those in between are gone
+    while steady < 10:  # the processes in between have ended
         time.sleep(0.02)
         processes.reap()
         steady = steady + 1 if len(processes.descendants(os.getpid())) == 3 else 0

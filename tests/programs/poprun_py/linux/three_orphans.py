@@ -1,4 +1,4 @@
-"""Start three processes in sessions of their own, and end; those in between are gone at once."""
+"""Start three processes in separate sessions, and end; the processes in between end immediately."""
 
 import os
 import time

@@ -1,4 +1,4 @@
-"""Says which of the ports of an address answer."""
+"""Print which of the ports of an address answer."""
 
 import socket
 import sys

@@ -1,4 +1,4 @@
-"""Says at which ports anything of its host listens once MPI runs, and waits for a line."""
+"""Print the ports at which any process of this host listens once MPI runs, and wait for a line."""
 
 import sys
 

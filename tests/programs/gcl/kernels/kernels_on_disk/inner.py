@@ -1,4 +1,4 @@
-"""What the kernel of middle.py calls."""
+"""The function that the kernel of middle.py calls."""
 
 from gcl.kernels.jit import part
 

@@ -1,4 +1,4 @@
-"""What the kernel of outer.py calls."""
+"""The function that the kernel of outer.py calls."""
 
 from kernels_on_disk.inner import inner
 

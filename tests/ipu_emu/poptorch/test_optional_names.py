@@ -1,4 +1,4 @@
-"""Wished names: names of PopTorch that some programs use have their effect, and refuse a wrong use."""
+"""Optional names: names of PopTorch that some programs use have their effect, and refuse a wrong use."""
 
 import io
 from contextlib import redirect_stderr
