@@ -243,6 +243,9 @@ def lines_of_model(job: Job, compute: float) -> Iterator[Line]:
     yield Line("global_batch_samples", "global batch", job.global_batch, "MBS GA R packing")
     yield Line("step_seconds", "step", step, text)
     yield Line("samples_per_second", "throughput", job.global_batch / step, "global batch / T, nothing calibrated")
+    if job.samples:
+        text = "samples x epochs / throughput, without evaluation and checkpoints"
+        yield Line("seconds_to_train", "time to train", job.samples * job.epochs * step / job.global_batch, text)
     yield from _input(job)
     yield Line("constant_share", "constant share c", reduction / step, "T_AR / T")
     yield from lines_of_laws(reduction / step, compute)

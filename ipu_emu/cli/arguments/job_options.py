@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable
 from os.path import isfile
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ __all__ = [
     "profile_named",
     "release_option",
     "shared_job_options",
+    "warn_of",
 ]
 
 release_option = click.option(
@@ -139,6 +141,13 @@ def options_given(names: Iterable[str]) -> list[str]:
     ]
 
 
+def warn_of(names: Iterable[str], why: str) -> None:
+    """Warn of options with these parameter ``names`` that are on the command line: they have no effect."""
+    given = list(dict.fromkeys(options_given(names)))
+    if given:
+        warnings.warn(f"{' and '.join(given)} {'has' if len(given) == 1 else 'have'} no effect {why}", stacklevel=2)
+
+
 def job_of(model: str, **options: Any) -> tuple[Job, bool]:
     """The job that the options describe, and whether its states may be moved to Streaming Memory automatically."""
     from gcl import ArgumentError
@@ -180,5 +189,9 @@ def job_of(model: str, **options: Any) -> tuple[Job, bool]:
         **given,
     )
     if wanted is not None:
-        job = job.for_global_batch(wanted)
+        job, accumulation = job.for_global_batch(wanted), job.accumulation
+        if job.accumulation != accumulation and options_given(["accumulation"]):
+            raise EmulatorError(
+                f"--global-batch {wanted:g} makes --accumulation {job.accumulation}, not {accumulation}; give either"
+            )
     return job, not off_chip

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ipu_emu.cli.arguments.job_options import job_of, job_options
+from ipu_emu.cli.arguments.job_options import job_of, job_options, warn_of
 from ipu_emu.cli.arguments.model_options import ModelCommand
 from ipu_emu.cli.output.printing import print_json, say
 from ipu_emu.errors import EmulatorError
@@ -98,12 +98,20 @@ def _lines(
         raise EmulatorError(
             f"{found} given; give one of MODEL, --t-mb with --t-ar, --constant, --tensor, --point, --layer"
         )
+    _warn(asked[0])
     if model is None:
         return list(_KINDS[asked[0]](own, options)), []
     from ipu_emu.predict.estimate import lines_of_model, table_of
 
     job, _ = job_of(model, **options)
     return list(lines_of_model(job, own["compute"])), table_of(job)
+
+
+def _warn(kind: str) -> None:
+    """Warn of options that the formulas of this ``kind`` do not have."""
+    names = [parameter.name or "" for parameter in click.get_current_context().command.params]
+    unused = _NOT_OF_MODELS if kind == "MODEL" else [n for n in names if n not in (*_INPUTS[kind], "model", "form")]
+    warn_of(unused, f"with {kind}")
 
 
 def _asked(model: str | None, own: dict[str, Any]) -> dict[str, bool]:
@@ -186,6 +194,19 @@ def _layers(own: dict[str, Any], options: dict[str, Any]) -> Any:
     )
 
 
+#: Parameters that the formulas of each kind read.
+_INPUTS = {
+    "--t-mb": ("t_mb", "t_ar", "batch", "accumulation", "replicas", "compute"),
+    "--constant": ("constant", "compute"),
+    "--tensor": ("tensor", "replicas", "domains", "rate", "gateway_rate"),
+    "--point": ("points",),
+    "--layer": ("layers_", "activations", "batch", "dtype", "optimiser", "inference", "system"),
+}
+#: Parameters that the formulas of a network do not read.
+_NOT_OF_MODELS = (
+    *("rate", "gateway_rate", "domains", "activations"),
+    *("schedule", "off_chip", "overlap_io", "stash_dtype", "release"),
+)
 _KINDS: dict[str, Callable[[dict[str, Any], dict[str, Any]], Any]] = {
     "--t-mb": _times,
     "--constant": _laws,

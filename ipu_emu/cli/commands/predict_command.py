@@ -13,6 +13,7 @@ from ipu_emu.cli.arguments.job_options import (
     job_options,
     options_given,
     profile_named,
+    warn_of,
 )
 from ipu_emu.cli.arguments.model_options import ModelCommand
 from ipu_emu.cli.output.printing import print_json, say, write
@@ -40,10 +41,10 @@ Examples
 
 \b
 How to read the terms
-  compute    the busiest IPU, for all micro-batches       ramps      filling and draining the pipeline
-  ipu_links  collectives and copies over IPU-Links                 gw_links   the part that crosses IPU-Link domains
-  host       input that compute does not hide                    streaming  to and from Streaming Memory
-  update     the weight update                                     fixed      syncs and latencies
+  compute    the busiest IPU, for all micro-batches    ramps      filling and draining the pipeline
+  ipu_links  collectives and copies over IPU-Links     gw_links   the part that crosses IPU-Link domains
+  host       input that compute does not hide          streaming  to and from Streaming Memory
+  update     the weight update                         fixed      syncs and latencies
 They add up to the step. The interval covers 90 %; docs/guides/prediction.md explains how far to trust it.
 """
 
@@ -113,9 +114,13 @@ def predict(
                 "--search and --sweep cannot be combined with each other or with --what-if, --explain, --anchor"
             )
         _check_fixed(search)
+        warn_of(["unknown", "samples", "epochs", *([] if search else ["top"])], "on --search and --sweep")
         _many(model, calibration, sweeps, top, output, form, options)
         return
     made = _predicted(model, calibration, anchor, unknown, options)
+    warn_of(["top"], "without --search")
+    if made.profile is None or not made.profile.unidentified:
+        warn_of(["unknown"], "as there is no unknown parameter")
     found = facts(made)
     if asked or explain or output is not None:
         found["what_if"] = what_if_facts(made, asked)

@@ -120,11 +120,12 @@ _BOTH = ("model", "run", "batch", "weak", "strong", "output", "form")
 def _check_kind(*, measures: bool) -> None:
     """Raise an error for options without effect."""
     names = [parameter.name or "" for parameter in click.get_current_context().command.params]
-    wrong = [n for n in names if n not in (*_MEASURES, *_BOTH)] if measures else [*_MEASURES, "replicas"]
+    own = ("replicas", "hosts")
+    wrong = [n for n in names if n not in (*_MEASURES, *_BOTH)] if measures else [*_MEASURES, *own]
     given = options_given(wrong)
     if given:
         why = "has no effect on --run" if measures else "is of --run"
-        why = "follows from --sizes" if given[0] == "--replicas" and not measures else why
+        why = "follows from --sizes" if given[0].removeprefix("--") in own and not measures else why
         raise EmulatorError(f"{given[0]} {why}; leave it out")
 
 

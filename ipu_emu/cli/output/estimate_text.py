@@ -26,6 +26,8 @@ def _value(line: Line) -> str:
     value, key = line.value, line.key
     if key == "seconds_per_sample":
         return f"{value * 1e6:,.3f} us"
+    if key == "seconds_to_train":
+        return f"{value / 60:,.1f} min"
     if key.endswith("_seconds"):
         return f"{value * 1e3:,.3f} ms"
     if key.endswith("_flops"):

@@ -81,6 +81,30 @@ def test_a_network() -> None:
     assert sum(row["count"] * row["parameters"] for row in found["layers"]) == 25_557_032
 
 
+def test_the_time_to_train() -> None:
+    found = estimate("resnet50 --replicas 16 --batch 20 --samples 1281167 --epochs 44")
+    assert found["seconds_to_train"] == pytest.approx(1_281_167 * 44 / found["samples_per_second"])
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (
+            "--constant 0.5 --compute 4 --replicas 64 --rate 5GB",
+            "--replicas and --rate have no effect with --constant",
+        ),
+        ("--t-mb 1ms --t-ar 1ms --global-batch 64", "--global-batch has no effect with --t-mb"),
+        ("resnet50 --schedule popart", "--schedule has no effect with MODEL"),
+        ("--layer dense:10:10 --dtype float --batch 4 --optimiser adam --activations 10", ""),
+        ("--tensor 1MB --replicas 4 --domains 2 --rate 1GB --gateway-rate 1GB", ""),
+    ],
+)
+def test_options_without_effect_are_named(command: str, said: str) -> None:
+    done = CliRunner().invoke(main, ["estimate", *command.split()], catch_exceptions=False)
+    assert done.exit_code == 0
+    assert done.stderr == (f"Warning: {said}\n" if said else "")
+
+
 def test_equal_layers_are_one_row() -> None:
     layers = estimate("bert-base")["layers"]
     assert [row["count"] for row in layers if "attention" in row["block"]] == [12]
@@ -95,6 +119,7 @@ def test_equal_layers_are_one_row() -> None:
         ("--t-mb 10 --t-ar 4ms", "10 is not a time"),
         ("--t-mb 10ms --t-ar 4ms --replicas 0", "--replicas 0 is not possible"),
         ("--constant 1.5", "constant share of 1.5"),
+        ("--constant 0.5 --compute inf", "inf times the compute is not possible; use a finite number above 0"),
         ("--tensor much", "--tensor much is not valid"),
         ("--tensor 1MB --replicas 3 --domains 2", "use a number of domains that divides them"),
         ("--point 3=1ms", "at least two accumulations"),

@@ -130,6 +130,8 @@ def test_a_page_needs_no_network_and_has_the_numbers_of_the_json(tmp_path: Path)
         (f"{RESNET} --output p.pdf", "use one of these suffixes"),
         (f"{RESNET} --unknown 0", "--unknown 0 is not possible"),
         (f"{RESNET} --global-batch 77", "the nearest is 320"),
+        (f"{RESNET} --global-batch 640", "--global-batch 640 makes --accumulation 2, not 10; give either"),
+        ("predict resnet50 --hosts 1000 --replicas 16", "Pod16 has 4 IPU-Machines; use at most 4"),
         ("calibrate /nonexistent", "cannot be read"),
         ("calibrate /dev/zero", "cannot be read: It is a pipe or a device"),
         (f"{RESNET} --calibration /dev/zero", "cannot be read: It is a pipe or a device"),
@@ -161,6 +163,30 @@ def test_mistakes(command: str, said: str) -> None:
     assert done.exit_code == 2
     assert said in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("predict resnet8 --top 3", "--top has no effect without --search"),
+        ("predict resnet8 --unknown 3", "--unknown has no effect as there is no unknown parameter"),
+        (
+            "predict resnet8 --sweep batch=1,2 --top 3 --samples 9 --epochs 2",
+            "--samples and --epochs and --top have no effect on --search and --sweep",
+        ),
+        ("predict resnet8 --global-batch 8 --batch 4 --accumulation 2", ""),
+    ],
+)
+def test_options_without_effect_are_named(command: str, said: str) -> None:
+    done = run(command)
+    assert done.exit_code == 0
+    assert done.stderr == (f"Warning: {said}\n" if said else "")
+
+
+def test_the_table_of_terms_in_the_help_is_aligned() -> None:
+    lines = run("predict --help").stdout.partition("How to read the terms")[2].splitlines()[1:5]
+    names = ("ramps", "gw_links", "streaming", "fixed")
+    assert len({line.index(name) for line, name in zip(lines, names, strict=True)}) == 1
 
 
 def test_networks_are_listed() -> None:

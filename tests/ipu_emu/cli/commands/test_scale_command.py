@@ -58,6 +58,7 @@ def test_the_kind_of_the_system_stays() -> None:
         (f"{RESNET} --measured /dev/zero", "/dev/zero cannot be read: It is a pipe or a device"),
         ("scale resnet50 --sizes 16", "--sizes 16 is one size; give two at least"),
         ("scale resnet50 --replicas 5", "--replicas follows from --sizes"),
+        ("scale resnet50 --hosts 5", "--hosts follows from --sizes"),
         ("scale resnet50 --instances 1,2", "--instances is of --run"),
         ("scale --run train.py --sizes 16..32", "--sizes has no effect on --run"),
         ("scale --run train.py --timeout nan", "--timeout nan is not possible"),
