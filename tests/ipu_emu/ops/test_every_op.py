@@ -12,7 +12,7 @@ from onnx.reference import ReferenceEvaluator
 
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops import TABLE
-from ipu_emu.ops.products import convolution
+from ipu_emu.ops.products import convolution, gathered_convolution
 from tests.ipu_emu.ops.cases.all_cases import CASES, Case
 from tests.ipu_emu.ops.cases.case_session import CaseSession
 from tests.ipu_emu.ops.cases.without_case import NO_GRADIENT, PARTS_OF_OTHERS, TESTED_ELSEWHERE
@@ -105,11 +105,26 @@ def test_value_and_gradients_are_those_of_pytorch(compiled: CompiledCase) -> Non
 @pytest.mark.parametrize("case", [c for c in CASES if c.ops == ("Conv",)], ids=name_of)
 def test_convolution_in_many_blocks_is_the_same(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = CaseSession(case).run()
-    monkeypatch.setattr(convolution, "_BLOCK", 1)  # one output row per block
-    blocks = CaseSession(case).run()
-    np.testing.assert_allclose(blocks[0], whole[0], rtol=1e-6, atol=1e-6)
-    for gradient, expected in zip(blocks[2], whole[2], strict=True):
-        np.testing.assert_allclose(gradient, expected, rtol=2e-5, atol=1e-5)
+    for name in ("_BLOCK", "_WEIGHT_BLOCK"):
+        monkeypatch.setattr(gathered_convolution, name, 1)  # one output row per block
+    assert_near(CaseSession(case).run(), whole)
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if c.ops == ("Conv",)], ids=name_of)
+@pytest.mark.parametrize("most", [0, 1 << 20], ids=["read in place", "gathered"])
+def test_gradients_of_few_and_of_many_pixels_are_the_same(
+    case: Case, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = CaseSession(case).run()
+    for name in ("_FEW_FOR_DATA", "_FEW_FOR_WEIGHTS"):
+        monkeypatch.setattr(convolution, name, most)
+    assert_near(CaseSession(case).run(), whole)
+
+
+def assert_near(found: Any, expected: Any) -> None:
+    np.testing.assert_allclose(found[0], expected[0], rtol=1e-6, atol=1e-6)
+    for gradient, exact in zip(found[2], expected[2], strict=True):
+        np.testing.assert_allclose(gradient, exact, rtol=2e-5, atol=1e-5)
 
 
 @of_cases([case for case in CASES if case.name != "Cast"])
