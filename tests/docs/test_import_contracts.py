@@ -127,7 +127,7 @@ def test_every_module_of_gcl_but_kernels_and_drawing_is_closed_to_the_emulator()
     assert set(contract["forbidden_modules"]) == modules - {"gcl.kernels", "gcl.drawing"}  # type: ignore[call-overload]
 
 
-def test_no_import_of_what_numba_does_not_promise() -> None:
+def test_private_modules_of_numba_are_not_imported() -> None:
     """Ruff rejects ``numba.core``, which import-linter cannot distinguish from numba."""
     done = subprocess.run(
         [

@@ -92,7 +92,7 @@ def test_every_collective_operator_and_dtype_is_checked_and_right(
     on_threads((1, 2), work, method=method)
 
 
-def test_what_is_wrong_is_counted() -> None:
+def test_wrong_elements_are_counted() -> None:
     result = np.array([1, 2, 3])
     trial = BenchTrial(lambda: None, lambda: None, result, lambda: np.array([1, 0, 0]))
     assert trial.wrong() == 2

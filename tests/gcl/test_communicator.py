@@ -100,7 +100,7 @@ def test_views_of_allocated_and_of_private_tensors() -> None:
     on_threads((1, 1, 1), work)
 
 
-def test_results_lie_in_the_segment_so_that_the_next_collective_copies_nothing() -> None:
+def test_results_are_in_the_segment_so_that_the_next_collective_copies_nothing() -> None:
     (alone,) = connect_threads((2,), segment_bytes=1 << 24)
     total = alone.all_reduce(np.ones((2, 5), np.float32))
     again = total.__array_interface__["data"][0]

@@ -6,7 +6,7 @@ from pathlib import Path
 from tests.helpers.mpi_jobs import PROGRAMS, run_job
 
 
-def test_what_does_not_fit_is_the_same_error_on_every_rank(tmp_path: Path) -> None:
+def test_contradictions_are_the_same_error_on_every_rank(tmp_path: Path) -> None:
     program = PROGRAMS / "gcl/connect/misfits.py"
     ended = run_job(program, tmp_path, counts=(1, 1, 1)).succeeded()
     offset, disagree, total, inprocess, transport, group, fine = ended.out[0].splitlines()

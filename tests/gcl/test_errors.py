@@ -11,7 +11,7 @@ def test_one_except_clause_catches_all(error: type[GclError]) -> None:
     assert issubclass(error, RuntimeError)
 
 
-def test_what_python_programs_catch_by_nature() -> None:
+def test_errors_derive_from_the_builtin_ones() -> None:
     assert issubclass(ArgumentError, ValueError)
     assert issubclass(CollectiveTimeout, TimeoutError)
 

@@ -16,7 +16,7 @@ def test_that_aborts():
 """
 
 
-def test_what_a_worker_wrote_before_it_died_is_printed(tmp_path: Path) -> None:
+def test_the_output_of_a_dead_worker_is_printed(tmp_path: Path) -> None:
     (tmp_path / "test_abort.py").write_text(_TESTS)
     options = ["-q", "-n", "1", "--max-worker-restart", "0", "-p", "tests.helpers.kept_errors", "--rootdir"]
     root = Path(__file__).parents[2]

@@ -15,7 +15,7 @@ import pytest
 from tests.helpers.warm_processes import warm_python
 
 
-def test_who_ends_while_asking_harms_nobody() -> None:
+def test_a_client_that_ends_during_its_request_affects_no_other() -> None:
     command = warm_python("json")
     for begun in (b"", struct.pack("I", 100), struct.pack("I", 100) + b"half"):
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
@@ -25,7 +25,7 @@ def test_who_ends_while_asking_harms_nobody() -> None:
     assert told.stdout == "42\n"
 
 
-def test_a_process_and_who_asked_for_it_may_end_at_the_same_moment() -> None:
+def test_a_process_and_its_client_may_end_at_the_same_moment() -> None:
     command = warm_python("json")
     endless = "import os, time; print(os.getppid(), os.getpid(), flush=True); time.sleep(60)"
     with subprocess.Popen([*command, "-c", endless], stdout=subprocess.PIPE, text=True) as asking:

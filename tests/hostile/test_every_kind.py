@@ -85,7 +85,7 @@ def example(what: str) -> Iterator[Trial]:
         ("hang", 4, "not over after 1 s"),
     ],
 )
-def test_a_failure_is_said_with_the_command_that_repeats_it(what: str, trials: int, said: str) -> None:
+def test_a_failure_is_reported_with_the_command_that_repeats_it(what: str, trials: int, said: str) -> None:
     kind = Kind(what, "", "test_every_kind:example", what, isolated=False, limit=1.0)
     texts: list[str] = []
     campaign = Campaign([kind], 0, texts.append)
@@ -96,7 +96,7 @@ def test_a_failure_is_said_with_the_command_that_repeats_it(what: str, trials: i
     assert (campaign.counts[what].trials, campaign.counts[what].failures) == (trials, 1)
 
 
-def test_what_cannot_run_here_is_skipped_with_the_reason() -> None:
+def test_kinds_that_cannot_run_here_are_skipped_with_the_reason() -> None:
     texts: list[str] = []
     kind = Kind("absent", "", "test_every_kind:example", "absent", isolated=False)
     campaign = Campaign([kind], 0, texts.append)

@@ -42,7 +42,7 @@ def test_collectives_inside_execute_on_instances_span_only_those(tmp_path: Path)
     assert one[4:] == three[4:] == [None, everyone]
 
 
-def test_what_the_function_raises_leaves_the_instances_together(tmp_path: Path) -> None:
+def test_after_an_error_of_the_function_instances_can_communicate(tmp_path: Path) -> None:
     program = PROGRAMS / "popdist_py/function_raises.py"
     assert run_job(program, tmp_path).succeeded().out == ["[0, 1]\n", "raised here [0, 1]\n"]
 
@@ -79,7 +79,7 @@ def test_mpichs_launcher_with_open_mpis_library(tmp_path: Path) -> None:
         assert "Open MPI" in said
 
 
-def test_init_after_finalize_says_that_it_cannot_be(tmp_path: Path) -> None:
+def test_init_after_finalize_raises(tmp_path: Path) -> None:
     program = PROGRAMS / "popdist_py/init_after_finalize.py"
     ended = run_job(program, tmp_path).succeeded()
     assert ended.out == ["MPI was finalised and cannot start again; call finalizeBackend() once, at the end\n"] * 2

@@ -43,7 +43,7 @@ def test_every_replica_has_one_owner_in_contiguous_blocks(counts: list[int]) -> 
         (-4, 2, "-4 replicas are not possible; use 1 to 65536"),
     ],
 )
-def test_what_does_not_divide(replicas: int, instances: int, message: str) -> None:
+def test_indivisible_replicas_are_refused(replicas: int, instances: int, message: str) -> None:
     with pytest.raises(LayoutError) as caught:
         Layout.uniform(num_replicas=replicas, num_instances=instances)
     assert str(caught.value) == message

@@ -143,6 +143,6 @@ def test_unknown_instances_are_an_error_on_every_instance(become: Become, instan
             popdist_py.execute_on_instances(instances, print)
 
 
-def test_what_the_function_raises_is_raised() -> None:
+def test_errors_of_the_function_are_raised() -> None:
     with pytest.raises(ZeroDivisionError):
         popdist_py.execute_on_instances({0}, lambda: 1 // 0)

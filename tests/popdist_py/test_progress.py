@@ -33,7 +33,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return now
 
 
-def test_what_is_said_in_between_is_added_up(ends, clock):
+def test_samples_reported_in_between_are_added_up(ends, clock):
     one = reporter(ends[1])
     for step in range(100):
         one.report(step, 10, 0.5)
@@ -67,7 +67,7 @@ def test_a_reader_that_does_not_read_or_is_gone_stops_nothing(ends):
 
 
 @pytest.mark.parametrize("text", ["", "nonsense", "1", "-1:5", "99999:1", "1:1", "a:b"])
-def test_what_is_not_our_socket_is_left_alone(text):
+def test_a_descriptor_that_is_not_the_socket_is_not_used(text):
     one = Reporter({REPORT_SOCKET: text})
     one.report(1, 1, 1.0)
     assert one._socket is None

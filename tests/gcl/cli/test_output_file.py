@@ -59,7 +59,7 @@ def test_a_link_stays_one(tmp_path: Path) -> None:
     ("name", "message"),
     [("", "--out '' is not valid"), ("nowhere/x", "there is no folder"), ("folder", "it is a folder")],
 )
-def test_what_can_be_seen_before(name: str, message: str, tmp_path: Path) -> None:
+def test_faults_are_reported_before_writing(name: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     with pytest.raises(ArgumentError, match=message):
         check_writable(tmp_path / name if name else Path(), "--out")

@@ -68,7 +68,7 @@ def test_a_mismatch_is_the_same_error_on_every_rank_and_names_both_calls(case: s
     assert f"(rank 1) called {differing} at {__file__}:{other_line};" in str(error)
 
 
-def test_a_mismatch_of_collectives_that_go_on_by_themselves_names_the_lines_that_began_them() -> None:
+def test_a_mismatch_of_background_collectives_names_the_lines_that_began_them() -> None:
     def first(communicator: Communicator) -> object:
         return communicator.all_reduce_async(f32(communicator)).wait(200)
 
@@ -241,7 +241,7 @@ def test_after_an_interrupted_wait_a_communicator_raises() -> None:
         (lambda c: c.all_reduce(ones(98898)), lambda c: c.all_reduce(ones(946662), "mean")),
     ],
 )
-def test_what_is_divided_otherwise_is_another_call(one: Work, other: Work) -> None:
+def test_calls_divided_in_different_ways_differ(one: Work, other: Work) -> None:
     def work(communicator: Communicator) -> str:
         try:
             (other if communicator.global_offset else one)(communicator)

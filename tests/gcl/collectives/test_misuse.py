@@ -77,7 +77,7 @@ def test_a_call_after_a_refused_one_is_not_taken_for_it() -> None:
 
 
 @pytest.mark.parametrize("op", [["add"], {}, np.array(0)])
-def test_what_cannot_be_an_operator_is_refused(op: Any, alone: Communicator) -> None:
+def test_invalid_operators_are_refused(op: Any, alone: Communicator) -> None:
     x = alone.empty(4)
     with pytest.raises(ArgumentError):
         alone.all_reduce(x, op, out=x)

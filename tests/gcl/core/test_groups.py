@@ -77,7 +77,7 @@ def test_the_formulas_of_gcl(group: Group) -> None:
         (lambda: Group.all(8).of(ANY["a"]), "there is no replica 'a'"),
     ],
 )
-def test_what_cannot_be_grouped(make: object, message: str) -> None:
+def test_invalid_groups_are_refused(make: object, message: str) -> None:
     assert callable(make)
     with pytest.raises(ArgumentError, match=message):
         make()

@@ -53,7 +53,7 @@ def test_drain_waits_for_all_but_not_within_a_collective() -> None:
     runner.begin(runner.drain).wait(10)  # it would wait for itself
 
 
-def test_a_runner_that_nobody_has_ends_and_keeps_nothing_alive() -> None:
+def test_an_unreferenced_runner_ends_and_keeps_nothing_alive() -> None:
     class Tensor:
         pass
 

@@ -168,7 +168,7 @@ def test_wrong_sizes_are_refused() -> None:
         (lambda: HostRearrangement(2, 2, ((2, 1),)), r"the slice \[2, 1\) does not fit"),
     ],
 )
-def test_what_no_layout_is_made_of(make: Callable[[], object], message: str) -> None:
+def test_invalid_layouts_are_refused(make: Callable[[], object], message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
         make()
 

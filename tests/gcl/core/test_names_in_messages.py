@@ -13,7 +13,7 @@ def test_a_communicator_prints_its_replicas_and_its_transport() -> None:
     assert repr(gcl.connect(local_replicas=2)).startswith("Communicator(replicas 0 to 1 of 2, ")
 
 
-def test_a_misspelt_operator_is_met_with_the_one_that_was_meant() -> None:
+def test_the_error_for_a_misspelt_operator_suggests_the_right_one() -> None:
     communicator = gcl.connect(local_replicas=1)
     with pytest.raises(gcl.ArgumentError, match=r"operator 'maen' is unknown; use add, .*; did you mean 'mean'\?"):
         communicator.all_reduce(communicator.empty(1), "maen")

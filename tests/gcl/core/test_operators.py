@@ -17,7 +17,7 @@ def test_names_in_any_letter_case(name: str, communicator: Communicator) -> None
 
 
 @pytest.mark.parametrize(("name", "result"), [("add", 9), ("mean", 3), ("mul", 12), ("min", 1), ("max", 6)])
-def test_what_each_makes_of_1_2_and_6(name: str, result: int, communicator: Communicator) -> None:
+def test_result_of_each_operator_for_1_2_and_6(name: str, result: int, communicator: Communicator) -> None:
     assert communicator.all_reduce(np.array([1, 2, 6], np.float32), name).tolist() == [result] * 3
 
 

@@ -150,7 +150,7 @@ def test_another_view_of_the_same_tensor_is_in_place() -> None:
         ({"local_replicas": 1_000_000}, "1000000 replicas are too many; a communicator has at most 65536"),
     ],
 )
-def test_what_connect_refuses(arguments: dict[str, Any], message: str) -> None:
+def test_connect_refuses_invalid_arguments(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
         connect(**arguments)
 
@@ -169,7 +169,7 @@ def test_what_connect_refuses(arguments: dict[str, Any], message: str) -> None:
     ],
     ids=str,
 )
-def test_what_both_ways_to_connect_refuse(arguments: dict[str, Any], message: str) -> None:
+def test_connect_and_connect_threads_refuse_invalid_arguments(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
         connect(**arguments)
     with pytest.raises(ArgumentError, match=message):
@@ -211,7 +211,9 @@ MESH = Fabric(4)
         (("broadcast", MESH, 8), {"root": "a"}, "root='a' is not valid"),
     ],
 )
-def test_what_schedule_refuses(arguments: tuple[Any, ...], changes: dict[str, Any], message: str) -> None:
+def test_schedule_refuses_invalid_arguments(
+    arguments: tuple[Any, ...], changes: dict[str, Any], message: str
+) -> None:
     with pytest.raises(ArgumentError, match=message):
         schedule(*arguments, **changes)
 

@@ -34,7 +34,7 @@ def test_claims_that_tile_the_replicas_join() -> None:
         ([(-1, 0, 1), (2, -1, 1)], "give every rank at least 1"),
     ],
 )
-def test_claims_that_do_not_fit_say_which_rank_says_what(claims: list[tuple[int, int, int]], message: str) -> None:
+def test_contradictory_claims_are_reported_by_rank(claims: list[tuple[int, int, int]], message: str) -> None:
     errors = set()
     for rank in range(len(claims)):
         with pytest.raises(ArgumentError, match=message) as caught:

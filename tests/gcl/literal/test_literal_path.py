@@ -253,7 +253,7 @@ def test_collectives_without_sync_are_gone(monkeypatch: pytest.MonkeyPatch) -> N
         gcl.connect().close()
 
 
-def test_what_does_not_fit_is_said_when_connecting() -> None:
+def test_contradictions_are_reported_when_connecting() -> None:
     with pytest.raises(ArgumentError, match="method 'cloclwise' is unknown; use auto, clockwise_ring"):
         gcl.connect(method="cloclwise")
     with pytest.raises(ArgumentError, match="the fabric has 4 replicas, but the communicator has 2"):

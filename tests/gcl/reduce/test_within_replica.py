@@ -49,7 +49,7 @@ def test_the_example_of_the_module() -> None:
     assert gcl.reduce_scatter_within_replica(x).tolist() == [[[11], [22]], [[33], [44]]]
 
 
-def test_what_cannot_be() -> None:
+def test_invalid_arguments_are_refused() -> None:
     x = np.zeros((2, 4, 6), np.float32)
     with pytest.raises(ArgumentError, match=r"shape \[3\] is not a tensor of replicas"):
         gcl.all_reduce_within_replica(np.zeros(3))

@@ -89,5 +89,5 @@ def test_only_two_collectives_have_methods() -> None:
         (32, 10**9, "a ring of 32, longer than 16"),
     ],
 )
-def test_it_says_why(replicas: int, nbytes: int, why: str) -> None:
+def test_each_choice_has_a_reason(replicas: int, nbytes: int, why: str) -> None:
     assert choice(SCATTER, nbytes, Fabric(replicas), replicas).why == why

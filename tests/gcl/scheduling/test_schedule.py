@@ -267,7 +267,7 @@ def test_operators_are_named_in_any_letter_case() -> None:
     assert schedule(Collective.REDUCE_SCATTER, Fabric(4), 8, op="LOCAL").bytes_sent(0) == 0
 
 
-def test_what_cannot_be() -> None:
+def test_invalid_arguments_are_refused() -> None:
     with pytest.raises(ArgumentError, match="the group is over 4 replicas, but the fabric has 8"):
         schedule(ALL_REDUCE, Fabric(8), 10, group=Group.all(4))
     with pytest.raises(ArgumentError, match="dimension 0 of the input must be 8"):

@@ -277,7 +277,7 @@ def refused():
     return said, x.item()
 
 
-def test_what_is_not_supported_is_refused_by_name_and_the_next_call_works():
+def test_unsupported_calls_are_refused_by_name_and_the_next_one_works():
     for said, total in run_ranks(2, refused):
         assert total == 1.0
         sparse, bits, tiny, unsigned, device, number, splits = said

@@ -53,7 +53,7 @@ def failing(how, asynchronous):
 
 @pytest.mark.parametrize("asynchronous", [False, True])
 @pytest.mark.parametrize("how", ["dies", "leaves", "calls another", "is refused"])
-def test_every_rank_hears_soon_what_another_did(how, asynchronous):
+def test_every_rank_soon_gets_the_error_of_another(how, asynchronous):
     first, second, third = run_ranks(3, failing, how, asynchronous, dead=(1,) if how == "dies" else ())
     for text, seconds in (first, third):
         assert seconds < SOON, text
@@ -155,7 +155,7 @@ def training(hook):
 
 
 @pytest.mark.parametrize("hook", [None, gcl.torch.ddp_hook, gcl.torch.fp16_hook], ids=["none", "ddp", "fp16"])
-def test_a_backward_pass_raises_what_happened_to_another_rank(hook):
+def test_a_backward_pass_raises_the_failure_of_another_rank(hook):
     assert "waits for rank 1, whose process has died" in run_ranks(2, training, hook, dead=(1,))[0]
 
 

@@ -143,15 +143,15 @@ def test_a_receive_that_nobody_waits_for_completes():
     assert run_ranks(2, without_waiting) == [True] * 2
 
 
-def test_messages_for_which_there_is_no_room_are_sent_while_their_source_is_in_a_collective():
+def test_messages_for_a_full_ring_are_sent_while_their_source_is_in_a_collective():
     assert run_ranks(2, in_a_barrier_meanwhile, timeout=5) == [True] * 2
 
 
-def test_messages_for_which_there_is_no_room_do_not_hold_up_those_to_other_ranks():
+def test_messages_for_a_full_ring_do_not_delay_those_to_other_ranks():
     assert run_ranks(3, past_a_full_ring, timeout=5) == [True] * 3
 
 
-def test_each_of_many_sends_hears_that_its_message_has_arrived():
+def test_each_of_many_sends_completes_when_its_message_has_arrived():
     assert run_ranks(2, many_that_are_read_in_place, timeout=5) == [True] * 2
 
 
@@ -164,7 +164,7 @@ def test_a_tensor_of_another_size_is_named_where_it_is_received():
 
 
 @pytest.mark.parametrize("all_ranks", [False, True])
-def test_rank_0_names_who_did_not_come_to_a_monitored_barrier(all_ranks):
+def test_rank_0_names_the_ranks_missing_in_a_monitored_barrier(all_ranks):
     first, late, other = run_ranks(3, monitored, all_ranks)
     assert first.startswith("Ranks 1 failed" if all_ranks else "Rank 1 failed to pass monitoredBarrier in 500 ms")
     assert late == ""

@@ -15,7 +15,7 @@ def test_quick_work_reports_nothing() -> None:
     assert said == []
 
 
-def test_slow_work_reports_what_goes_on_and_what_begins() -> None:
+def test_slow_work_reports_current_and_new_activities() -> None:
     said: list[str] = []
     printed = Event()
 

@@ -111,7 +111,7 @@ def test_the_forms_follow_each_other() -> None:
         ("lower", "HostLoad"),
     ],
 )
-def test_what_a_pass_makes_is_not_there_before(after: str, makes: str) -> None:
+def test_the_result_of_a_pass_does_not_exist_before_it(after: str, makes: str) -> None:
     others = {**PIPELINED, **EVERYTHING["off chip"], **EVERYTHING["recomputed"]}
     if after == "recompute":
         others.pop("pipeline")

@@ -69,7 +69,7 @@ def test_each_replica_has_copies_of_its_own() -> None:
     near(found[1], X, 2 * W)
 
 
-def test_what_a_step_changes_is_not_held() -> None:
+def test_variables_that_a_step_changes_are_not_held() -> None:
     builder, x, w, y = network()
     builder.aiGraphcore.copyvarupdate([w, builder.aiOnnx.add([w, w])])
     session = inference(builder, y)

@@ -68,7 +68,7 @@ def test_the_parameters_of_the_module_are_trained_unless_others_are_listed(
 @pytest.mark.parametrize(
     "mask", [np.tril(np.ones((1, 1, WIDTH, WIDTH))), np.where(np.eye(WIDTH), 0, -1e4)], ids=["by shape", "by values"]
 )
-def test_what_looks_like_a_mask_is_reported(mask: Any) -> None:
+def test_initializers_that_look_like_masks_are_reported(mask: Any) -> None:
     nodes = [helper.make_node("MatMul", ["x", "onnx::m_7"], ["s"]), helper.make_node("Mul", ["s", "w"], ["y"])]
     said = r"initializers that look like buffers \(by name, shape or values\) are trained: onnx::m_7\n"
     with pytest.warns(UserWarning, match=said):

@@ -168,7 +168,7 @@ def test_a_name_that_is_no_text_is_refused() -> None:
     )
 
 
-def test_what_fits_no_op_that_replaces_another_is_refused() -> None:
+def test_operands_that_fit_no_replacing_op_are_refused() -> None:
     builder = popart.Builder()
     (y,) = builder.aiOnnx.maxpool([builder.addInputTensor("FLOAT", [1, 1, 6, 6])], 1, [2, 2])
     scales = builder.aiOnnx.constant(np.array([1, 1, 2, 2], np.float32))
@@ -332,7 +332,7 @@ def test_external_data_that_are_not_there(dims: list[int], offset: int, file: st
         array_of(tensor)
 
 
-def test_external_data_without_a_file_are_said_so() -> None:
+def test_external_data_without_a_file_is_reported() -> None:
     tensor = onnx.TensorProto(name="w", data_type=onnx.TensorProto.FLOAT, data_location=onnx.TensorProto.EXTERNAL)
     with pytest.raises(EmulatorError, match="its external data name no file: 'location' is missing"):
         array_of(tensor)

@@ -20,7 +20,7 @@ from ipu_emu.graph.narrowing import narrowed
         ([-1e39, np.inf], np.float64, np.float32, "float64 values beyond the range of float32 have become infinite"),
     ],
 )
-def test_values_that_do_not_fit_are_said_where_the_user_gives_them(
+def test_values_that_do_not_fit_cause_a_warning_at_the_users_line(
     values: list[Any], given: Any, kind: Any, said: str
 ) -> None:
     array = np.array(values, given)
@@ -41,7 +41,7 @@ def test_values_that_do_not_fit_are_said_where_the_user_gives_them(
         ([-1e9], np.float64, np.float16),  # a value of attention masks, for any float type
     ],
 )
-def test_nothing_is_said_of_values_that_fit(values: list[Any], given: Any, kind: Any) -> None:
+def test_values_that_fit_cause_no_warning(values: list[Any], given: Any, kind: Any) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         made = narrowed(np.array(values, given), kind)

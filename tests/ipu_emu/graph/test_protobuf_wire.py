@@ -108,12 +108,12 @@ def broken(change: Callable[[onnx.TensorProto], object]) -> bytes:
     ],
     ids=["shape", "twice", "no type", "cut", "empty", "length"],
 )
-def test_what_is_not_as_expected_is_left_to_the_parser(data: bytes) -> None:
+def test_unexpected_bytes_are_left_to_the_parser(data: bytes) -> None:
     assert without_large_data(data) == (data, {})
 
 
 @pytest.mark.parametrize("byte", [0x00, 0xFF])
-def test_what_is_no_message_is_given_up_at_once(byte: int) -> None:
+def test_bytes_that_are_no_message_are_rejected_immediately(byte: int) -> None:
     """A field must have a number, of at most ten bytes."""
     message = memoryview(bytes([byte]) * 30)
     with pytest.raises(ValueError):

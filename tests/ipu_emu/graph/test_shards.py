@@ -29,7 +29,7 @@ def balanced(elements: int, replicas: int, line: int) -> gcl.HostRearrangement:
 
 @pytest.mark.parametrize("replicas", [1, 2, 3, 4, 8])
 @pytest.mark.parametrize("elements", [0, 1, 17, 100, 5000, 200_000])
-def test_shards_lie_as_in_gcl(elements: int, replicas: int) -> None:
+def test_shards_are_arranged_as_in_gcl(elements: int, replicas: int) -> None:
     value = np.arange(elements, dtype=np.float32)
     shards, want = Shards.of((elements,), 4, (1, replicas), None), balanced(elements, replicas, 16)
     rows = np.stack([shards.cut(value, replica, replicas) for replica in range(replicas)])

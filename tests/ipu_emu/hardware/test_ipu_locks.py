@@ -76,7 +76,7 @@ def test_instances_of_a_job_share_its_pod_out() -> None:
 
 
 @pytest.mark.parametrize("kind", ["link", "file", "folder"])
-def test_one_warning_where_somebody_else_has_made_the_folder_of_the_locks(kind: str, tmp_path: Path) -> None:
+def test_one_warning_if_another_user_owns_the_folder_of_the_locks(kind: str, tmp_path: Path) -> None:
     planted = tmp_path / f"ipu-emu-{os.getuid()}"
     if kind == "link":
         planted.symlink_to(tmp_path)

@@ -178,7 +178,7 @@ def test_scan_slices_and_stacks() -> None:
         ("the condition must be a BOOL scalar", lambda b, x, c: b.aiOnnx.logical_if([x], 1, c, c)),
     ],
 )
-def test_what_does_not_fit_is_refused(text: str, build: Any) -> None:
+def test_calls_that_do_not_match_their_subgraphs_are_refused(text: str, build: Any) -> None:
     builder = popart.Builder()
     x = builder.addInputTensor(VECTOR)
     child = body_with(builder, [VECTOR], lambda c, y: [c.aiOnnx.exp([y])])

@@ -122,7 +122,7 @@ def test_multinomial_draws_classes_as_often_as_their_probabilities_say() -> None
 
 
 @pytest.mark.parametrize(("training", "ratio"), [(True, 0.25), (False, 0.25), (True, 0.0)])
-def test_a_dropout_of_opset_12_says_itself_whether_it_acts(training: bool, ratio: float) -> None:
+def test_a_dropout_of_opset_12_is_active_by_its_input(training: bool, ratio: float) -> None:
     builder = popart.Builder()
     x = builder.addInitializedInputTensor(np.ones(4000, np.float32))
     rest = [builder.aiOnnx.constant(np.array(value)) for value in (np.float32(ratio), training)]

@@ -65,7 +65,7 @@ def test_inference_after_training_uses_the_trained_weights():
         torch.testing.assert_close(y, F.linear(X, module.fc.weight.detach(), module.fc.bias.detach()))
 
 
-def test_a_saved_executor_goes_on_with_the_same_bits(tmp_path):
+def test_a_saved_executor_continues_with_the_same_bits(tmp_path):
     torch.manual_seed(0)
     module = Model()
     model = poptorch.trainingModel(module, optimizer=poptorch.optim.Adam(module.parameters(), lr=0.01))
@@ -139,7 +139,7 @@ class Far(nn.Module):
 
 
 @pytest.mark.parametrize(("module", "x"), [(Count(), 2**40), (Far(), 7)], ids=["input", "constant"])
-def test_integers_beyond_32_bits_are_said_to_be_cut(module, x):
+def test_integers_beyond_32_bits_cause_a_warning(module, x):
     with pytest.warns(UserWarning, match="int64 values beyond the range of int32 have lost their upper bits"):
         found = poptorch.inferenceModel(module)(torch.tensor([x]))
     assert found.tolist() == [1 if x == 2**40 else 7]
@@ -245,6 +245,6 @@ def test_options_are_frozen_by_the_first_wrapper():
         (nn.ReLU(), "fast", r"takes poptorch.Options\(\), and got a str as its options"),
     ],
 )
-def test_what_is_no_module_and_no_options_is_named(model, options, found):
+def test_anything_but_a_module_or_options_is_refused(model, options, found):
     with pytest.raises(TypeError, match=f"poptorch.inferenceModel {found}"):
         poptorch.inferenceModel(model, options)

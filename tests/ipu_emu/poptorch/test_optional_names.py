@@ -276,6 +276,6 @@ def test_hooks_are_called_around_a_compilation():
     "refused",
     [lambda x: poptorch.custom_op([x], "Cube", "custom.ops", 1, [x]), poptorch.CPU(lambda y: y, "mine")],
 )
-def test_what_cannot_be_is_refused_by_name(refused):
+def test_impossible_options_are_refused_by_name(refused):
     with pytest.raises(poptorch.Error, match=r"custom\.ops\.Cube|CPU\('mine'\)"):
         inferred(lambda m, x: refused(x), ONE)

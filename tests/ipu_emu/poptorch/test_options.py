@@ -157,7 +157,7 @@ def test_the_executable_has_the_sync_pattern_of_the_options():
     assert model._compiled_program().compiled.executable.sync == "SinglePipeline"
 
 
-def test_a_profile_is_said_to_be_none():
+def test_an_invalid_profile_is_reported():
     with pytest.warns(UserWarning, match="writes no profile.pop"):
         poptorch.Options().enableProfiling()
 
@@ -175,6 +175,6 @@ def test_an_unknown_session_option_is_refused_when_a_model_is_compiled(key, valu
 
 
 @pytest.mark.parametrize("name", ["autocast", "AnchorMode", "anchorMode", "noSuchSetter"])
-def test_what_poptorch_does_not_have_is_an_attribute_error(name):
+def test_unknown_names_raise_attribute_error(name):
     with pytest.raises(AttributeError):
         getattr(poptorch.Options(), name)

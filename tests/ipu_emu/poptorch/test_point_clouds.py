@@ -74,7 +74,7 @@ def test_samples_with_a_random_start_are_different_points():
         ),
     ],
 )
-def test_mistakes_are_said(function, text):
+def test_mistakes_are_reported(function, text):
     with pytest.raises(poptorch.Error, match=text):
         function()
 

@@ -73,7 +73,7 @@ def test_parameters_without_groups_are_afterwards_as_the_program_made_them():
         ((CONSECUTIVE, "2", ONE), AssertionError, "shards"),
     ],
 )
-def test_what_does_not_fit_is_refused(grouping, error, text):
+def test_invalid_groupings_are_refused(grouping, error, text):
     model = poptorch.inferenceModel(Product(2).eval(), poptorch.Options().replicationFactor(4))
 
     def run():

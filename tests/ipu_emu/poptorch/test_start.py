@@ -122,7 +122,7 @@ def test_large_weights_are_copied_to_a_new_device_by_several_threads(monkeypatch
         assert (threads == {"MainThread"}) is by_caller
 
 
-def test_the_first_collection_afterwards_does_not_look_through_what_was_made():
+def test_the_first_collection_afterwards_does_not_scan_the_new_objects():
     young = []
 
     def note(phase, info):
@@ -143,7 +143,7 @@ def test_the_first_collection_afterwards_does_not_look_through_what_was_made():
     assert max(young) < len(more)
 
 
-def test_what_the_program_has_frozen_stays_frozen():
+def test_objects_frozen_by_the_program_stay_frozen():
     gc.freeze()
     frozen = gc.get_freeze_count()
     with paused_collection():

@@ -44,7 +44,7 @@ def test_a_report_has_the_steps_and_both_programs(tmp_path):
     assert all(each["instructions"] and each["memory"] for each in profiles)
 
 
-def test_profiles_are_beside_cached_and_saved_programs(tmp_path):
+def test_profiles_are_next_to_cached_and_saved_programs(tmp_path):
     cache, saved, x = tmp_path / "cache", tmp_path / "model.poptorch", torch.ones(2, 4)
     trace.start(tmp_path / "run")
     try:

@@ -74,7 +74,7 @@ def both(asked: CompileRequest) -> tuple[list[int], list[PredictedMemory]]:
 
 
 @pytest.mark.parametrize("name", [*PUBLISHED, *OTHERS])
-def test_a_plan_lies_within_its_prediction(name: str) -> None:
+def test_a_plan_is_within_its_prediction(name: str) -> None:
     asked = CompileRequest(next(NAMES[each] for each in NAMES if name.startswith(each)), **(PUBLISHED | OTHERS)[name])
     for planned, said in zip(*both(asked), strict=True):
         assert said.low <= planned <= said.high, f"IPU {said.ipu}"
@@ -113,7 +113,7 @@ def tied(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_the_plan_of_a_file_lies_within_its_prediction(name: str, tied: tuple[str, str]) -> None:
+def test_the_plan_of_a_file_is_within_its_prediction(name: str, tied: tuple[str, str]) -> None:
     path, loss = tied
     ((planned,), (said,)) = both(CompileRequest(path, loss=loss, **FILES[name]))
     assert said.low <= planned <= said.high

@@ -143,7 +143,7 @@ def test_on_two_hosts(tmp_path: Path) -> None:
         ("throughput 10\nstep_seconds=2e-3", 2e-3),
     ],
 )
-def test_what_programs_print(output: str, seconds: float) -> None:
+def test_printed_times_are_parsed(output: str, seconds: float) -> None:
     assert measured_seconds(output, 64, ["train"]) == pytest.approx(seconds)
 
 

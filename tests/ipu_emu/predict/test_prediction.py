@@ -173,11 +173,11 @@ def test_a_tied_head_refuses_the_interleaved_schedule_in_the_words_of_the_compil
 
 
 @pytest.mark.parametrize("name", RAN)
-def test_what_ran_in_life_fits(name: str) -> None:
+def test_published_configurations_fit(name: str) -> None:
     assert predict(RAN[name], shipped()).verdict != "does not fit"
 
 
-def test_what_did_not_run_does_not_fit() -> None:
+def test_configurations_that_could_not_run_do_not_fit() -> None:
     one = replace(BERT, ipus=1, replicas=1, layers=())
     for asked in (replace(RESNET, recompute=False), one, replace(BERT, recompute=False)):
         made = predict(asked, shipped(), may_move_states=True)
@@ -213,7 +213,7 @@ def test_parts_of_layers() -> None:
         given(RAN["BERT-base 128 on 4"].network, layer_counts("0/4,4/4,4/4,4/0"))
 
 
-def test_the_interval_is_around_the_prediction_and_wider_for_what_is_unlike_the_rows() -> None:
+def test_the_interval_contains_the_prediction_and_is_wider_for_unlike_jobs() -> None:
     def width(made: Prediction) -> float:
         low, high = made.interval
         assert low < made.throughput < high
@@ -385,7 +385,7 @@ def test_options_without_effect_are_named(options: dict[str, Any], said: str) ->
 @pytest.mark.parametrize(
     ("release", "counts_as"), [("1.4", "2.1"), ("2.1.0", "2.1"), ("2.2", "2.1"), ("2.5", "2.3"), ("3.10.1", "2.3")]
 )
-def test_other_releases_count_as_the_last_one_before_that_rows_know(release: str, counts_as: str) -> None:
+def test_other_releases_count_as_the_last_calibrated_one_before(release: str, counts_as: str) -> None:
     found, known = (predict(replace(RESNET, release=each), shipped()) for each in (release, counts_as))
     assert found.terms == known.terms
     assert found.interval[0] < known.interval[0] < known.interval[1] < found.interval[1]

@@ -72,7 +72,7 @@ def test_ties_share_a_rank() -> None:
     assert list(ranks) == [1, 1, 3, 3, 5]
 
 
-def test_the_front_has_what_nothing_beats() -> None:
+def test_the_front_has_the_rows_that_no_other_dominates() -> None:
     front = table([10.0, 9.0, 20.0, 20.0, 15.0], [1, 1, 4, 8, 4]).pareto()
     assert list(zip(front.global_batch, front.throughput, strict=True)) == [(1, 10.0), (4, 20.0)]
 

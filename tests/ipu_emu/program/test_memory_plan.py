@@ -24,7 +24,7 @@ def lives(blocks: list[MemoryBlock]) -> list[Lifetime]:
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(SPANS, max_size=40))
-def test_what_lives_together_never_shares_a_byte(spans: list[tuple[int, int, int]]) -> None:
+def test_tensors_live_at_the_same_time_share_no_byte(spans: list[tuple[int, int, int]]) -> None:
     blocks = [
         MemoryBlock(str(number), None, size * 64, first, first + length)
         for number, (size, first, length) in enumerate(spans)

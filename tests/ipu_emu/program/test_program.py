@@ -154,7 +154,7 @@ def test_convolutions_and_what_follows_store_the_batch_innermost() -> None:
     assert {"Flatten:0", "Gradient___MaxPool:0"} <= plan.views
 
 
-def test_gradients_lie_in_one_bucket() -> None:
+def test_gradients_are_in_one_bucket() -> None:
     for factor, prefix in ((1, "Gradient___"), (2, "Accum___")):
         session, _, _ = prepared(A=factor)
         placements = [session.executable.plan.placements[prefix + name] for name in ("w1", "b1", "w2", "b2")]

@@ -23,7 +23,7 @@ def test_a_while_loop_ends_by_its_condition(tf: Any, ipu: Any, run: Any) -> None
     assert run(program, np.array(11, np.float32)) == [11]
 
 
-def test_integers_beyond_32_bits_are_said_to_be_cut(run: Any) -> None:
+def test_integers_beyond_32_bits_cause_a_warning(run: Any) -> None:
     with pytest.warns(UserWarning, match="int64 values beyond the range of int32 have lost their upper bits"):
         assert run(lambda a: a + 1, np.array(2**40, np.int64)) == [1]
     with pytest.warns(UserWarning, match="int64 values beyond the range of int32 have lost their upper bits"):

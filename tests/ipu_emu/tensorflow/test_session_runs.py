@@ -125,7 +125,7 @@ def test_an_infeed_ends_with_an_interrupted_session(tf: Any, ipu: Any, ctrl_c: I
     assert not infeeds()
 
 
-def test_an_infeed_ends_with_a_graph_that_is_forgotten(tf: Any, ipu: Any) -> None:
+def test_an_infeed_ends_with_a_deleted_graph(tf: Any, ipu: Any) -> None:
     def run() -> None:
         with tf.Graph().as_default():
             made, infeed = endless(tf, ipu)

@@ -25,7 +25,7 @@ def test_a_report_has_the_steps_and_the_program(tf: Any, run: Any, tmp_path: Pat
     assert profile["instructions"]
 
 
-def test_the_profile_is_beside_a_cached_program(tf: Any, run: Any, tmp_path: Path, monkeypatch: Any) -> None:
+def test_the_profile_is_next_to_a_cached_program(tf: Any, run: Any, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setenv("TF_POPLAR_FLAGS", f"--executable_cache_path={tmp_path / 'cache'}")
     trace.start(tmp_path / "run")
     try:

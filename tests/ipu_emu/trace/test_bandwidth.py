@@ -136,7 +136,7 @@ def test_the_interface_is_the_one_that_is_named_or_the_only_one(
     assert found == {"interface": interface, "gigabytes_per_second": rate}
 
 
-def test_with_infiniband_it_is_not_known_what_messages_go_through(tmp_path: Path) -> None:
+def test_with_infiniband_the_interface_of_messages_is_unknown(tmp_path: Path) -> None:
     (tmp_path / "infiniband" / "mlx5_0").mkdir(parents=True)
     net = interfaces(tmp_path / "net", eth0="10000")
     assert network({}, interfaces=net, infiniband=tmp_path / "infiniband")["interface"] == ""

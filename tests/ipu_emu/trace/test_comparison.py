@@ -31,7 +31,7 @@ def test_the_serial_fraction_is_that_of_karp_and_flatt() -> None:
     ("before", "after", "replicas"),
     [({"compute": 1.0}, {"compute": 1.0}, (4, 4)), ({"a": 1.0}, {"a": 1.0}, (4, 2)), ({}, {"a": 1.0}, (1, 2))],
 )
-def test_without_more_replicas_or_steps_nothing_is_said_of_scaling(
+def test_without_more_replicas_or_steps_there_is_no_scaling(
     before: dict[str, float], after: dict[str, float], replicas: tuple[int, int]
 ) -> None:
     assert Comparison(before, after, replicas).serial_fraction is None
@@ -67,7 +67,7 @@ def test_a_batch_that_is_divided_among_the_replicas_is_not_counted_as_more_work(
     )
 
 
-def test_no_more_than_all_of_the_work_is_said_to_be_serial() -> None:
+def test_the_serial_fraction_is_at_most_one() -> None:
     slower = Comparison({"compute": 1.0}, {"compute": 3.0}, (1, 2), work=0.5)
     assert slower.sentences()[-1] == (
         "With 2 times the replicas, each with 0.50 times the work in a step, the throughput is 0.33 times as high "

@@ -38,7 +38,7 @@ def recorder(tmp_path):
     made.close()
 
 
-def test_what_lies_at_the_name_of_a_trace_is_not_written_to(tmp_path, monkeypatch):
+def test_existing_files_at_the_name_of_a_trace_are_not_written(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "urandom", bytes)
     (tmp_path / "thesis").write_text("text")
     (tmp_path / f"{os.getpid()}.{'00' * 8}.trace").symlink_to("thesis")
@@ -143,7 +143,7 @@ def test_each_thread_has_its_own_records(recorder):
         assert set(own["begin"]) == {1 + int(name.split()[1])}
 
 
-def test_what_is_beyond_the_limit_is_counted(tmp_path):
+def test_records_beyond_the_limit_are_counted(tmp_path):
     recorder = Recorder(str(tmp_path), limit=HEADER_BYTES + 2 * CHUNK_BYTES, about={})
     name, kept = recorder.name("x"), CHUNK_BYTES // 32 - 1
     for _ in range(kept + 100):
@@ -316,7 +316,7 @@ def test_a_process_that_another_one_started_ran_the_program_if_it_has_steps(tmp_
 
 
 @pytest.mark.parametrize("limit", ["9" * 5000, "-3", "0", "1.5", "²"])
-def test_a_limit_that_is_no_number_is_said_and_the_usual_one_is_used(limit, tmp_path, monkeypatch, capsys):
+def test_an_invalid_limit_is_reported_and_the_default_is_used(limit, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("IPU_EMU_TRACE_LIMIT", limit)
     try:
         assert start(tmp_path) is not None

@@ -227,7 +227,7 @@ def test_messages_are_drawn_from_sender_to_receiver(browser: Any, data: dict[str
     assert flow == ["message", 0, 305, 2, 315]
 
 
-def test_who_keeps_the_others_waiting(browser: Any, data: dict[str, Any]) -> None:
+def test_stragglers_are_listed_with_their_waits(browser: Any, data: dict[str, Any]) -> None:
     first, second = cells(browser, "stragglers")
     assert (first[0], first[4:7]) == ("instance 0", ["0", "300", "0 us"])
     assert (second[0], second[4:7]) == ("instance 1", ["300", "300", "3 ms"])
@@ -241,7 +241,7 @@ def test_a_click_on_the_head_of_a_column_sorts_by_it(browser: Any) -> None:
         assert [row[0] for row in cells(browser, "ops")] == expected
 
 
-def test_memory_and_what_lives_at_an_instant(browser: Any, data: dict[str, Any]) -> None:
+def test_memory_and_tensors_live_at_an_instant(browser: Any, data: dict[str, Any]) -> None:
     (program,) = data["programs"]
     for memory in program["memory"]:
         ipu = memory["ipu"]
@@ -316,7 +316,7 @@ def test_a_page_without_the_library_has_all_but_the_charts(
         browser.switch_to.window(whole)
 
 
-def test_the_program_with_the_measured_times_beside(browser: Any, data: dict[str, Any]) -> None:
+def test_the_program_with_measured_times(browser: Any, data: dict[str, Any]) -> None:
     (program,) = data["programs"]
     rows = cells(browser, "instructions-0")
     assert [row[0] for row in rows] == [one["text"] for one in program["instructions"]]

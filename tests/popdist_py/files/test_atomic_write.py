@@ -72,7 +72,7 @@ def test_a_change_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
     assert (tmp_path / "out").read_bytes() == b"old"
 
 
-def test_what_is_appended_begins_at_the_end(tmp_path: Path) -> None:
+def test_appended_parts_begin_at_the_end(tmp_path: Path) -> None:
     assert append_to_file(tmp_path / "out", b"first") == 0
     assert append_to_file(tmp_path / "out", b"sec", memoryview(b"ond")) == 5
     assert (tmp_path / "out").read_bytes() == b"firstsecond"
@@ -127,7 +127,7 @@ def test_nobody_can_foresee_the_temporary_name(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("kind", ["link", "file"])
-def test_what_lies_at_the_temporary_name_is_not_written_to(
+def test_existing_files_at_the_temporary_name_are_not_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     monkeypatch.setattr(os, "urandom", bytes)

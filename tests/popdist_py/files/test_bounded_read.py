@@ -37,7 +37,7 @@ def test_a_file_that_does_not_fit_into_memory_is_refused(tmp_path: Path, monkeyp
         read_file(tmp_path / "x")
 
 
-def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
+def test_anything_but_a_file_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "endless").symlink_to("/dev/zero")
     before = len(os.listdir("/proc/self/fd"))

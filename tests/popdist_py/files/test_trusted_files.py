@@ -83,7 +83,7 @@ def give(path: Path, *, group: int = -1) -> None:
 
 
 @needs_root
-def test_what_belongs_to_others(folder: Path) -> None:
+def test_files_of_other_users_are_not_trusted(folder: Path) -> None:
     give(folder / "code")
     assert file_fault(folder / "code").endswith(f"code belongs to user {NOBODY}, not to this user (0)")
     with pytest.raises(UntrustedError, match="belongs to user"):
@@ -175,7 +175,7 @@ def test_beside_a_source_those_are_trusted_who_may_write_to_it(folder: Path) -> 
     assert file_fault(folder / "code", beside=source) == ""
 
 
-def test_what_begins_otherwise_is_not_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_without_the_magic_is_not_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "code").write_bytes(b"MAGIC and more")
     assert read_trusted(folder / "code", b"MAGIC") == b"MAGIC and more"
     monkeypatch.setattr("popdist_py.files.trusted_files.read_descriptor", None)  # nothing may be read whole

@@ -101,7 +101,7 @@ def test_every_choice_is_offered(option):
         ("--dry-run=", "words", 10),
     ],
 )
-def test_what_is_completed_depends_on_the_words_before(line, kind, number):
+def test_completion_depends_on_the_words_before(line, kind, number):
     found = complete(shlex.split(line) + [""] * (line.endswith(" ") or not line))
     assert (found.kind, found.number) == (kind, number)
 

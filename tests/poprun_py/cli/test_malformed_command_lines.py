@@ -107,7 +107,7 @@ def test_a_misspelled_name_is_named_with_the_right_one(option, data):
         assert "did you mean --" in err or "is an option of" in err
 
 
-def test_a_message_is_one_line_whatever_was_typed():
+def test_every_message_is_one_line():
     code, _, err = outcome(["--num-instances=1\r\x1b[2J\n\u2028", "true"])
     assert code == 2
     assert err.count("\n") == len(err.splitlines()) == 1

@@ -66,7 +66,7 @@ DEATHS = {
 
 
 @pytest.mark.parametrize("victim", DEATHS)
-def test_whichever_process_is_killed_the_job_ends_and_says_why(launch, mpi, victim):
+def test_a_kill_of_any_process_ends_the_job_with_the_reason(launch, mpi, victim):
     code, text = DEATHS[victim]
     barrier = Barrier(launch, mpi)
     barrier.kill(victim)
@@ -196,7 +196,7 @@ def test_a_program_that_raises_and_hangs_in_mpi_finalize_ends_the_job(launch, mp
     job.assert_nothing_left()
 
 
-def test_a_time_limit_names_who_has_ended_and_waits_in_mpi_finalize(launch):
+def test_a_time_limit_names_instances_that_wait_in_mpi_finalize(launch):
     job = launch("--timeout", "8", "--num-instances", "2", *ENDING, "exit_with_mpi")
     code, _, err = job.finish()
     assert code == 124

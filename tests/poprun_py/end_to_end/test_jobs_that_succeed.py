@@ -32,7 +32,7 @@ def lines_of(out: bytes, rank: int, stream: str = "stdout") -> list[str]:
     return [line.removeprefix(tag) for line in out.decode().splitlines() if line.startswith(tag)]
 
 
-def test_echo_prints_what_poprun_prints(launch):
+def test_echo_has_the_output_of_poprun(launch):
     assert launch("echo", "Hello World").finish() == (0, b"[1,0]<stdout>:Hello World\n", b"")
 
 
@@ -56,7 +56,7 @@ def test_one_world_with_the_library_of_the_launcher(launch, mpi, count):
     job.assert_nothing_left()
 
 
-def test_what_belongs_to_the_launcher_stays_with_it(launch, mpi):
+def test_variables_of_the_launcher_stay_with_it(launch, mpi):
     code, out, _ = launch("--mpi", mpi, "env").finish()
     assert code == 0
     names = {line.partition("=")[0] for line in lines_of(out, 0)}
@@ -167,7 +167,7 @@ def test_an_instance_that_ends_early_and_well_ends_nothing(launch, mpi):
     assert lines_of(out, 1) == ["late"]
 
 
-def test_what_a_program_leaves_in_the_background_goes_with_it(launch, mpi):
+def test_background_processes_of_a_program_end_with_it(launch, mpi):
     job = launch("--mpi", mpi, "--num-instances", "2", "sh", "-c", "sleep 600 & setsid sleep 600 & echo done")
     code, out, _ = job.finish()
     assert code == 0

@@ -61,7 +61,7 @@ def test_the_collectives_of_all_instances_have_the_same_numbers_and_overlap(run)
     assert median(late) > 0.03e9, "instance 1 is 0.05 s late, unless the machine stops instance 0"
 
 
-def test_what_is_known_of_a_collective(run):
+def test_a_collective_is_recorded_with_its_bytes_and_operator(run):
     process = run.instances[0]
     name = process.trace.names[int(named(process, "all_reduce")[0]["name"])]
     assert name.category == Category.COLLECTIVES.value

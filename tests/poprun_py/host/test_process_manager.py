@@ -49,7 +49,7 @@ def test_a_process_manager_that_does_not_end_is_killed(started, name):
 
 
 @pytest.mark.parametrize("name", ["systemd", "tmux", "slurmstepd"])
-def test_who_adopts_a_supervisor_is_not_touched_nor_searched_for_files(started, name):
+def test_an_adopting_process_is_neither_signalled_nor_searched_for_files(started, name):
     process = started(name)
     manager = ProcessManager(process.pid)
     manager.outlive(0.0)
@@ -62,7 +62,7 @@ def test_slurm_s_own_step_is_the_manager_of_what_srun_starts(started):
     assert ProcessManager(started("slurmstepd").pid, slurm=True).is_alive
 
 
-def test_a_supervisor_whose_manager_died_at_its_start_ends_and_harms_nobody():
+def test_a_supervisor_whose_manager_died_at_its_start_ends_and_signals_no_other():
     """The launcher refuses it, as it does if the job has ended."""
     selector, timers, hellos = selectors.DefaultSelector(), Timers(), list[object]()
     listener = Listener(selector, timers, accept=lambda hello, _: bool(hellos.append(hello)), log=lambda _: None)

@@ -288,7 +288,7 @@ def test_no_instance_is_blamed_if_none_failed():
     assert first_failure([InstanceEnd(Stage(1).job._plan.instances[0], 1, -15, LAUNCHER)]) is None
 
 
-def test_who_waits_in_mpi_finalize_is_reported_while_others_run():
+def test_instances_waiting_in_mpi_finalize_are_reported_while_others_run():
     stage = Stage(3).start()
     assert stage.job.waiting == ""
     stage.job.is_in_finalize(1)
@@ -335,7 +335,7 @@ def test_an_instance_that_left_while_it_was_needed_is_blamed(status, cause, how)
     assert stage.job.exit_code == 1
 
 
-def test_peers_that_only_miss_each_other_are_blamed_if_there_is_nobody_else():
+def test_instances_that_only_lost_a_peer_are_blamed_if_there_is_no_other():
     stage = Stage(1).start()
     stage.end(0, 1, stderr=FOLLOWS)
     assert stage.job.failure.instance.index == 0
@@ -402,7 +402,7 @@ def test_hosts_from_which_no_instance_reported_are_to_be_tried_with_ssh():
     assert stage.job.why.endswith("; if ssh is the reason, try: ssh localhost true")
 
 
-def test_instances_that_do_not_start_in_time_are_said_with_the_host_to_try():
+def test_late_instances_are_reported_with_the_host_to_try():
     stage = Stage(2)
     stage.job._plan = replace(stage.job._plan, remote_hosts=("localhost",))
     monitor(stage)._on_timeout(32)

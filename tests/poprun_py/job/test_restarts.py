@@ -50,7 +50,7 @@ def test_a_restart_says_that_input_is_not_repeated(launch):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_what_the_user_ends_stays_ended(launch, number):
+def test_jobs_ended_by_the_user_are_not_restarted(launch, number):
     job = launch("--max-restarts", "3", "sh", "-c", "echo READY; sleep 60")
     job.read_until("READY", 1)
     job.process.send_signal(number)

@@ -42,7 +42,7 @@ def abandoned(temporary: Path, *listed: Path) -> JobRecord:
     return record
 
 
-def test_what_an_abandoned_job_has_listed_is_removed(temporary, tmp_path):
+def test_files_listed_by_an_abandoned_job_are_removed(temporary, tmp_path):
     segment, session = tmp_path / "mpich_shm_1", tmp_path / "ompi.7"
     segment.touch()
     (session / "1/0").mkdir(parents=True)
@@ -54,7 +54,7 @@ def test_what_an_abandoned_job_has_listed_is_removed(temporary, tmp_path):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_no_job_has_listed_stays(temporary, name):
+def test_unlisted_files_stay(temporary, name):
     (temporary / name).mkdir()
     (temporary / name / "thesis.txt").touch()
     abandoned(temporary)
@@ -62,7 +62,7 @@ def test_what_no_job_has_listed_stays(temporary, name):
     assert (temporary / name / "thesis.txt").exists()
 
 
-def test_what_a_job_has_listed_stays_while_a_process_of_it_lives(temporary, tmp_path):
+def test_listed_files_stay_while_a_process_of_the_job_lives(temporary, tmp_path):
     (tmp_path / "segment").touch()
     launcher = JobRecord(new_folder(str(temporary)))
     supervisor = JobRecord(launcher.make_folder())
@@ -127,7 +127,7 @@ def test_a_link_in_place_of_a_record_is_not_followed(temporary, tmp_path):
 
 @pytest.mark.skipif(os.getuid() != 0, reason="giving a file away needs root")
 @pytest.mark.parametrize("what", ["segment", "record", "base"])
-def test_what_is_somebody_elses_is_not_trusted(temporary, tmp_path, what):
+def test_folders_of_other_users_are_not_trusted(temporary, tmp_path, what):
     segment = tmp_path / "segment"
     segment.touch()
     record = abandoned(temporary, segment)

@@ -26,7 +26,7 @@ def files(request, tmp_path, monkeypatch):
     watched.close()
 
 
-def test_what_the_job_has_open_or_mapped_is_found(tmp_path, files):
+def test_open_and_mapped_files_of_the_job_are_found(tmp_path, files):
     mapped, opened = tmp_path / "mpich_shm_1d7cc14c_0", tmp_path / "hydra_hwloc_xmlfile_Lx3ToV"
     mapped.write_bytes(b"x" * 4096)
     with mapped.open("r+b") as stream:
@@ -51,7 +51,7 @@ def test_a_closed_file_is_that_of_the_process_manager_that_remembers_it(tmp_path
         other.communicate(b"\n")
 
 
-def test_what_others_hold_or_nobody_is_not_found(tmp_path, files):
+def test_files_of_other_processes_are_not_found(tmp_path, files):
     theirs, nobodys = tmp_path / "sm_segment.vm.0.9f3a0001.0", tmp_path / "osc_sm.results"
     theirs.touch()
     nobodys.mkdir()

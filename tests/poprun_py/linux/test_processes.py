@@ -44,12 +44,12 @@ def test_signals_that_python_ignores_are_not_ignored_by_programs():
         ("cwd", "/nowhere", "FileNotFoundError"),
     ],
 )
-def test_what_cannot_be_started_raises_and_leaves_no_child(setting, value, error):
+def test_a_failed_start_raises_and_leaves_no_child(setting, value, error):
     assert printed("cannot_start", setting, value) == f"{error} ([], False)\n"
 
 
 @pytest.mark.parametrize("moment", ["chdir", "execve"])
-def test_what_does_not_start_in_time_raises_and_is_killed(moment):
+def test_a_program_that_does_not_start_in_time_is_killed(moment):
     said = "its file or folder did not answer within 0.5 s, as on a dead network file system: True True"
     assert printed("hangs", moment).splitlines() == [said, "([], False)"]
 

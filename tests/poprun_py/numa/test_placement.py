@@ -106,7 +106,7 @@ def test_the_kernel_binds_cpus_and_memory():
     assert int(maps) > 0
 
 
-def test_what_is_not_bound_stays_as_it_is():
+def test_without_binding_nothing_changes():
     before = os.sched_getaffinity(0), memory_policies()
     assert bind(Placement((0,), (0,), bound=False)) == ""
     assert (os.sched_getaffinity(0), memory_policies()) == before

@@ -45,7 +45,7 @@ def fields(options: LaunchOptions, *without: str) -> dict[str, object]:
     return kept | {"given": options.given - set(without)}
 
 
-def test_what_is_written_reads_back_the_same(tmp_path):
+def test_written_options_are_read_back_unchanged(tmp_path):
     options = parse([*GIVEN, "x"])
     (tmp_path / "o.toml").write_text(exported(options))
     again = parse(["--import-config", str(tmp_path / "o.toml"), "x"])
@@ -120,7 +120,7 @@ def test_a_file_is_overwritten_only_when_that_is_asked(launch, tmp_path, capfd, 
     assert [path.name for path in tmp_path.iterdir()] == ["o.toml"]
 
 
-def test_a_folder_that_is_not_there_is_said(tmp_path, capfd):
+def test_a_missing_folder_is_reported(tmp_path, capfd):
     assert main(["--export-config", str(tmp_path / "none/o.toml"), "true"]) == 2
     assert "cannot be written: No such file" in capfd.readouterr().err
 
@@ -137,6 +137,6 @@ def test_a_folder_that_is_not_there_is_said(tmp_path, capfd):
     ],
     ids=["values", "a key", "a quoted key", "a table", "a key within"],
 )
-def test_what_is_nested_too_deep_is_a_mistake(text, tmp_path):
+def test_values_nested_too_deeply_are_a_mistake(text, tmp_path):
     (tmp_path / "o.toml").write_text(text)
     assert "nested too deeply" in mistakes("--import-config", str(tmp_path / "o.toml"), "x")[0]

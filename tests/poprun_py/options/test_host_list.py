@@ -76,7 +76,7 @@ def test_mistakes_are_reported(text, said):
         from_list(text, source="--host x")
 
 
-def test_what_is_wrong_in_a_file_is_said_with_its_line(tmp_path):
+def test_mistakes_in_a_file_are_reported_with_the_line(tmp_path):
     file = tmp_path / "hosts"
     file.write_text("h0\nh1 port=7\n")
     with pytest.raises(UsageError, match=r"^f, line 2: 'port=7' is not understood"):

@@ -50,7 +50,7 @@ OURS = sorted(
 
 
 @pytest.mark.parametrize("ours", OURS)
-def test_what_is_to_be_typed_instead_works(ours, capsys, tmp_path, monkeypatch):
+def test_the_suggested_options_work(ours, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "hosts").write_text("h0\nh1\n")
     instances = [] if "--num-instances" in ours else ["--num-instances=2"]

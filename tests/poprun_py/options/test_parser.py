@@ -125,7 +125,7 @@ def test_all_mistakes_are_reported_together():
     assert [line.split()[0] for line in lines] == ["--ipus-per-replica", "--print-topology", "--num-instances"]
 
 
-def test_what_follows_from_a_mistake_is_not_told():
+def test_consequences_of_a_mistake_are_not_reported():
     assert len(mistakes("--num-instances 0 --num-replicas 4 --only-output-from-instance 1 x")) == 1
 
 

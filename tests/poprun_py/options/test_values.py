@@ -28,7 +28,7 @@ either = values.choice("auto", "mpi", "slurm")
         (values.text, " ", " "),
     ],
 )
-def test_what_is_read(read: Callable[[str], object], word: str, value: object) -> None:
+def test_valid_words_are_read(read: Callable[[str], object], word: str, value: object) -> None:
     assert read(word) == value
 
 
@@ -50,6 +50,6 @@ def test_what_is_read(read: Callable[[str], object], word: str, value: object) -
         (values.text, "a\0b", "a value without NUL is needed"),
     ],
 )
-def test_what_is_expected(read: Callable[[str], object], word: str, expected: str) -> None:
+def test_errors_name_what_is_expected(read: Callable[[str], object], word: str, expected: str) -> None:
     with pytest.raises(ValueError, match=expected):
         read(word)

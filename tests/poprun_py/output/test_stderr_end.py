@@ -39,7 +39,7 @@ def test_nothing_is_known_of_other_words():
     assert read_stderr_end(b"") == read_stderr_end(b"Warning: slow\n") == StderrEnd()
 
 
-def test_the_last_line_is_the_last_that_says_anything():
+def test_the_last_line_is_the_last_with_content():
     assert last_line(b"a\n  cannot open x \n\n") == "cannot open x"
     assert last_line(b"") == ""
     assert len(last_line(b"x" * 1000)) == 200

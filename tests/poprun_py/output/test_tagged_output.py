@@ -94,7 +94,7 @@ def test_streams_stay_apart_and_lines_of_instances_do_not_mix():
     assert got.err == b"[1,0]<stderr>:e\n"
 
 
-def test_what_is_hidden_or_incomplete_counts_as_dealt_with():
+def test_hidden_and_incomplete_lines_count_as_delivered():
     got, dealt = Collected(2, only=0), []
     got.output.write(1, STDOUT, b"hidden\n", lambda: dealt.append("hidden"))
     got.output.write(0, STDOUT, b"no end yet", lambda: dealt.append("kept"))

@@ -31,7 +31,7 @@ def stderr_of(*words: str) -> bytes:
         ("raise ValueError('x' * 999 + '. Do y')", f"ValueError: {'x' * 105}...{'x' * 74}. Do y (<string>:1)"),
     ],
 )
-def test_what_python_prints_is_recognised(code, told):
+def test_exceptions_printed_by_python_are_recognised(code, told):
     stderr = stderr_of("-c", code)
     assert str(find_uncaught(stderr)) == told
     assert str(find_uncaught(b"warning: something\n" + stderr + b"MPI says goodbye\n")) == told

@@ -107,7 +107,7 @@ def test_open_mpi_is_told_when_instances_share_cores():
     assert "--oversubscribe" not in planned("--num-instances 4 x", installation=OPENMPI, cpus=4).command.argv
 
 
-def test_what_the_user_has_tuned_stays():
+def test_tuning_by_the_user_is_kept():
     command = planned("x", installation=OPENMPI, OMPI_MCA_btl="self,tcp").command
     assert "OMPI_MCA_btl" not in command.environment
     assert command.environment["OMPI_MCA_mtl"] == "^ofi"

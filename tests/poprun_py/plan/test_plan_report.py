@@ -109,7 +109,7 @@ def test_verbose_adds_where_each_instance_runs(capsys):
 # -- the plan --------------------------------------------------------------------------------------------
 
 
-def test_the_text_says_everything_that_will_happen():
+def test_the_text_has_the_whole_plan():
     job, options = of("--num-instances 2 --num-replicas 4 --ipus-per-replica 2 prog --flag 'a", OMPI_MCA_mtl="x")
     decision = PartitionAssignment(Partition("p", "localhost:8090", 8), "created")
     text = as_text(job, options, decision)
@@ -130,7 +130,7 @@ def test_the_text_says_everything_that_will_happen():
         assert piece in text
 
 
-def test_the_json_says_the_same(capsys):
+def test_the_json_has_the_same_numbers(capsys):
     line = ["--num-instances=2", "--num-replicas=4", "--vipu-partition=p", "A=b c", "true", "x y"]
     assert main(["--dry-run", "--print-topology=yes", "--format", "json", *line]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -170,7 +170,7 @@ def test_the_layout_of_other_hosts_is_not_made_up():
     assert json.loads(as_json(job, options))["instances"][1]["cpus"] is None
 
 
-def test_what_another_host_inherits_is_named_but_not_shown(monkeypatch):
+def test_variables_inherited_by_other_hosts_are_named_but_not_shown(monkeypatch):
     monkeypatch.setenv("SECRET_TOKEN", "hunter2")
     job, options = of("--num-instances 2 --format json x", hosts=("h0", "h1"), SECRET_TOKEN="hunter2")
     text = report(job, options)

@@ -15,12 +15,12 @@ def target_options(text: str) -> str:
     return pod_environment(options, 0, environ={TARGET_OPTIONS: text}, request=None, assignment=None)[TARGET_OPTIONS]
 
 
-def test_what_the_user_has_set_counts():
+def test_variables_of_the_user_take_precedence():
     ours, theirs = json.loads(target_options("")), {"instanceSize": "7", "mine": "1"}
     assert ours["instanceSize"] == "2"
     assert json.loads(target_options(json.dumps(theirs))) == ours | theirs
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, "{", "7", "[1]"], ids=["deep", "unfinished", "a number", "a list"])
-def test_what_cannot_be_read_is_left_to_the_program(text):
+def test_unreadable_options_are_left_to_the_program(text):
     assert target_options(text) == text

@@ -80,12 +80,12 @@ def test_an_allocation_names_the_hosts(slurm):
         ("--backend slurm x", r"there is no Slurm allocation \(SLURM_JOB_ID is not set; use salloc or sbatch\)"),
     ],
 )
-def test_what_does_not_fit_is_a_mistake_of_the_command_line(line, said):
+def test_values_that_do_not_fit_are_a_usage_error(line, said):
     with pytest.raises(UsageError, match=said):
         find(line)
 
 
-def test_an_allocation_without_hosts_is_said_so(slurm):
+def test_an_allocation_without_hosts_is_reported(slurm):
     with pytest.raises(UsageError, match=r"no Slurm allocation .SLURM_JOB_NODELIST is not set"):
         find("--backend slurm x", **slurm | {"SLURM_JOB_NODELIST": ""})
 
@@ -136,7 +136,7 @@ def test_the_mpich_command_for_several_hosts(topology):
     assert command.environment == ({"HYDRA_LAUNCHER_EXEC": "/my/ssh"} if topology else own)
 
 
-def test_what_a_user_has_hydra_run_to_reach_other_hosts_stays():
+def test_the_users_launcher_for_other_hosts_is_kept():
     command = planned("--host a,b --num-instances 4 x", HYDRA_LAUNCHER_EXEC="/my/ssh").command
     assert command.environment == {"HWLOC_XMLFILE": ""}
 

@@ -47,7 +47,7 @@ def find(tmp_path):
 
 @pytest.mark.parametrize("kind", ["mpich", "openmpi"])
 @pytest.mark.parametrize("beside", [True, False])
-def test_the_kind_is_known_by_its_files_or_else_by_what_it_says(tmp_path, find, kind, beside):
+def test_the_kind_is_detected_by_files_or_by_version_text(tmp_path, find, kind, beside):
     prefix = install(tmp_path / "mpi", kind, beside=beside)
     assert find(path=prefix / "bin") == installation(prefix, kind)
 
@@ -113,7 +113,7 @@ def test_a_launcher_without_its_library_still_starts_programs(tmp_path, find):
     assert find(path=prefix / "bin") == installation(prefix, "mpich", library=False)
 
 
-def test_what_is_neither_is_passed_over_on_path_and_refused_when_named(tmp_path, find):
+def test_an_unknown_mpi_is_skipped_on_path_and_refused_when_named(tmp_path, find):
     other, good = install(tmp_path / "other", "other"), install(tmp_path / "good", "mpich")
     assert find(path=f"{other}/bin:{good}/bin") == installation(good, "mpich")
     with pytest.raises(MpiNotFoundError, match="neither MPICH nor Open MPI"):

@@ -51,7 +51,7 @@ def test_the_current_folder_counts_only_when_path_says_so(folder):
         ("", 127, "not on PATH"),
     ],
 )
-def test_what_cannot_be_run(folder, name, code, text):
+def test_programs_that_cannot_run_are_refused(folder, name, code, text):
     with pytest.raises(ProgramError, match=text) as caught:
         find(name, folder)
     assert caught.value.exit_code == code

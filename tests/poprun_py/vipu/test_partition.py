@@ -207,7 +207,7 @@ def test_a_damaged_file_is_reported_and_replaced(tmp_path, text):
     assert f"{path} is damaged" in warnings[0]
 
 
-def test_a_pipe_in_place_of_the_file_is_said_and_not_waited_for(tmp_path):
+def test_a_pipe_in_place_of_the_file_is_reported_without_waiting(tmp_path):
     os.mkfifo(tmp_path / "partitions.json")
     with pytest.raises(PoprunError, match=r"partitions\.json cannot be used"):
         PartitionFile(str(tmp_path / "partitions.json"), print).preview(asks())
@@ -308,7 +308,7 @@ def test_instances_get_the_variables_of_their_partition(launch, state, tmp_path)
     assert names(state) == {"pod8": 8}
 
 
-def test_what_the_user_sets_for_the_instances_stays(capsys, state):
+def test_variables_set_for_the_instances_are_kept(capsys, state):
     line = [
         "--dry-run",
         "--format=json",

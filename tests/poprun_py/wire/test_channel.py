@@ -180,7 +180,7 @@ class Door:
         return self.result
 
 
-def test_those_who_hold_the_key_are_connected():
+def test_peers_with_the_key_are_connected():
     key = new_key()
     door = Door(key)
     mine = connect(door.address, key, timeout=100)
@@ -234,7 +234,7 @@ def test_frames_that_were_tampered_with_are_refused(signed, forge):
         receive(right, 2)
 
 
-def test_what_one_side_said_cannot_be_told_to_itself(signed):
+def test_messages_cannot_be_sent_back_to_their_sender(signed):
     left, _, tap, _ = signed
     tap.sendall(*frames(left, tap, messages.Credit(1)))
     with pytest.raises(ChannelError, match="a wrong signature"):

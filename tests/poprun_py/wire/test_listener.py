@@ -88,7 +88,7 @@ def test_slow_peers_are_refused(listening, monkeypatch):
     listening.introduce(1)
 
 
-def test_what_was_recorded_from_another_connection_proves_nothing(listening):
+def test_replayed_messages_do_not_authenticate(listening):
     """An eavesdropper records all messages of a real supervisor, and replays them."""
     with socket.create_server(("127.0.0.1", 0)) as middle:
         recorded: list[bytes] = []

@@ -1,6 +1,6 @@
 """Data loaders and accessors in all modes, with map-style and iterable data sets and with workers.
 
-Their processes are forked; that of mnist.py is spawned, the default, and has to import PyTorch.
+Their processes are forked; that of mnist.py is started in the default way, by a fork server, and imports PyTorch.
 """
 
 import poptorch

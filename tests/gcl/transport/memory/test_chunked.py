@@ -19,7 +19,7 @@ SEGMENT = 1 << 30
     [((1, 1), 131072), ((1,) * 3, 131072), ((1,) * 4, 65536), ((2, 2), 131072), ((1, 3), 131072)],
     ids=str,
 )
-def test_what_all_ranks_write_stays_in_the_common_cache(counts: tuple[int, ...], chunk: int) -> None:
+def test_chunked_reductions_stay_in_the_shared_cache(counts: tuple[int, ...], chunk: int) -> None:
     room, ranks = staging_layout(counts, SEGMENT), len(counts)
     assert (room.chunk, room.sets >= 3) == (chunk, True)
     whole = sum(room.nbytes(local, ranks) for local in counts)
@@ -37,7 +37,7 @@ def test_a_small_segment_is_mostly_left_to_tensors() -> None:
     assert room.nbytes(1, 2) == 1 << 18
 
 
-def test_one_rank_keeps_no_room() -> None:
+def test_one_rank_has_no_staging_area() -> None:
     assert staging_layout((5,), SEGMENT).nbytes(5, 1) == 0
 
 

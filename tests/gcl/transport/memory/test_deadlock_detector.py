@@ -25,7 +25,7 @@ def _status(owner: _Communicator, communicators: WeakSet[WaitStatus], processes:
     return WaitStatus(domain, str, owner.fail)
 
 
-def test_communicators_know_those_of_the_same_processes_that_share_their_set() -> None:
+def test_communicators_see_all_others_of_the_same_set() -> None:
     owner, here, elsewhere = _Communicator(), WeakSet[WaitStatus](), WeakSet[WaitStatus]()
     pair, other = (Process(1, 1), Process(2, 1)), (Process(1, 1), Process(3, 1))
     first, second = _status(owner, here, pair), _status(owner, here, pair)

@@ -16,7 +16,7 @@ def test_every_domain_sees_the_same_control_block_and_arenas() -> None:
     assert np.shares_memory(first.control, third.control)
 
 
-def test_what_a_rank_writes_the_others_read() -> None:
+def test_memory_written_by_a_rank_is_read_by_the_others() -> None:
     first, second = domains(2, segment_bytes=1 << 20)
     first.write_text("all_reduce at train.py:3")
     second.write_text("barrier")

@@ -36,6 +36,6 @@ def test_a_wait_polls_at_its_pace(pace: Pace, most: int) -> None:
     assert 0 < polls <= most
 
 
-def test_what_was_begun_runs_in_the_background() -> None:
+def test_begun_collectives_run_in_the_background() -> None:
     assert not in_background()
     assert begun_here(in_background)()

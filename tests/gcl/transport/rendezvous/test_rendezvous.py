@@ -62,7 +62,7 @@ def test_after_a_yield_that_took_long_the_next_waits_sleep_without_yielding(rank
 
 
 @pytest.mark.usefixtures("busy_core")
-def test_where_yields_go_on_taking_long_they_become_rare(rank: np.ndarray) -> None:
+def test_long_yields_become_rare(rank: np.ndarray) -> None:
     counts = []
     for _ in range(3):
         assert not rank_table.met(rank)

@@ -61,7 +61,7 @@ RAN: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("model", RAN)
-def test_a_plan_of_what_ran_in_life_fits_and_so_it_is_predicted(model: str) -> None:
+def test_published_configurations_fit_as_predicted(model: str) -> None:
     pod = System.named("pod16")
     asked = CompileRequest(model, **GROUPED, **RAN[model])
     assert asked.compiled(pod).need.fits

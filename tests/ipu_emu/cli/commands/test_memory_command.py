@@ -68,7 +68,7 @@ def test_warnings_are_a_line_each() -> None:
     assert done.stderr == "Warning: Replicated tensor sharding has no effect: there is one replica\n"
 
 
-def test_the_plan_stands_beside_the_estimate(model: str) -> None:
+def test_the_plan_is_printed_with_the_estimate(model: str) -> None:
     facts = json.loads(printed("memory mlp --batch 8 --dtype float --optimiser adam --accumulation 2 --format json"))
     held = facts["ipus"][0]["parts"]
     data = sum(held.values()) - held["code"] - held["vertices"] - held["exchange"]

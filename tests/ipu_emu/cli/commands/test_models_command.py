@@ -7,7 +7,7 @@ import json
 from tests.ipu_emu.helpers.commands import ipu_emu, printed
 
 
-def test_numbers_say_something() -> None:
+def test_sizes_are_printed_with_units() -> None:
     (line,) = (line for line in printed("models mlp").splitlines() if line.startswith("mlp"))
     assert line.split()[:8] == ["mlp", "669,706", "-", "-", "1.34", "MFLOP", "4.04", "KiB"]
 

@@ -27,7 +27,7 @@ def test_text() -> None:
     assert len(re.findall(r"^ +(?:16|32|64|128|256)  ", done.stdout, flags=re.MULTILINE)) == 5
 
 
-def test_measured_rows_stand_beside_their_predictions(tmp_path: Path) -> None:
+def test_measured_rows_are_next_to_their_predictions(tmp_path: Path) -> None:
     rows, page = tmp_path / "rows.csv", tmp_path / "scale.html"
     rows.write_text(SHIPPED_ROWS.read_text())
     found = json.loads(run(f"{RESNET} --measured {rows} --format json --output {page}").stdout)

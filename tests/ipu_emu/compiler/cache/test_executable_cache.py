@@ -104,7 +104,7 @@ def test_other_graphs_and_options_have_other_keys(other: dict[str, Any]) -> None
 
 
 @pytest.mark.filterwarnings("error")
-def test_what_sizes_of_scratch_depend_on_is_in_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_key_depends_on_all_that_scratch_sizes_depend_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a plan of less scratch than the kernels of this machine use, they would overwrite other tensors."""
     assert any(path.parent.name == "codegen" for path in (executable_cache._ROOT / "ops").rglob("*.py"))
     assert "ops" in executable_cache._COMPILER
@@ -115,7 +115,7 @@ def test_what_sizes_of_scratch_depend_on_is_in_the_key(monkeypatch: pytest.Monke
     assert len(found) == 2
 
 
-def test_whatever_happened_to_the_file_it_is_compiled_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_damaged_and_missing_files_are_compiled_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = run()
     monkeypatch.setenv("POPART_CACHE_DIR", str(tmp_path))
     run()
@@ -162,7 +162,7 @@ def test_a_folder_that_cannot_be_made_costs_a_warning(tmp_path: Path, monkeypatc
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give files to others")
-def test_what_others_may_have_written_is_not_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_others_may_have_written_are_not_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = run(enableEngineCaching=True, cachePath=str(tmp_path / "cache"))
     (file,) = (tmp_path / "cache").glob("*.ipuexe")
     count = compiled(monkeypatch)

@@ -47,7 +47,7 @@ def test_a_chain_becomes_one_op_and_its_inside_is_never_stored() -> None:
     assert not {"Relu:0", "Tanh:0"} & set(session.executable.plan.placements)
 
 
-def test_what_is_anchored_inside_is_stored_as_well() -> None:
+def test_anchors_within_a_fused_op_are_stored_as_well() -> None:
     _, (whole, part), ops = inference([0, 1])
     assert [len(op.outputs) for op in ops] == [2]
     assert whole.shape == part.shape

@@ -166,7 +166,7 @@ def test_a_feed_stages_its_next_step(batches: int, workers: int) -> None:
             session.run(stepio)
 
 
-def test_what_was_staged_is_used() -> None:
+def test_staged_inputs_are_used() -> None:
     """All of these small steps are in one slot of the feed, so all but the first are ready."""
     x, session = doubling(4, 2)
     data = np.arange(64 * 40, dtype=np.float32).reshape(40, 64)
@@ -183,7 +183,7 @@ def test_what_was_staged_is_used() -> None:
     assert there == [0, *[2] * 9]
 
 
-def test_other_data_in_between_begin_anew() -> None:
+def test_other_data_discard_the_staged_inputs() -> None:
     x, session = doubling(4, 2)
     data = np.arange(64 * 40, dtype=np.float32).reshape(40, 64)
     anchors = session.initAnchorArrays()

@@ -58,13 +58,13 @@ def test_a_combination_is_offered_with_more_ipus_and_without() -> None:
     assert advice(found) == [("STATES_OFF_CHIP", "RECOMPUTE"), ("STATES_OFF_CHIP", "MORE_IPUS:2")]
 
 
-def test_what_cannot_be_compiled_or_saves_nothing_is_not_offered() -> None:
+def test_changes_that_fail_or_save_nothing_are_not_offered() -> None:
     found, _ = searched(150, {"STATES_OFF_CHIP": 99, "RECOMPUTE": 0, "FLOAT16": 60}, frozenset({"STATES_OFF_CHIP"}))
     assert advice(found) == [("FLOAT16",)]
     assert str(searched(150, {"RECOMPUTE": 0})[0]) == "No known remedy saves memory"
 
 
-def test_where_nothing_suffices_that_is_said_with_what_saves_most() -> None:
+def test_if_no_change_suffices_the_best_one_is_reported() -> None:
     found, _ = searched(200, {"RECOMPUTE": 15, "FLOAT16": 20})
     assert found.found == ()
     assert str(found) == (

@@ -116,7 +116,7 @@ def taken(settings: list[str]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("tiles", "fewest"), [(6, 1), (7, 2)])
-def test_a_session_with_the_options_of_a_remedy_needs_what_was_said(tiles: int, fewest: int) -> None:
+def test_a_session_with_the_options_of_a_remedy_needs_the_stated_memory(tiles: int, fewest: int) -> None:
     found = offered(refused(tiles))
     assert len(found) >= fewest
     for settings, promised in found:
@@ -130,7 +130,7 @@ def test_under_poprun_ipus_are_asked_for_in_its_words(monkeypatch: pytest.Monkey
     assert "with poprun-py --ipus-per-replica 16" in refused(1)
 
 
-def test_what_is_of_no_use_is_not_offered() -> None:
+def test_useless_changes_are_not_offered() -> None:
     text = refused(1, width=160, layers=2)
     assert "No known remedy suffices" in text
     assert "accumulatorTensorLocation" not in text
@@ -142,7 +142,7 @@ def test_what_is_of_no_use_is_not_offered() -> None:
     [({}, ""), ({"batch": 1}, "a model for micro-batches of 1/2"), ({"halves": True}, "convertFloatsToHalfs")],
     ids=["both", "micro-batch of 1", "FLOAT16"],
 )
-def test_what_a_model_has_already_is_not_tried(
+def test_changes_that_a_model_already_has_are_not_tried(
     values: dict[str, Any], without: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tried: list[str] = []

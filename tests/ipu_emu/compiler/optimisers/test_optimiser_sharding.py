@@ -145,7 +145,7 @@ PLACES = [((2, 2), WEIGHTS), ((1, 1, 1, 1), WEIGHTS), ((3, 1), WEIGHTS), ((1, 1,
 
 
 @pytest.mark.parametrize(("counts", "shared"), PLACES)
-def test_what_the_host_sees_is_whole_wherever_the_shards_are(counts: tuple[int, ...], shared: dict[str, Any]) -> None:
+def test_the_host_sees_whole_values_wherever_shards_are(counts: tuple[int, ...], shared: dict[str, Any]) -> None:
     def work(settings: dict[str, Any]) -> Any:
         def run(instance: Instance) -> dict[str, np.ndarray]:
             tower = Tower(1, plain=True)
@@ -252,7 +252,7 @@ ERRORS: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("name", ERRORS)
-def test_what_cannot_be_shared_is_refused(name: str) -> None:
+def test_variables_that_cannot_be_sharded_are_refused(name: str) -> None:
     values, text = ERRORS[name]
     with pytest.raises(popart.popart_exception, match=text):
         Tower(1).session(**{"R": 4, "optimizer": ADAM, **values})

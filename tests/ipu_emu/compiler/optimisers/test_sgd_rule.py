@@ -189,7 +189,7 @@ def test_constant_momentum_zero_needs_no_state() -> None:
     assert {"scaledLearningRate0___default___FLOAT", "weightDecayScaleFactor0___default___FLOAT"} <= ids
 
 
-def test_a_loss_that_nobody_asks_for_does_not_hinder_an_update() -> None:
+def test_an_unrequested_loss_does_not_prevent_an_update() -> None:
     builder = popart.Builder()
     w = builder.addInitializedInputTensor(np.full(2, 3, np.float32))
     loss = builder.aiGraphcore.l1loss([w], 0.5, popart.ReductionType.Sum)

@@ -42,7 +42,7 @@ def test_a_value_becomes_one_of_its_neighbours_in_proportion() -> None:
         assert abs((found[i] == up[i]).mean() - share) < 5 * np.sqrt(share * (1 - share) / count) + 1e-9
 
 
-def test_what_is_not_finite_stays_so() -> None:
+def test_infinities_and_nan_are_kept() -> None:
     x = np.array([np.inf, -np.inf, np.nan, 7e4, -7e4], np.float32)
     out = np.zeros(5, np.uint16)
     round_stochastically(x, np.zeros(4, np.uint64), 0, out)

@@ -25,7 +25,7 @@ CASES: dict[str, tuple[_Build, list[float], str]] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_is_no_number_stops_the_step(name: str) -> None:
+def test_nan_stops_the_step(name: str) -> None:
     build, data, text = CASES[name]
     builder = popart.Builder()
     x = builder.addInputTensor("FLOAT", [1])
@@ -36,7 +36,7 @@ def test_what_is_no_number_stops_the_step(name: str) -> None:
     assert error.value.args[0].startswith(f"Floating point exception in {text}")
 
 
-def test_what_is_given_may_be_anything() -> None:
+def test_given_data_may_have_any_value() -> None:
     """Infinities and NaN in the data raise no error, wherever they are used."""
     builder = popart.Builder()
     x = builder.addInputTensor("FLOAT", [3])

@@ -91,7 +91,7 @@ def test_anchors_of_every_second_micro_batch(strategy: Any) -> None:
 
 
 @pytest.mark.parametrize(("strategy", "count"), [(INNER, 4), (LOOPS, 5)])
-def test_what_is_hidden_of_two_batches_of_three(strategy: Any, count: int) -> None:
+def test_transfers_that_overlap_in_two_batches_of_three(strategy: Any, count: int) -> None:
     executable = Model(strategy).session(2, A=3).executable
     loop = OverlappedLoop.of(executable.program[0], executable.plan)
     assert loop is not None
@@ -199,7 +199,7 @@ def test_the_clock_counts_the_longer_of_both(batches: int, factor: int, rate: fl
     assert made.by_category()[CostCategory.BESIDE] == pytest.approx(sum(beside))
 
 
-def test_spans_of_the_host_lie_beside_those_of_compute() -> None:
+def test_spans_of_the_host_are_at_the_same_time_as_compute() -> None:
     executable = Model(LOOPS).session(3, A=2).executable
     made = timeline(executable, ModelledMachine(System.pod(4), io_tiles=32))
     work = {span.name: span for span in made.spans if span.name.startswith("micro-batch")}

@@ -145,7 +145,7 @@ def test_with_single_pipeline_an_ipu_is_served_while_another_works(monkeypatch: 
     assert met == [True] * 8
 
 
-def test_an_ipu_goes_on_as_soon_as_it_has_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_ipu_continues_as_soon_as_its_inputs_are_ready(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first stage reaches micro-batch 2 while the second is held at 0, a slot earlier than in the schedule."""
     ahead, met = Event(), []
     layers = {

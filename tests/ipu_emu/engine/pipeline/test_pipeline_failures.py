@@ -72,7 +72,7 @@ def want() -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize("cpus", [1, 2, 3])
 @pytest.mark.parametrize("name", FAILURES)
-def test_the_original_error_and_a_session_that_cannot_go_on(
+def test_the_original_error_is_raised_and_the_session_cannot_continue(
     monkeypatch: pytest.MonkeyPatch, want: dict[str, np.ndarray], name: str, cpus: int
 ) -> None:
     fail, kind, text = FAILURES[name]

@@ -127,7 +127,7 @@ def trained_with_weights_on_chip(replicas: int) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize(
     ("name", "replicas"), sampled_product({"name": tuple(OTHERS), "replicas": (1, 2)}, strength=1)
 )
-def test_weights_are_as_stale_wherever_they_lie(monkeypatch: pytest.MonkeyPatch, name: str, replicas: int) -> None:
+def test_weights_are_equally_stale_in_every_memory(monkeypatch: pytest.MonkeyPatch, name: str, replicas: int) -> None:
     threads(monkeypatch, 3)
     found = Tower(3).trained(bps=7, R=replicas, optimizer=adam(), **OTHERS[name])
     for id, value in trained_with_weights_on_chip(replicas).items():
@@ -163,7 +163,7 @@ def test_the_error_against_exact_updates_goes_to_zero_with_the_learning_rate() -
     assert errors[0] > 5 * errors[1] > 25 * errors[2] > 0
 
 
-def test_what_needs_all_gradients_at_once_needs_accumulation() -> None:
+def test_uses_of_all_gradients_need_accumulation() -> None:
     clips = [popart.ClipNormSettings.clipAllWeights(1.0)]
     tower = Tower(2, plain=True)
     with pytest.raises(popart.popart_exception, match=r"weights change at once; set enableGradientAccumulation"):

@@ -70,7 +70,7 @@ def test_the_safetensors_package_reads_what_is_written(dtype, tmp_path):
         np.testing.assert_array_equal(loaded[name], array, strict=True)
 
 
-def test_what_the_safetensors_package_writes_is_read(tmp_path):
+def test_files_of_the_safetensors_package_are_read(tmp_path):
     arrays = {"w": np.arange(6, dtype=np.float16).reshape(2, 3), "x": np.ones(3, ml_dtypes.bfloat16)}
     safetensors.numpy.save_file(arrays, tmp_path / "x")
     for name, array in read(tmp_path / "x").items():
@@ -229,7 +229,7 @@ def test_the_one_before_a_damaged_one_is_used_not_a_later_one_of_another_run(tmp
         assert trained(tmp_path, 4)[0] == 3
 
 
-def test_a_folder_at_the_pointer_is_left_and_said(tmp_path):
+def test_a_folder_at_the_pointer_is_kept_and_reported(tmp_path):
     trained(tmp_path, 2)
     (tmp_path / "latest").unlink()
     (tmp_path / "latest").mkdir()
@@ -262,7 +262,7 @@ def test_folders_of_other_names_are_none_of_ours(undisturbed, tmp_path):
     assert (tmp_path / ".step-notes.part").exists()
 
 
-def test_what_a_kill_left_of_latest_is_removed(tmp_path):
+def test_leftovers_of_a_kill_while_writing_latest_are_removed(tmp_path):
     trained(tmp_path, 1)
     ours, other = tmp_path / ".latest.ed7d1c9556a5b0da.tmp", tmp_path / ".latest.mine.tmp"
     ours.write_text("step-000000001\n")
@@ -367,7 +367,7 @@ def test_a_folder_belongs_to_one_job(tmp_path):
     Checkpoints(tmp_path).close()
 
 
-def test_what_cannot_be_saved_is_said(tmp_path):
+def test_errors_of_saving_are_reported(tmp_path):
     job = Job()
     with Checkpoints(tmp_path) as checkpoints:
         with pytest.raises(CheckpointError, match="state may contain numbers"):
@@ -401,7 +401,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", tmp_path], check=True)
 
 
-def test_a_full_disk_is_said_and_the_checkpoints_before_it_stay(small_disk, undisturbed):
+def test_a_full_disk_is_reported_and_earlier_checkpoints_stay(small_disk, undisturbed):
     trained(small_disk, 3)
     (small_disk / "ballast").write_bytes(bytes(shutil.disk_usage(small_disk).free - 4096))
     with pytest.raises(CheckpointError, match="No space left on device"):
@@ -434,7 +434,7 @@ def test_whichever_write_finds_the_disk_full_the_checkpoints_before_it_stay(smal
     assert set(saved) == {3, 4, 5}
 
 
-def test_a_folder_that_another_host_does_not_see_is_said(tmp_path, monkeypatch):
+def test_a_folder_that_another_host_does_not_see_is_reported(tmp_path, monkeypatch):
     monkeypatch.setattr(Folder, "begin", lambda folder, step: None)  # the first instance made it on its own disk
     with pytest.raises(
         CheckpointError, match=f"No such file or directory; {tmp_path} must be one folder that all hosts"

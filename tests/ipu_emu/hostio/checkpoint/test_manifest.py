@@ -40,7 +40,7 @@ def folder(tmp_path: Path) -> Folder:
     return Folder(tmp_path)
 
 
-def test_what_is_written_is_read_and_is_json() -> None:
+def test_a_written_profile_is_json_and_can_be_read() -> None:
     assert Manifest.decoded(MANIFEST.encoded()) == MANIFEST
     assert json.loads(MANIFEST.encoded())["step"] == 120
 
@@ -98,7 +98,7 @@ LIES = {
 
 
 @pytest.mark.parametrize("content", LIES.values(), ids=LIES)
-def test_lies_with_a_checksum_that_fits_are_found(content: str, folder: Folder) -> None:
+def test_wrong_fields_with_a_valid_checksum_are_found(content: str, folder: Folder) -> None:
     data = sealed(content.encode(errors="surrogateescape"))
     (folder.path / NAME / "checkpoint.json").write_bytes(data)
     (_, fault), (_, manifest) = folder.verified(folder.names())
@@ -109,7 +109,7 @@ def test_lies_with_a_checksum_that_fits_are_found(content: str, folder: Folder) 
 
 @pytest.mark.parametrize("name", ["checkpoint.json", FILE])
 @pytest.mark.parametrize("kind", ["pipe", "device", "folder"])
-def test_what_is_no_file_is_not_waited_for(name: str, kind: str, folder: Folder) -> None:
+def test_pipes_and_folders_are_refused_without_waiting(name: str, kind: str, folder: Folder) -> None:
     place = folder.path / NAME / name
     place.unlink()
     make: dict[str, Callable[[], object]] = {
@@ -124,7 +124,7 @@ def test_what_is_no_file_is_not_waited_for(name: str, kind: str, folder: Folder)
     assert isinstance(manifest, Manifest)
 
 
-def test_arrays_that_lie_are_an_error_of_values(tmp_path: Path) -> None:
+def test_arrays_with_contradictory_headers_raise_value_error(tmp_path: Path) -> None:
     """Headers with other lengths, offsets, shapes, types; 500 random changes."""
     head = b'{"w":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]}'
     head += b',"b":{"dtype":"BF16","shape":[4],"data_offsets":[24,32]}}'

@@ -54,7 +54,7 @@ def test_random_changes_are_read_or_refused(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["npy", "npz", "arrow", "parquet"])
-def test_what_is_no_file_or_has_no_end_is_refused(kind: str, tmp_path: Path) -> None:
+def test_endless_files_and_other_kinds_are_refused(kind: str, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / f"pipe.{kind}")
     (tmp_path / f"endless.{kind}").symlink_to("/dev/zero")
     for name in ("pipe", "endless"):

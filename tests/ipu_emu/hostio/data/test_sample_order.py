@@ -21,7 +21,7 @@ def test_the_drawing_of_the_module() -> None:
 
 @pytest.mark.parametrize("shuffle", [False, True])
 @pytest.mark.parametrize("spread", [(4,), (2, 2), (1, 3), (1, 1, 1, 1)])
-def test_a_replica_sees_the_same_whatever_the_spread(spread: tuple[int, ...], shuffle: bool) -> None:
+def test_a_replica_sees_the_same_samples_in_every_layout(spread: tuple[int, ...], shuffle: bool) -> None:
     shape, epoch, parts = BatchShape(2, 3, 2), 5, []
     for instance, local in enumerate(spread):
         order = SampleOrder(101, shape, ReplicaRange(local, sum(spread[:instance]), 4), shuffle, seed=3)

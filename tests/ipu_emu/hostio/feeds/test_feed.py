@@ -165,7 +165,7 @@ def test_a_feed_continues_where_another_was(start: int, shuffle: bool) -> None:
     assert feed.position == 60
 
 
-def test_streams_go_on_too() -> None:
+def test_streams_continue_too() -> None:
     assert [int(step) for step in Feed(counted, epochs=2, start=70)] == list(range(9, 61))
 
 

@@ -68,7 +68,7 @@ def test_an_error_of_the_data_comes_after_the_elements_before_it_and_stays(error
     queue.close()
 
 
-def test_closing_ends_the_thread_at_once_and_whoever_waits_for_an_element() -> None:
+def test_closing_ends_the_thread_and_all_waits_for_an_element() -> None:
     queue = PrefetchQueue(numbers([], 100), 2)
     queue.close()
     assert not queue._thread.is_alive()
@@ -100,7 +100,7 @@ def test_closing_ends_the_thread_at_once_and_whoever_waits_for_an_element() -> N
     assert not waiting._thread.is_alive()
 
 
-def test_a_queue_that_nobody_has_any_more_ends_its_thread() -> None:
+def test_an_unreferenced_queue_ends_its_thread() -> None:
     queue = PrefetchQueue(numbers([], 100), 2)
     thread = queue._thread
     queue.next_arrays()

@@ -107,7 +107,7 @@ def test_waits_are_seconds_above_0(name: str, value: Any) -> None:
         Feed(DATA, **{name: value})
 
 
-def test_a_source_shorter_than_a_step_has_no_stand_in() -> None:
+def test_a_source_shorter_than_a_step_cannot_be_replaced() -> None:
     with pytest.raises(FeedError, match="The source has fewer samples than one step needs"):
         Feed(iter([1, 2]), micro_batch=3, mode=DataMode.GENERATED)
 

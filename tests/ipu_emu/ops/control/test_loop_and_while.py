@@ -171,7 +171,7 @@ def test_a_known_count_may_be_large_and_may_be_nothing(trips: int) -> None:
     np.testing.assert_array_equal(found[sums], 3 * np.arange(2, trips + 2))
 
 
-def test_training_beside_a_computed_loop_and_not_through_it() -> None:
+def test_gradients_may_bypass_a_computed_loop_but_not_pass_through_it() -> None:
     builder = popart.Builder()
     x = builder.addInitializedInputTensor(X)
     limit = builder.addInputTensor("FLOAT", [])
@@ -195,7 +195,7 @@ def test_training_beside_a_computed_loop_and_not_through_it() -> None:
         ("is random or changes a variable", True, 1, lambda c, s: [c.aiOnnx.dropout([s], 1)[0]]),
     ],
 )
-def test_what_a_computed_loop_cannot_do_is_refused(text: str, counted: bool, outputs: int, build: Any) -> None:
+def test_unsupported_uses_of_a_computed_loop_are_refused(text: str, counted: bool, outputs: int, build: Any) -> None:
     builder = popart.Builder()
     x, trips = builder.addInputTensor(VECTOR), builder.addInputTensor(COUNT)
     body = body_with(builder, [COUNT, FLAG, VECTOR], lambda c, i, going, s: [going, *build(c, s)])

@@ -166,7 +166,7 @@ def test_integers(reduction: Any) -> None:
         ([[0, 1]], {}, "Partial broadcasting of indices is not currently supported."),
     ],
 )
-def test_what_does_not_fit_is_refused_in_the_session(indices: Any, named: dict[str, int], text: str) -> None:
+def test_mismatched_shapes_are_refused_in_the_session(indices: Any, named: dict[str, int], text: str) -> None:
     builder = popart.Builder()
     data = builder.aiOnnx.constant(np.ones((2, 3), np.float32))
     at = builder.aiOnnx.constant(np.array(indices, np.int32))

@@ -73,7 +73,7 @@ def test_grams_that_do_not_fit_are_refused(changed: dict[str, Any], text: str) -
         ("stringnormalizer", 1, "strings"),
     ],
 )
-def test_what_no_device_has_is_refused_by_name(name: str, inputs: int, text: str) -> None:
+def test_types_that_devices_do_not_have_are_refused_by_name(name: str, inputs: int, text: str) -> None:
     builder = popart.Builder()
     method = getattr(builder.aiOnnxOpset11, name)
     given = [[builder.addInputTensor("FLOAT", [2])]] if inputs else []

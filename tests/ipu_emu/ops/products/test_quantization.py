@@ -62,7 +62,7 @@ def test_rows_and_columns_have_zero_points_of_their_own() -> None:
     np.testing.assert_array_equal(made, wide)
 
 
-def test_what_was_quantised_comes_back_within_half_a_scale() -> None:
+def test_quantised_values_are_restored_within_half_a_scale() -> None:
     x = RANDOM.uniform(-3, 5, (4, 6)).astype(np.float32)
     builder = popart.Builder()
     id = builder.addInputTensor(popart.TensorInfo(x))

@@ -56,7 +56,7 @@ def test_it_is_the_identity_in_inference() -> None:
     np.testing.assert_array_equal(anchors[mask], np.ones(5, bool))
 
 
-def test_the_mask_says_what_was_kept() -> None:
+def test_the_mask_marks_kept_elements() -> None:
     builder = popart.Builder()
     x = builder.addInitializedInputTensor(np.ones(SHAPE, np.float32))
     y, mask = builder.aiOnnx.dropout([x], 2, 0.5)

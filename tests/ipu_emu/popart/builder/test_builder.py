@@ -59,7 +59,7 @@ def test_parameters_that_inputs_do_not_have() -> None:
         builder.addInitializedInputTensor(ONES, name="x")
 
 
-def test_settings_beside_an_element_type_are_dropped_as_in_popart() -> None:
+def test_settings_after_an_element_type_are_dropped_as_in_popart() -> None:
     builder = popart.Builder()
     with pytest.warns(UserWarning, match="have no effect, as in PopART; give a TensorInfo"):
         builder.addInputTensor("FLOAT", [2], BROADCAST)

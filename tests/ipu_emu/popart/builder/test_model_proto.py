@@ -151,7 +151,7 @@ class TestModelProto:
             assert again.getTensorShape("Exp:0") == [2]
             assert again.getModelProto() == builder.getModelProto()
 
-    def test_what_is_no_model_is_refused(self) -> None:
+    def test_anything_but_a_model_is_refused(self) -> None:
         for source in ("no such file.onnx", b"\x00\x01 rubbish"):
             with pytest.raises(
                 popart.popart_exception, match=r"^Failed to load a ModelProto from the string '"

@@ -76,7 +76,7 @@ def test_random_selection_is_the_same_each_time() -> None:
     assert len(set(found)) == 1
 
 
-def test_what_the_module_says_of_itself() -> None:
+def test_functions_of_the_module() -> None:
     assert popart.versionString() == "3.4.0"
     assert popart.versionNumber() == (3, 4, 0)
     assert popart.getTensorInfo(np.zeros((2, 3), np.float16)) == popart.TensorInfo("FLOAT16", [2, 3])
@@ -84,7 +84,7 @@ def test_what_the_module_says_of_itself() -> None:
 
 
 @pytest.mark.parametrize(("acquire", "number"), [("acquireAvailableDevice", 32), ("acquireDeviceById", 99)])
-def test_who_gets_no_device_is_told_where_ipus_and_their_users_are_listed(acquire: str, number: int) -> None:
+def test_the_error_without_a_free_device_names_the_command_that_lists_users(acquire: str, number: int) -> None:
     with pytest.raises(popart.popart_exception) as caught:
         getattr(popart.DeviceManager(), acquire)(number)
     assert "Here `ipu-emu info` lists the IPUs and their users" in "".join(traceback.format_exception(caught.value))

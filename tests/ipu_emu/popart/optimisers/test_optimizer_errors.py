@@ -131,7 +131,7 @@ def test_optimisers_that_cannot_take_over() -> None:
 
 
 @pytest.mark.parametrize("wrong", [None, 0.1, SGD, {"defaultLearningRate": 0.1}])
-def test_what_is_no_optimiser(wrong: Any) -> None:
+def test_anything_but_an_optimiser_is_refused(wrong: Any) -> None:
     text = f"Training needs an optimizer, found {wrong!r}; give an SGD, Adam or Adaptive"
     assert replacing(SGD({}), wrong) == text
     builder = popart.Builder()
@@ -141,7 +141,7 @@ def test_what_is_no_optimiser(wrong: Any) -> None:
 
 
 @pytest.mark.parametrize("wrong", [None, 1, "y", {"y": popart.AnchorReturnType("All")}])
-def test_what_is_no_data_flow(wrong: Any) -> None:
+def test_other_values_than_a_data_flow_are_refused(wrong: Any) -> None:
     text = f"A session needs a DataFlow, found {wrong!r}; give DataFlow(batches, anchors)"
     builder = popart.Builder()
     y = builder.aiOnnx.relu([builder.addInputTensor("FLOAT", [2])])

@@ -101,7 +101,7 @@ def test_gradients_are_reduced_inside_their_group(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-def test_what_is_read_has_an_axis_of_groups_or_replicas(name: str) -> None:
+def test_read_weights_have_an_axis_of_groups_or_replicas(name: str) -> None:
     settings = SETTINGS[name]
     model = Grouped(settings)
     session = model.session()

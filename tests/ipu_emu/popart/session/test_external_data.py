@@ -174,7 +174,7 @@ def test_data_move_to_another_file(tmp_path: Path) -> None:
         session.updateExternallySavedTensorLocations(new, old)
 
 
-def test_what_the_builder_refuses(tmp_path: Path) -> None:
+def test_the_builder_refuses_missing_folders_and_unknown_initializers(tmp_path: Path) -> None:
     net, file = Affine(), str(tmp_path / "none" / "weights")
     text = f"^Saving tensor data to file {file}, but its parent directory does not exist$"
     with pytest.raises(popart.popart_exception, match=text):

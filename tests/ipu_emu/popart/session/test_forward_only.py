@@ -38,7 +38,7 @@ def test_the_forward_pass_alone_gives_what_training_gives(stages: int, R: int, k
     session.close()
 
 
-def test_weights_stay_as_they_are_and_statistics_go_on() -> None:
+def test_weights_stay_unchanged_and_statistics_continue() -> None:
     tower = Tower(2)
     session = tower.session(A=4, anchors=anchored(tower), **FORWARD)
     before = tower.read(session)
@@ -64,7 +64,7 @@ def pipelined(tiles: int, **values: Any) -> Any:
     return popart.TrainingSession(model.proto, flow, model.loss, popart.ConstSGD(0.1), device, userOptions=opts)
 
 
-def test_what_it_takes_counts_beside_what_training_takes() -> None:
+def test_its_memory_counts_in_addition_to_that_of_training() -> None:
     def fits(tiles: int) -> bool:
         return all(need.total <= tiles * GC200.tile_memory for need in footprints(executable, tiles))
 

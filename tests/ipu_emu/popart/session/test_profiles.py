@@ -61,7 +61,7 @@ def report(folder: Path) -> dict[str, Any]:
     return report_data(analyse(read_run(folder)))
 
 
-def test_a_cached_executable_has_its_profile_beside_it(folder: Path, tmp_path: Path) -> None:
+def test_a_cached_executable_has_its_profile_next_to_it(folder: Path, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     for _ in range(2):
         session(enableEngineCaching=True, cachePath=str(cache))[0].close()

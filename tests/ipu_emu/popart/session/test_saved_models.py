@@ -120,7 +120,7 @@ def test_trained_halves_are_read_by_onnx_onnx_runtime_and_again(tmp_path: Path) 
     np.testing.assert_array_equal(anchors[y], found)
 
 
-def test_onnx_runtime_says_the_same(tmp_path: Path) -> None:
+def test_onnx_runtime_agrees(tmp_path: Path) -> None:
     runtime = pytest.importorskip("onnxruntime")
     net, path = Convolution(), tmp_path / "trained.onnx"
     session = net.session(OPTIMIZERS["Adam"])

@@ -151,7 +151,7 @@ def test_a_callback_gives_the_type_of_the_model() -> None:
     np.testing.assert_array_equal(run(np.ones(2, np.float32)), [2, 2])
 
 
-def test_outputs_have_the_type_of_the_model_and_room() -> None:
+def test_outputs_must_have_the_type_and_size_of_the_model() -> None:
     x, y, session = doubled([2], 1)
     data = np.ones(2, np.float32)
 

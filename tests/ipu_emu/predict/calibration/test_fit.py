@@ -51,7 +51,7 @@ def test_without_the_only_row_of_several_domains_gateways_are_nominal(found: Pro
     assert dict(zip(PARAMETERS, others.values, strict=True))["gateway_share"] == 1
 
 
-def test_rows_of_one_host_say_nothing_of_waiting_for_others() -> None:
+def test_rows_of_one_host_do_not_determine_waits() -> None:
     fit = fitted([row for row in ROWS if row.job.host_count == 1])
     known = dict(zip(PARAMETERS, fit.identified, strict=True))
     assert not known["host_wait"]
@@ -63,7 +63,7 @@ def test_shares_are_shares(found: Profile) -> None:
     assert all(0 < each.value <= 1 for each in found.parameters if each.name.endswith("share"))
 
 
-def test_what_no_row_determines_keeps_its_nominal_value() -> None:
+def test_undetermined_parameters_keep_their_nominal_value() -> None:
     """Rows of one domain do not determine GW-Links, rows of ResNet do not determine products."""
     fit = fitted([row for row in ROWS if row.job.model == "resnet50" and row.job.replicas < 128])
     known = dict(zip(PARAMETERS, fit.identified, strict=True))
@@ -193,7 +193,7 @@ def test_files_that_are_no_calibration(tmp_path: Path, content: Any, said: str) 
     assert text.endswith(f"; make one with ipu-emu calibrate ROWS.csv -o {path}")
 
 
-def test_a_calibration_that_is_not_there_is_said_so() -> None:
+def test_a_missing_calibration_is_reported() -> None:
     with pytest.raises(EmulatorError, match="cannot be read"):
         load("/nonexistent/profile.json")
 

@@ -82,7 +82,7 @@ def best_grid(n: int, tiles: int) -> float:
     )
 
 
-def test_what_a_tile_receives_for_its_piece_of_a_product() -> None:
+def test_elements_that_a_tile_receives_for_a_product() -> None:
     assert received(30, 20, 24, 5 * 6 * 4, 1) == 50, "both operands"
     assert received(64, 64, 64, 512, 8) == pytest.approx(16 + 16 + 8), "2 x 2 x 2"
     assert received(4096 * 8, 8 * 8, 4096 * 8, 4096 * 64, 1024) == pytest.approx(4 * 8 + 64), "rows only"

@@ -62,7 +62,7 @@ def test_exchange_and_sync_are_parts_of_the_time_of_each_instruction(step: Model
         assert each["modelled_sync_seconds"] == pytest.approx(600 / step.machine.generation.clock)
 
 
-def test_what_lives_at_an_instant_adds_up_to_the_live_bytes(step: ModelledStep) -> None:
+def test_tensors_live_at_an_instant_add_up_to_the_live_bytes(step: ModelledStep) -> None:
     profile = program_profile(step, "training")
     assert len(profile["memory"]) == step.executable.plan.ipus
     for memory in profile["memory"]:
@@ -94,7 +94,7 @@ def step_instructions(step: ModelledStep) -> list[dict[str, Any]]:
     return found
 
 
-def test_profiles_are_written_beside_the_trace_and_only_with_one(tmp_path: Path) -> None:
+def test_profiles_are_written_next_to_the_trace_and_only_with_one(tmp_path: Path) -> None:
     step = ModelledStep(KINDS["plain"].compiled(POD).executable, DEVICE, 1, 1)
     assert ProgramRecord.of(step, "training") is None
     start(tmp_path / "run")

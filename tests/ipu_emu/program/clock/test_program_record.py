@@ -57,7 +57,7 @@ def own(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.glob(f"*{PROFILE_SUFFIX}"))
 
 
-def test_the_profile_is_one_file_beside_the_executable(step: ModelledStep, folder: Path, executable: Path) -> None:
+def test_the_profile_is_one_file_next_to_the_executable(step: ModelledStep, folder: Path, executable: Path) -> None:
     ProgramRecord.of(step, "training", executable=lambda: executable)
     assert sorted(path.name for path in executable.parent.iterdir()) == [executable.name, beside(executable).name]
     assert not own(folder)
@@ -90,7 +90,7 @@ def test_a_profile_moves_when_the_executable_is_saved(step: ModelledStep, folder
     assert not found.damaged
 
 
-def test_where_nothing_can_be_written_beside_the_executable_it_is_beside_the_trace(
+def test_without_write_access_the_profile_is_next_to_the_trace(
     step: ModelledStep, folder: Path, executable: Path
 ) -> None:
     beside(executable).mkdir()

@@ -126,7 +126,7 @@ def test_too_many_instructions_are_left_out_of_later_stages(monkeypatch: pytest.
     assert trace["otherData"]["spans_without_their_instructions"] == 1
 
 
-def test_what_a_sharded_stage_does_on_another_ipu_is_in_the_row_of_that_one() -> None:
+def test_work_of_a_sharded_stage_on_another_ipu_is_in_its_row() -> None:
     parts = [Span(0, 0.0, 1.0, "here", CostCategory.COMPUTE), Span(1, 1.0, 1.0, "there", CostCategory.COMPUTE)]
     stage = Span(0, 0.0, 2.0, "stage", CostCategory.COMPUTE, {"stage": 0, "micro-batch": 4}, parts)
     found = checked_events(_json(TimelineSegment(2.0, spans=[stage])))

@@ -82,7 +82,9 @@ def test_a_gradient_through_a_loop_whose_length_is_computed_is_refused_by_name(
 
 
 @pytest.mark.parametrize("what", ["cannot change variables", "cannot draw random numbers"])
-def test_what_a_loop_of_computed_length_cannot_do_is_refused(tf: Any, tensorflow: Any, run: Any, what: str) -> None:
+def test_unsupported_uses_of_a_loop_of_computed_length_are_refused(
+    tf: Any, tensorflow: Any, run: Any, what: str
+) -> None:
     def program(x: Any) -> Any:
         v = tf.get_variable("v", initializer=np.float32(0), use_resource=True)
 

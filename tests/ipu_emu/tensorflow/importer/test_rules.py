@@ -37,7 +37,7 @@ def test_every_rule_is_compared(tensorflow: Any) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(CASES))
-def test_a_rule_computes_what_tensorflow_computes(tf: Any, tensorflow: Any, run: Any, full: bool, name: str) -> None:
+def test_a_rule_computes_the_result_of_tensorflow(tf: Any, tensorflow: Any, run: Any, full: bool, name: str) -> None:
     @settings(max_examples=20 if full else TIMES, derandomize=True, deadline=None, database=None)
     @given(data=strategies.data())
     def check(data: Any) -> None:
