@@ -6,7 +6,7 @@ import os
 
 import numpy as np
 
-from gcl.transport.memory.memory_domain import MemoryDomain, control_bytes
+from gcl.transport.memory.memory_domain import MemoryDomain, control_bytes, core_cache_bytes
 from gcl.transport.memory.process_vm import can_access_process
 from gcl.transport.memory.segment import DEFAULT_BYTES, Segment, map_memory
 
@@ -32,6 +32,7 @@ def domains(ranks: int = 1, *, segment_bytes: int = DEFAULT_BYTES) -> list[Memor
             cores=len(os.sched_getaffinity(0)),
             uses_process_vm=can_access_process(os.getpid(), control.ctypes.data),
             smallest=segment_bytes,
+            core_cache=core_cache_bytes(),
         )
         for rank in range(ranks)
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
@@ -13,7 +14,7 @@ from gcl.transport.memory.segment import Segment
 from gcl.transport.rendezvous.process_liveness import Process
 from gcl.transport.rendezvous.rendezvous import LINE
 
-__all__ = ["TEXT_BYTES", "MemoryDomain", "control_bytes"]
+__all__ = ["TEXT_BYTES", "MemoryDomain", "control_bytes", "core_cache_bytes"]
 
 #: Bytes in the control block for the description of each rank's call.
 TEXT_BYTES = 2048
@@ -22,6 +23,16 @@ TEXT_BYTES = 2048
 def control_bytes(ranks: int) -> int:
     """Size of the control block: a line and a text for each rank."""
     return ranks * (LINE + TEXT_BYTES)
+
+
+def core_cache_bytes() -> int:
+    """Size of the second-level cache of the first core; 0 if Linux does not tell it in KiB."""
+    try:
+        text = Path("/sys/devices/system/cpu/cpu0/cache/index2/size").read_text(encoding="ascii").strip()
+    except (OSError, UnicodeError):
+        return 0
+    number, unit = text[:-1], text[-1:]
+    return int(number) << 10 if unit == "K" and number.isdecimal() else 0
 
 
 @dataclass(frozen=True)
@@ -36,6 +47,7 @@ class MemoryDomain:
     cores            number of cores that the ranks may use
     uses_process_vm  whether the kernel may copy between them
     smallest         bytes of the smallest segment of all ranks
+    core_cache       bytes of the second-level cache of a core, the least of all ranks; 0 if not known
     processes        the process of each rank, if each is one
     communicators    what the communicators of this process publish while they wait (``deadlock_detector``); None if
                      the ranks are threads
@@ -52,6 +64,7 @@ class MemoryDomain:
     cores: int
     uses_process_vm: bool
     smallest: int
+    core_cache: int
     processes: tuple[Process, ...] = ()
     communicators: WeakSet[Any] | None = None
 

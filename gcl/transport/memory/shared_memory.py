@@ -17,7 +17,7 @@ import msgpack
 import numpy as np
 
 from gcl.errors import TransportError
-from gcl.transport.memory.memory_domain import MemoryDomain, control_bytes
+from gcl.transport.memory.memory_domain import MemoryDomain, control_bytes, core_cache_bytes
 from gcl.transport.memory.process_vm import can_access_process
 from gcl.transport.memory.segment import DEFAULT_BYTES, Segment, map_memory
 from gcl.transport.rendezvous.process_liveness import Process
@@ -33,6 +33,7 @@ class _Peer(NamedTuple):
     segment: int  # file descriptor of its memory
     control: int  # that of the memory of all; -1 except on rank 0
     nbytes: int
+    core_cache: int
     cores: list[int]
     target: int  # address of a word that the others try to write to
     name: str
@@ -61,7 +62,9 @@ def domain(
     cores = sorted(os.sched_getaffinity(0))
     target = np.zeros(1, np.int64)  # peers test whether they can write to it
     me = Process.own()
-    hello = _Peer(me.pid, me.started, segment, control, segment_bytes, cores, target.ctypes.data, own)
+    hello = _Peer(
+        me.pid, me.started, segment, control, segment_bytes, core_cache_bytes(), cores, target.ctypes.data, own
+    )
     peers = [_Peer(*msgpack.unpackb(reply)) for reply in all_gather(msgpack.packb(hello))]
     first = peers[0]
     try:
@@ -94,6 +97,7 @@ def domain(
         uses_process_vm=all(reached for _, reached in verdicts),
         cores=len({core for peer in peers for core in peer.cores}),
         smallest=min(peer.nbytes for peer in peers),
+        core_cache=min(peer.core_cache for peer in peers),
         processes=tuple(peer.process for peer in peers),
         communicators=communicators,
     )

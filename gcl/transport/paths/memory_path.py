@@ -61,7 +61,7 @@ class MemoryPath:
         """
         self.name = domain.name
         self._domain, self._world, self.timeout = domain, world, timeout
-        staging = staging_layout(world.counts, domain.smallest)
+        staging = staging_layout(world.counts, domain.smallest, domain.core_cache)
         self._table = rank_table.new_rank_table(
             rank=domain.rank,
             control=domain.control.ctypes.data,

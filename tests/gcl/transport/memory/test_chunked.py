@@ -20,25 +20,30 @@ SEGMENT = 1 << 30
     ids=str,
 )
 def test_chunked_reductions_stay_in_the_shared_cache(counts: tuple[int, ...], chunk: int) -> None:
-    room, ranks = staging_layout(counts, SEGMENT), len(counts)
+    room, ranks = staging_layout(counts, SEGMENT, 0), len(counts)
     assert (room.chunk, room.sets >= 3) == (chunk, True)
     whole = sum(room.nbytes(local, ranks) for local in counts)
     assert 3 << 19 < whole <= 3 << 20  # more than half of 3 MiB
 
 
+@pytest.mark.parametrize(("core_cache", "sets"), [(0, 12), (1 << 20, 12), (3 << 19, 3), (2 << 20, 3)])
+def test_the_fewest_sets_are_used_where_they_fit_half_of_a_cores_cache(core_cache: int, sets: int) -> None:
+    assert staging_layout((1, 1), SEGMENT, core_cache) == (131072, sets)
+
+
 def test_many_ranks_take_smaller_chunks_and_as_few_sets_as_go() -> None:
-    assert staging_layout((1,) * 8, SEGMENT) == (32768, 3)
-    assert staging_layout((4,) * 4, SEGMENT) == (32768, 3)
+    assert staging_layout((1,) * 8, SEGMENT, 0) == (32768, 3)
+    assert staging_layout((4,) * 4, SEGMENT, 0) == (32768, 3)
 
 
 def test_a_small_segment_is_mostly_left_to_tensors() -> None:
-    room = staging_layout((1, 1), 1 << 20)
+    room = staging_layout((1, 1), 1 << 20, 0)
     assert room == (65536, 4)
     assert room.nbytes(1, 2) == 1 << 18
 
 
 def test_one_rank_has_no_staging_area() -> None:
-    assert staging_layout((5,), SEGMENT).nbytes(5, 1) == 0
+    assert staging_layout((5,), SEGMENT, 0).nbytes(5, 1) == 0
 
 
 @pytest.mark.parametrize(
