@@ -66,6 +66,25 @@ def test_products_of_any_shape_and_order(dtype: Any, seed: int) -> None:
         np.testing.assert_allclose(y, want, atol=tolerance * np.abs(want).max(), err_msg=f"{lead} {m} {k} {n}")
 
 
+@pytest.mark.parametrize("n", [1024, 96], ids=["rows-of-a-page", "short-rows"])
+@pytest.mark.parametrize("m", [17, 70, 90])
+def test_products_in_place_and_in_panels_have_the_same_bits(m: int, n: int) -> None:
+    """Depths are added up in their order, also if a few are taken at a time; half of these sizes are in panels."""
+    random, k = np.random.default_rng(m), 150
+    a, y = random.random((m, k), np.float32), np.full((m, n), np.nan, np.float32)
+    whole = random.random((k, n), np.float32)
+    scratch = [np.full(size, np.nan, np.float32) for size in gemm_workspace(m, k, n, 1, half=False)]
+    results = []
+    for b in (whole, np.asfortranarray(whole)):
+        for call in gemm(a, b, y, scratch):
+            call()
+        results.append(y.copy())
+    exact = a.astype(np.float64) @ whole.astype(np.float64)
+    np.testing.assert_allclose(results[0], exact, rtol=1e-5)
+    if m >= 24:
+        np.testing.assert_array_equal(*results)
+
+
 @both_types
 @pytest.mark.parametrize("wide", [True, False], ids=["bias-per-column", "bias-per-row"])
 def test_sums_of_no_products_are_the_bias(dtype: Any, wide: bool) -> None:
