@@ -35,14 +35,14 @@ __all__ = ["fits_strips", "gemm", "gemm_workspace"]
 
 _Array = NDArray[Any]
 
-#: The number of rows from which copying b into panels is faster: of b that is stored by rows, and by columns. 16 and 64
-#: rows times 1024 x 1024 that come from memory: 86 and 117 GFLOP/s in place, 52 and 103 in panels; stored by columns, 64
-#: rows: 84 by dot products, 114 in panels.
+#: The number of rows from which copying b into panels is faster: of b that is stored by rows, and by columns. 16 and
+#: 64 rows times 1024 x 1024 that come from memory: 86 and 117 GFLOP/s in place, 52 and 103 in panels; stored by
+#: columns, 64 rows: 84 by dot products, 114 in panels.
 _MANY, _MANY_BY_COLUMNS = 80, 24
 #: Products with fewer rows and columns than this copy nothing.
 _FEW = 16
-#: Rows of b (depths) that are processed at a time if b is read in place; half as many of rows of a page or more, which
-#: the processor prefetches if they are few: 16 rows times 768 x 3072 take two thirds of the time.
+#: Rows of b (depths) that are processed at a time if b is read in place; half as many of rows of a page or more,
+#: which the processor prefetches if they are few: 16 rows times 768 x 3072 take two thirds of the time.
 _DEPTH, _PAGE = 64, 4096
 #: The most rows of products whose b is copied only once: 512 rows gain 5 %.
 _MOST_ROWS = 1024
