@@ -34,7 +34,10 @@ _TOGETHER = 8
 
 @dataclass(frozen=True)
 class DepthwiseShape:
-    """(rows, columns) of the image, output and kernel; strides; padding before the first ones; batch size."""
+    """(rows, columns) of the image, output and kernel; strides; padding before the first ones; batch size.
+
+    A ``turned`` kernel is read from its last row and column to the first, as for the gradient of the image.
+    """
 
     image: tuple[int, int]
     output: tuple[int, int]
@@ -42,6 +45,14 @@ class DepthwiseShape:
     strides: tuple[int, int]
     pads: tuple[int, int]
     batch: int
+    turned: bool = False
+
+    def gradient(self) -> DepthwiseShape | None:
+        """The shape that computes the gradient of the image from that of the output, or None where there is none."""
+        pads = self.kernel[0] - 1 - self.pads[0], self.kernel[1] - 1 - self.pads[1]
+        if self.strides != (1, 1) or min(pads) < 0:
+            return None
+        return DepthwiseShape(self.output, self.image, self.kernel, self.strides, pads, self.batch, turned=True)
 
 
 @generated
@@ -169,14 +180,15 @@ class _Depthwise:
 
     def group(self, group: _Group, source: Any, target: Any, w: Any, bias: Any, rows: tuple[Any, Any]) -> None:
         b, kernel = self.b, self.kernel
-        line, columns = 4 * self.shape.image[1] * self.shape.batch, self.shape.kernel[1]
+        line, (rows_of_kernel, columns) = 4 * self.shape.image[1] * self.shape.batch, self.shape.kernel
         pieces = group.pieces
 
         def kernel_row(i: Any, sums: list[Any]) -> list[Any]:
-            pixels, factors = b.gep(source, [b.mul(i, const(line))]), b.gep(w, [b.mul(i, const(4 * columns))])
+            tap_row = b.sub(const(rows_of_kernel - 1), i) if self.shape.turned else i
+            pixels, factors = b.gep(source, [b.mul(i, const(line))]), b.gep(w, [b.mul(tap_row, const(4 * columns))])
             sums = list(sums)
             for j in range(columns):
-                factor = kernel.load(factors, const(4 * j), FLOAT)
+                factor = kernel.load(factors, const(4 * (columns - 1 - j if self.shape.turned else j)), FLOAT)
                 for number, piece in enumerate(pieces):
                     for at, inside in ((at, inside) for tap, at, inside in piece.taps if tap == j):
                         values = self.pixels(pixels, at, inside)

@@ -3,8 +3,8 @@
     y[g, m]  =  sum over c, i, j of  w[g, m, c, i, j] x[g, c, window i, j]
 
 A group has few channels, so that its weights are read where they are stored: packing would cost as much as the
-product. All groups are one call. Depthwise convolutions of FLOAT read the image where it is stored, those of FLOAT16
-and gradients a padded copy.
+product. All groups are one call. Depthwise convolutions of FLOAT read the image where it is stored, and so do their
+data gradients without strides; those of FLOAT16 and other gradients read a padded copy.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ class Grouped(Direct):
         # One row of results needs more vectors at a time to hide the latency of its additions.
         self.vectors = 4 if self.inner == self.outer == 1 else 2
         self.depthwise = self._depthwise_shape(windows)
+        self.depthwise_gradient = self.depthwise.gradient() if self.depthwise else None
 
     def _depthwise_shape(self, windows: Windows) -> DepthwiseShape | None:
         """The shape of a depthwise convolution whose columns fill short vectors, or None."""
@@ -62,6 +63,8 @@ class Grouped(Direct):
         return [super().workspace(half=half)[0], self.made * self.depth if half else 0, self.made]
 
     def data_workspace(self, *, half: bool) -> list[int]:
+        if self.depthwise_gradient and not half:
+            return [0, 0, 0]
         image, _, plane = super().data_workspace(half=half)
         return [image, self.made * self.depth, plane]
 
@@ -77,7 +80,7 @@ class Grouped(Direct):
         store: FusedStore | None = None,
     ) -> list[Call]:
         if self.depthwise and w.dtype == np.float32:
-            return [self._by_channel(self.depthwise, x, w, bias, y, store)]
+            return [self._by_channel(self.depthwise, x, w, y, bias, store)]
         image, steps = self._image(x, scratch[0])
         weights = w.reshape(self.groups, self.outer, self.depth)
         if w.dtype == np.float16:
@@ -101,9 +104,9 @@ class Grouped(Direct):
         shape: DepthwiseShape,
         x: _Array,
         w: _Array,
-        bias: _Array | None,
         y: _Array,
-        store: FusedStore | None,
+        bias: _Array | None = None,
+        store: FusedStore | None = None,
     ) -> Call:
         """The depthwise convolution."""
         extra = store.arguments() if store else dict.fromkeys(EXTRAS, 0)
@@ -153,6 +156,11 @@ class Grouped(Direct):
         return calls
 
     # Gradient of the data
+
+    def data_gradient(self, g: _Array, w: _Array, dx: _Array, scratch: Sequence[_Array]) -> list[Call]:
+        if self.depthwise_gradient and w.dtype == np.float32:
+            return [self._by_channel(self.depthwise_gradient, g, w, dx)]
+        return super().data_gradient(g, w, dx, scratch)
 
     def _packed(self, w: _Array, taps: list[tuple[int, int]], scratch: _Array) -> tuple[_Array, list[Call]]:
         """[groups, inner, outer and tap]"""
