@@ -23,7 +23,7 @@ from ipu_emu.ops.codegen.fused_store import EXTRAS, StoreForm, stored_value
 from ipu_emu.ops.codegen.llvm_builder import FLOAT, I32, NamedKernel, const, repeat
 from ipu_emu.ops.codegen.llvm_compiler import generated, vector_width
 
-__all__ = ["DEPTHWISE", "DepthwiseShape", "depthwise"]
+__all__ = ["DEPTHWISE", "DepthwiseShape", "Piece", "PieceGroup", "depthwise", "pixels", "runs_of_pieces"]
 
 #: Names of the arguments, in order.
 DEPTHWISE = ["x", "w", "y", "bias", "channels", *EXTRAS]
@@ -62,7 +62,7 @@ def depthwise(shape: DepthwiseShape, store: StoreForm | None = None) -> str:
 
 
 @dataclass(frozen=True)
-class _Piece:
+class Piece:
     """A register of y that begins at ``place`` in a row; ``taps``: (tap, first element of x, lanes inside x)."""
 
     place: int
@@ -74,7 +74,7 @@ class _Piece:
         return self.place - origin, self.lanes, tuple((j, at - source, inside) for j, at, inside in self.taps)
 
 
-def _pieces(shape: DepthwiseShape) -> Iterator[_Piece]:
+def _pieces(shape: DepthwiseShape) -> Iterator[Piece]:
     """Yield the registers of a row."""
     batch, stride, line = shape.batch, shape.strides[1], shape.image[1] * shape.batch
     # The neighbours of a column lie together in the image only without a stride.
@@ -90,15 +90,15 @@ def _pieces(shape: DepthwiseShape) -> Iterator[_Piece]:
                 inside = tuple(0 <= at + lane < line for lane in range(lanes))
                 if any(inside):
                     taps.append((j, at, inside))
-            yield _Piece(start, lanes, tuple(taps))
+            yield Piece(start, lanes, tuple(taps))
             start, left = start + lanes, left - lanes
 
 
 @dataclass(frozen=True)
-class _Group:
+class PieceGroup:
     """Registers that are computed together, from ``place`` on in a row of y, from ``source`` on in a row of x."""
 
-    pieces: tuple[_Piece, ...]
+    pieces: tuple[Piece, ...]
 
     @property
     def place(self) -> int:
@@ -112,6 +112,28 @@ class _Group:
         return tuple(piece.form(self.place, self.source) for piece in self.pieces)
 
 
+def runs_of_pieces(shape: DepthwiseShape) -> list[list[PieceGroup]]:
+    """The registers of a row in groups that are computed together, and runs of groups of equal form."""
+    pieces = list(_pieces(shape))
+    groups = [PieceGroup(tuple(pieces[i : i + _TOGETHER])) for i in range(0, len(pieces), _TOGETHER)]
+    return [list(run) for _, run in groupby(groups, PieceGroup.form)]
+
+
+def pixels(kernel: NamedKernel, row: Any, at: int, inside: tuple[bool, ...]) -> Any:
+    """The elements of a row of the image from ``at`` on; zeros for lanes that are not ``inside`` the image."""
+    lanes = len(inside)
+    type = ir.VectorType(FLOAT, lanes) if lanes > 1 else FLOAT
+    if all(inside):
+        return kernel.load(row, const(4 * at), type)
+    mask, zero = ir.VectorType(ir.IntType(1), lanes), ir.Constant(type, [0.0] * lanes)
+    name, arguments = f"llvm.masked.load.v{lanes}f32.p0v{lanes}f32", [type.as_pointer(), I32, mask, type]
+    function = kernel.module.globals.get(name)
+    if function is None:
+        function = ir.Function(kernel.module, ir.FunctionType(type, arguments), name)
+    pointer = kernel.at(row, const(4 * at), type)
+    return kernel.b.call(function, [pointer, ir.Constant(I32, 4), ir.Constant(mask, list(inside)), zero])
+
+
 class _Depthwise:
     def __init__(self, shape: DepthwiseShape, store: StoreForm | None) -> None:
         self.shape, self.store = shape, store
@@ -119,13 +141,11 @@ class _Depthwise:
         self.b = self.kernel.b
 
     def text(self) -> str:
-        pieces = list(_pieces(self.shape))
-        groups = [_Group(tuple(pieces[i : i + _TOGETHER])) for i in range(0, len(pieces), _TOGETHER)]
-        runs = [list(run) for _, run in groupby(groups, _Group.form)]
+        runs = runs_of_pieces(self.shape)
         self.kernel.each(self.kernel["channels"], lambda c: self.channel(c, runs))
         return self.kernel.finish()
 
-    def channel(self, c: Any, runs: list[list[_Group]]) -> None:
+    def channel(self, c: Any, runs: list[list[PieceGroup]]) -> None:
         (height, width), (rows, columns), shape, kernel = self.shape.image, self.shape.output, self.shape, self.kernel
         line, taps = 4 * width * shape.batch, shape.kernel[0] * shape.kernel[1]
         x = kernel.address("x", (c, const(height * line)))
@@ -163,7 +183,9 @@ class _Depthwise:
     def larger(self, a: Any, b: Any) -> Any:
         return self.b.select(self.b.icmp_signed(">", a, b), a, b)
 
-    def run(self, groups: list[_Group], source: Any, target: Any, w: Any, bias: Any, rows: tuple[Any, Any]) -> None:
+    def run(
+        self, groups: list[PieceGroup], source: Any, target: Any, w: Any, bias: Any, rows: tuple[Any, Any]
+    ) -> None:
         """Compute groups of equal form at equal distances, in a loop."""
         first, b = groups[0], self.b
         if len(groups) == 1:
@@ -178,20 +200,23 @@ class _Depthwise:
 
         self.kernel.each(const(len(groups)), one)
 
-    def group(self, group: _Group, source: Any, target: Any, w: Any, bias: Any, rows: tuple[Any, Any]) -> None:
+    def group(self, group: PieceGroup, source: Any, target: Any, w: Any, bias: Any, rows: tuple[Any, Any]) -> None:
         b, kernel = self.b, self.kernel
         line, (rows_of_kernel, columns) = 4 * self.shape.image[1] * self.shape.batch, self.shape.kernel
         pieces = group.pieces
 
         def kernel_row(i: Any, sums: list[Any]) -> list[Any]:
             tap_row = b.sub(const(rows_of_kernel - 1), i) if self.shape.turned else i
-            pixels, factors = b.gep(source, [b.mul(i, const(line))]), b.gep(w, [b.mul(tap_row, const(4 * columns))])
+            line_of_x, factors = (
+                b.gep(source, [b.mul(i, const(line))]),
+                b.gep(w, [b.mul(tap_row, const(4 * columns))]),
+            )
             sums = list(sums)
             for j in range(columns):
                 factor = kernel.load(factors, const(4 * (columns - 1 - j if self.shape.turned else j)), FLOAT)
                 for number, piece in enumerate(pieces):
                     for at, inside in ((at, inside) for tap, at, inside in piece.taps if tap == j):
-                        values = self.pixels(pixels, at, inside)
+                        values = pixels(kernel, line_of_x, at, inside)
                         wide = self.wide(factor, piece.lanes)
                         sums[number] = kernel.intrinsic("fmuladd", wide, values, sums[number])
             return sums
@@ -204,21 +229,7 @@ class _Depthwise:
     def wide(self, value: Any, lanes: int) -> Any:
         return self.kernel.splat(value, lanes) if lanes > 1 else value
 
-    def pixels(self, row: Any, at: int, inside: tuple[bool, ...]) -> Any:
-        """The elements of a row of the image from ``at`` on; zeros for lanes that are not ``inside`` the image."""
-        lanes = len(inside)
-        type = ir.VectorType(FLOAT, lanes) if lanes > 1 else FLOAT
-        if all(inside):
-            return self.kernel.load(row, const(4 * at), type)
-        mask, zero = ir.VectorType(ir.IntType(1), lanes), ir.Constant(type, [0.0] * lanes)
-        name, arguments = f"llvm.masked.load.v{lanes}f32.p0v{lanes}f32", [type.as_pointer(), I32, mask, type]
-        function = self.kernel.module.globals.get(name)
-        if function is None:
-            function = ir.Function(self.kernel.module, ir.FunctionType(type, arguments), name)
-        pointer = self.kernel.at(row, const(4 * at), type)
-        return self.b.call(function, [pointer, ir.Constant(I32, 4), ir.Constant(mask, list(inside)), zero])
-
-    def function_of(self, value: Any, target: Any, piece: _Piece) -> Any:
+    def function_of(self, value: Any, target: Any, piece: Piece) -> Any:
         """What is stored for ``value``."""
         if self.store is None:
             return value

@@ -4,7 +4,7 @@
 
 A group has few channels, so that its weights are read where they are stored: packing would cost as much as the
 product. All groups are one call. Depthwise convolutions of FLOAT read the image where it is stored, and so do their
-data gradients without strides; those of FLOAT16 and other gradients read a padded copy.
+weight gradients, and data gradients without strides; those of FLOAT16 and other gradients read a padded copy.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from ipu_emu.ops.codegen.compiled_call import named_call, relocation
 from ipu_emu.ops.codegen.depthwise_kernel import DEPTHWISE, DepthwiseShape, depthwise
+from ipu_emu.ops.codegen.depthwise_weights import DEPTHWISE_WEIGHTS, depthwise_weights
 from ipu_emu.ops.codegen.fused_store import EXTRAS, FusedStore
 from ipu_emu.ops.codegen.matmul_calls import product_call
 from ipu_emu.ops.codegen.matmul_kernel import ROWS
@@ -67,6 +68,9 @@ class Grouped(Direct):
             return [0, 0, 0]
         image, _, plane = super().data_workspace(half=half)
         return [image, self.made * self.depth, plane]
+
+    def weights_workspace(self, *, half: bool) -> list[int]:
+        return [0, 0, 0] if self.depthwise and not half else super().weights_workspace(half=half)
 
     # Forward
 
@@ -184,6 +188,14 @@ class Grouped(Direct):
         weights = packed.reshape(self.groups, self.inner, -1)
         group_bytes = self.outer * sizes[0] * sizes[1] * self.batch * 4
         return [call for part in tiles for call in self._by_group(image, weights, y, None, part, steps, group_bytes)]
+
+    # Gradient of the weights
+
+    def weight_gradient(self, g: _Array, x: _Array, dw: _Array, scratch: Sequence[_Array]) -> list[Call]:
+        if self.depthwise is None or x.dtype != np.float32:
+            return super().weight_gradient(g, x, dw, scratch)
+        arguments: dict[str, Any] = {"x": x, "g": g, "dw": dw, "channels": self.channels}
+        return [named_call(depthwise_weights(self.depthwise), DEPTHWISE_WEIGHTS, **arguments)]
 
 
 def _pair(sizes: Sequence[int]) -> tuple[int, int]:

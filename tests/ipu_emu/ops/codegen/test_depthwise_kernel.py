@@ -7,6 +7,7 @@ import pytest
 
 from ipu_emu.ops.codegen.compiled_call import named_call
 from ipu_emu.ops.codegen.depthwise_kernel import DEPTHWISE, DepthwiseShape, depthwise
+from ipu_emu.ops.codegen.depthwise_weights import DEPTHWISE_WEIGHTS, depthwise_weights
 from ipu_emu.ops.codegen.fused_store import EXTRAS, RESULT, FusedStore
 
 CHANNELS = 3
@@ -87,3 +88,27 @@ def test_gradients_without_a_kernel() -> None:
     padded = DepthwiseShape((5, 5), (9, 9), (3, 3), (1, 1), (3, 3), 8)
     assert strided.gradient() is None
     assert padded.gradient() is None
+
+
+@pytest.mark.parametrize("pad", [0, 1, 3])
+@pytest.mark.parametrize("stride", [1, 2, 3])
+@pytest.mark.parametrize("kernel", [(1, 1), (3, 5), (4, 3), (3, 9)])
+@pytest.mark.parametrize(("height", "width", "batch"), [(2, 2, 8), (5, 7, 3), (9, 9, 16), (6, 40, 20)])
+def test_gradient_of_the_weights(
+    height: int, width: int, batch: int, kernel: tuple[int, int], stride: int, pad: int
+) -> None:
+    spans = height + 2 * pad - kernel[0], width + 2 * pad - kernel[1]
+    if min(spans) < 0:
+        pytest.skip("the kernel is larger than the image")
+    output = spans[0] // stride + 1, spans[1] // stride + 1
+    shape = DepthwiseShape((height, width), output, kernel, (stride, stride), (pad, pad), batch)
+    x, g = number(CHANNELS, height, width, batch), number(CHANNELS, *output, batch)
+    dw = guarded(np.full((CHANNELS, *kernel), 7, np.float32))
+    arguments = {"x": guarded(x), "g": guarded(g), "dw": dw, "channels": CHANNELS}
+    named_call(depthwise_weights(shape), DEPTHWISE_WEIGHTS, **arguments)()
+    wide = np.pad(x.astype(np.float64), ((0, 0), (pad, pad), (pad, pad), (0, 0)))
+    exact = np.zeros(dw.shape)
+    for i, j in np.ndindex(kernel):
+        rows, columns = ((size - 1) * stride + 1 for size in output)
+        exact[:, i, j] = (wide[:, i : i + rows : stride, j : j + columns : stride] * g).sum((1, 2, 3))
+    np.testing.assert_allclose(dw, exact, rtol=1e-5, atol=1e-5 * np.sqrt(g[0].size))
