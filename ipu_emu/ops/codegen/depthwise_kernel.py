@@ -12,8 +12,8 @@ zeros.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
@@ -36,7 +36,8 @@ _TOGETHER = 8
 class DepthwiseShape:
     """(rows, columns) of the image, output and kernel; strides; padding before the first ones; batch size.
 
-    A ``turned`` kernel is read from its last row and column to the first, as for the gradient of the image.
+    With ``turned`` y is the gradient of the image from that of the output, which is the ``image`` here: y[c, u, v] is
+    the sum over i, j of w[c, i, j] x[c, (u + ph - i) / sh, (v + pw - j) / sw], of whole quotients only.
     """
 
     image: tuple[int, int]
@@ -47,12 +48,17 @@ class DepthwiseShape:
     batch: int
     turned: bool = False
 
-    def gradient(self) -> DepthwiseShape | None:
-        """The shape that computes the gradient of the image from that of the output, or None where there is none."""
-        pads = self.kernel[0] - 1 - self.pads[0], self.kernel[1] - 1 - self.pads[1]
-        if self.strides != (1, 1) or min(pads) < 0:
-            return None
-        return DepthwiseShape(self.output, self.image, self.kernel, self.strides, pads, self.batch, turned=True)
+    def gradient(self) -> DepthwiseShape:
+        """The shape that computes the gradient of the image from that of the output."""
+        return replace(self, image=self.output, output=self.image, turned=True)
+
+    def column_of_image(self, column: int, tap: int) -> int | None:
+        """The column of the image that a tap reads for one of the output, or None if there is none."""
+        stride, pad = self.strides[1], self.pads[1]
+        if not self.turned:
+            return column * stride - pad + tap
+        read, rest = divmod(column + pad - tap, stride)
+        return None if rest else read
 
 
 @generated
@@ -83,10 +89,12 @@ def _pieces(shape: DepthwiseShape) -> Iterator[Piece]:
         start, left = first, run
         while left:
             lanes = min(vector_width(), 1 << (left.bit_length() - 1))
-            origin = start if stride == 1 else first * stride + start - first
             taps = []
             for j in range(shape.kernel[1]):
-                at = origin + (j - shape.pads[1]) * batch
+                column = shape.column_of_image(first // batch, j)
+                if column is None:
+                    continue
+                at = column * batch + start - first
                 inside = tuple(0 <= at + lane < line for lane in range(lanes))
                 if any(inside):
                     taps.append((j, at, inside))
@@ -134,6 +142,16 @@ def pixels(kernel: NamedKernel, row: Any, at: int, inside: tuple[bool, ...]) -> 
     return kernel.b.call(function, [pointer, ir.Constant(I32, 4), ir.Constant(mask, list(inside)), zero])
 
 
+@dataclass(frozen=True)
+class _Taps:
+    """Rows of the kernel from ``start`` on, every ``step``; row i of it reads row ``line(i)`` of the image."""
+
+    start: Any
+    stop: Any
+    step: int
+    line: Callable[[Any], Any]
+
+
 class _Depthwise:
     def __init__(self, shape: DepthwiseShape, store: StoreForm | None) -> None:
         self.shape, self.store = shape, store
@@ -154,18 +172,27 @@ class _Depthwise:
         bias = self.bias(c)
 
         def row(r: Any) -> None:
-            b = self.b
-            top = b.sub(b.mul(r, const(shape.strides[0])), const(shape.pads[0]))
-            first, last = (
-                self.larger(b.neg(top), const(0)),
-                kernel.smaller(b.sub(const(height), top), const(shape.kernel[0])),
-            )
-            source = b.gep(x, [b.mul(top, const(line))])
-            target = b.gep(y, [b.mul(r, const(4 * columns * shape.batch))])
+            target = self.b.gep(y, [self.b.mul(r, const(4 * columns * shape.batch))])
+            taps_of_row = self.turned_taps(r) if shape.turned else self.taps(r)
             for run in runs:
-                self.run(run, source, target, w, bias, (first, last))
+                self.run(run, x, target, w, bias, taps_of_row)
 
         kernel.each(const(rows), row)
+
+    def taps(self, r: Any) -> _Taps:
+        """The rows of the kernel that are in the image for row ``r`` of y."""
+        b, (height, _), high = self.b, self.shape.image, self.shape.kernel[0]
+        top = b.sub(b.mul(r, const(self.shape.strides[0])), const(self.shape.pads[0]))
+        stop = self.kernel.smaller(b.sub(const(height), top), const(high))
+        return _Taps(self.larger(b.neg(top), const(0)), stop, 1, lambda i: b.add(top, i))
+
+    def turned_taps(self, r: Any) -> _Taps:
+        b, (height, _), (high, _), stride = self.b, self.shape.image, self.shape.kernel, self.shape.strides[0]
+        below = b.add(r, const(self.shape.pads[0]))
+        last = b.sub(below, const((height - 1) * stride))  # the tap that reads the last row, if it is one
+        start = b.select(b.icmp_signed("<", last, const(0)), b.srem(below, const(stride)), last)
+        stop = self.kernel.smaller(const(high), b.add(below, const(1)))
+        return _Taps(start, stop, stride, lambda i: b.sdiv(b.sub(below, i), const(stride)))
 
     def bias(self, c: Any) -> Any:
         """The bias of a channel, or zero."""
@@ -183,9 +210,7 @@ class _Depthwise:
     def larger(self, a: Any, b: Any) -> Any:
         return self.b.select(self.b.icmp_signed(">", a, b), a, b)
 
-    def run(
-        self, groups: list[PieceGroup], source: Any, target: Any, w: Any, bias: Any, rows: tuple[Any, Any]
-    ) -> None:
+    def run(self, groups: list[PieceGroup], source: Any, target: Any, w: Any, bias: Any, rows: _Taps) -> None:
         """Compute groups of equal form at equal distances, in a loop."""
         first, b = groups[0], self.b
         if len(groups) == 1:
@@ -200,20 +225,17 @@ class _Depthwise:
 
         self.kernel.each(const(len(groups)), one)
 
-    def group(self, group: PieceGroup, source: Any, target: Any, w: Any, bias: Any, rows: tuple[Any, Any]) -> None:
+    def group(self, group: PieceGroup, source: Any, target: Any, w: Any, bias: Any, rows: _Taps) -> None:
         b, kernel = self.b, self.kernel
-        line, (rows_of_kernel, columns) = 4 * self.shape.image[1] * self.shape.batch, self.shape.kernel
+        line, columns = 4 * self.shape.image[1] * self.shape.batch, self.shape.kernel[1]
         pieces = group.pieces
 
         def kernel_row(i: Any, sums: list[Any]) -> list[Any]:
-            tap_row = b.sub(const(rows_of_kernel - 1), i) if self.shape.turned else i
-            line_of_x, factors = (
-                b.gep(source, [b.mul(i, const(line))]),
-                b.gep(w, [b.mul(tap_row, const(4 * columns))]),
-            )
+            line_of_x = b.gep(source, [b.mul(rows.line(i), const(line))])
+            factors = b.gep(w, [b.mul(i, const(4 * columns))])
             sums = list(sums)
             for j in range(columns):
-                factor = kernel.load(factors, const(4 * (columns - 1 - j if self.shape.turned else j)), FLOAT)
+                factor = kernel.load(factors, const(4 * j), FLOAT)
                 for number, piece in enumerate(pieces):
                     for at, inside in ((at, inside) for tap, at, inside in piece.taps if tap == j):
                         values = pixels(kernel, line_of_x, at, inside)
@@ -222,7 +244,7 @@ class _Depthwise:
             return sums
 
         start = [self.wide(bias, piece.lanes) for piece in pieces]
-        sums = repeat(b, rows[1], start, kernel_row, start=rows[0])
+        sums = repeat(b, rows.stop, start, kernel_row, start=rows.start, step=rows.step)
         for piece, value in zip(pieces, sums, strict=True):
             kernel.store(self.function_of(value, target, piece), target, const(4 * piece.place))
 

@@ -4,7 +4,7 @@
 
 A group has few channels, so that its weights are read where they are stored: packing would cost as much as the
 product. All groups are one call. Depthwise convolutions of FLOAT read the image where it is stored, and so do their
-weight gradients, and data gradients without strides; those of FLOAT16 and other gradients read a padded copy.
+gradients; those of FLOAT16 read a padded copy.
 """
 
 from __future__ import annotations
@@ -40,7 +40,6 @@ class Grouped(Direct):
         # One row of results needs more vectors at a time to hide the latency of its additions.
         self.vectors = 4 if self.inner == self.outer == 1 else 2
         self.depthwise = self._depthwise_shape(windows)
-        self.depthwise_gradient = self.depthwise.gradient() if self.depthwise else None
 
     def _depthwise_shape(self, windows: Windows) -> DepthwiseShape | None:
         """The shape of a depthwise convolution whose columns fill short vectors, or None."""
@@ -64,7 +63,7 @@ class Grouped(Direct):
         return [super().workspace(half=half)[0], self.made * self.depth if half else 0, self.made]
 
     def data_workspace(self, *, half: bool) -> list[int]:
-        if self.depthwise_gradient and not half:
+        if self.depthwise and not half:
             return [0, 0, 0]
         image, _, plane = super().data_workspace(half=half)
         return [image, self.made * self.depth, plane]
@@ -162,8 +161,8 @@ class Grouped(Direct):
     # Gradient of the data
 
     def data_gradient(self, g: _Array, w: _Array, dx: _Array, scratch: Sequence[_Array]) -> list[Call]:
-        if self.depthwise_gradient and w.dtype == np.float32:
-            return [self._by_channel(self.depthwise_gradient, g, w, dx)]
+        if self.depthwise and w.dtype == np.float32:
+            return [self._by_channel(self.depthwise.gradient(), g, w, dx)]
         return super().data_gradient(g, w, dx, scratch)
 
     def _packed(self, w: _Array, taps: list[tuple[int, int]], scratch: _Array) -> tuple[_Array, list[Call]]:

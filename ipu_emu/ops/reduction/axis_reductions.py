@@ -138,6 +138,8 @@ def _sum_to(bound: BoundOp) -> Call:
     if x.dtype == np.float32 and x.shape[lead:] == y.shape and in_rows and y.size >= vector_width():
         return call_chain(partial(y.fill, 0), column_sums(x, y, x.size // y.size, y.size))
     axes = tuple(i for i in range(x.ndim) if i < lead or (y.shape[i - lead] == 1 and x.shape[i] != 1))
+    if not lead and _is_image_sum(x, y, axes):
+        return _image_sum(x, y)
     return partial(np.add.reduce, x, axes, None, y[(None,) * lead] if lead else y, True)
 
 

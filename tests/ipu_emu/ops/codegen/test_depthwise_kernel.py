@@ -64,30 +64,30 @@ def test_results_are_those_of_a_padded_copy(
     assert (abs(y - wanted) <= most).all()
 
 
-@pytest.mark.parametrize(("kernel", "pad"), [((1, 1), 0), ((3, 5), 1), ((4, 3), 2), ((7, 7), 3)])
-@pytest.mark.parametrize(("height", "width", "batch"), [(2, 3, 8), (5, 7, 3), (6, 40, 20)])
-def test_gradient_of_the_image(height: int, width: int, batch: int, kernel: tuple[int, int], pad: int) -> None:
-    """Each element of g is added to the pixels of its window, times the kernel."""
-    output = height + 2 * pad - kernel[0] + 1, width + 2 * pad - kernel[1] + 1
-    shape = DepthwiseShape((height, width), output, kernel, (1, 1), (pad, pad), batch).gradient()
-    if min(output) < 1 or shape is None:
-        pytest.skip("the kernel is larger than the image, or the padding than the kernel")
+@pytest.mark.parametrize("pad", [0, 1, 3])
+@pytest.mark.parametrize("stride", [1, 2, 3])
+@pytest.mark.parametrize("kernel", [(1, 1), (3, 5), (4, 3), (7, 7)])
+@pytest.mark.parametrize(("height", "width", "batch"), [(2, 3, 8), (5, 7, 3), (9, 20, 8), (6, 40, 20)])
+def test_gradient_of_the_image(
+    height: int, width: int, batch: int, kernel: tuple[int, int], stride: int, pad: int
+) -> None:
+    """Each element of g is added to the pixels of its window, times the kernel; pixels in no window get zero."""
+    spans = height + 2 * pad - kernel[0], width + 2 * pad - kernel[1]
+    if min(spans) < 0:
+        pytest.skip("the kernel is larger than the image")
+    output = spans[0] // stride + 1, spans[1] // stride + 1
+    shape = DepthwiseShape((height, width), output, kernel, (stride, stride), (pad, pad), batch).gradient()
     g, w = number(CHANNELS, *output, batch), number(CHANNELS, *kernel)
-    dx = guarded(np.zeros((CHANNELS, height, width, batch), np.float32))
+    dx = guarded(np.full((CHANNELS, height, width, batch), 7, np.float32))
     arguments = {"x": guarded(g), "w": guarded(w), "y": dx, "bias": None, "channels": CHANNELS}
     named_call(depthwise(shape), DEPTHWISE, **arguments, **dict.fromkeys(EXTRAS, 0))()
     wide = np.zeros((CHANNELS, height + 2 * pad, width + 2 * pad, batch))
+    rows, columns = ((size - 1) * stride + 1 for size in output)
     for i, j in np.ndindex(kernel):
-        wide[:, i : i + output[0], j : j + output[1]] += w[:, i, j][:, None, None, None] * g.astype(np.float64)
+        part = wide[:, i : i + rows : stride, j : j + columns : stride]
+        part += w[:, i, j][:, None, None, None] * g.astype(np.float64)
     exact = wide[:, pad : pad + height, pad : pad + width]
     np.testing.assert_allclose(dx, exact, rtol=1e-5, atol=1e-5)
-
-
-def test_gradients_without_a_kernel() -> None:
-    strided = DepthwiseShape((5, 5), (3, 3), (3, 3), (2, 2), (1, 1), 8)
-    padded = DepthwiseShape((5, 5), (9, 9), (3, 3), (1, 1), (3, 3), 8)
-    assert strided.gradient() is None
-    assert padded.gradient() is None
 
 
 @pytest.mark.parametrize("pad", [0, 1, 3])
