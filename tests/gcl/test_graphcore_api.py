@@ -72,7 +72,7 @@ def test_lists_are_gathered_into_lists_of_destinations() -> None:
         (None, "the destination is of type NoneType"),
         (np.frombuffer(bytes(40), np.float32).reshape(2, 5), "the destination is read-only"),
         (np.empty((2, 5)), "the destination is float64"),
-        (np.empty((), np.float32), r"the destination is float32 \[\]"),
+        (np.zeros((), np.float32), r"the destination is float32 \[\]"),
         ([np.empty((2, 5), np.float32)], "of type list"),
     ],
 )

@@ -221,11 +221,12 @@ class Gathered:
                 yield view(x, (self.groups, self.depth, pixels))[:, :, part], matrices[:, :, part], [], []
                 continue
             columns = scratch[: self._columns(rows)]
+            by_lines = view(columns, (self.groups * self.depth * rows, self.line))
             taps = (x.shape[0], *self.windows.kernel, rows, self.windows.output[1], self.batch)
             gather = gather_columns(x, columns.reshape(taps), self.windows, first)
             lines = view(x, (x.shape[0] * x.shape[1], x.shape[2] * self.batch))
             place = (self.windows.input[0], self.batch, rows, first, *self.windows.numbers)
-            scatter = partial(scatter_columns, columns.reshape(-1, self.line), lines, *place)
+            scatter = partial(scatter_columns, by_lines, lines, *place)
             yield (
                 columns.reshape(self.groups, self.depth, rows * self.line),
                 matrices[:, :, part],
