@@ -6,6 +6,7 @@ function returns the call for its arrays.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,8 @@ from ipu_emu.ops.core.op_definition import Call
 __all__ = [
     "RowKernel",
     "column_sums",
+    "log_softmax",
+    "log_softmax_grad",
     "norm",
     "norm_grad",
     "norm_slopes",
@@ -103,6 +106,21 @@ def softmax_grad(g: _Array, y: _Array, dx: _Array, rows: int, columns: int) -> C
     kernel = RowKernel(rows, columns, g=("full", g), y=("full", y), dx=("full", dx))
     kernel.add("p = mul g y; sum s p")
     return kernel.add("d = sub g s; p = mul d y; store dx p").bound()
+
+
+def log_softmax(x: _Array, y: _Array, largest: _Array, total: _Array, rows: int, columns: int) -> list[Call]:
+    """y = (x - m) - log(sum(exp(x - m))), with the largest element m of each row; ``largest``, ``total``: [rows]."""
+    sums = RowKernel(rows, columns, x=("full", x), largest=("row", largest), total=("row", total)).add("largest m x")
+    sums.add("d = sub x m; e = exp_falling d; sum s e", "put largest m; put total s")
+    logs = RowKernel(rows, columns, x=("full", x), y=("full", y), largest=("row", largest), total=("row", total))
+    logs.add("d = sub x largest; p = sub d total; store y p")
+    return [sums.bound(), partial(np.log, total, total), logs.bound()]
+
+
+def log_softmax_grad(g: _Array, y: _Array, dx: _Array, rows: int, columns: int) -> Call:
+    """dx = g - exp(y) sum(g)"""
+    kernel = RowKernel(rows, columns, g=("full", g), y=("full", y), dx=("full", dx)).add("sum s g")
+    return kernel.add("e = exp_falling y; p = mul e s; d = sub g p; store dx d").bound()
 
 
 def norm(

@@ -41,6 +41,9 @@ def _nll(graph: Graph, op: Op) -> list[Op]:
 def _cross_entropy(graph: Graph, op: Op) -> list[Op]:
     rewrite, node = Rewrite(graph, op), input_node(graph, op)
     rank = node.input(0).rank
+    if rank == 2:
+        _loss(rewrite, node, rewrite.op("LogSoftmax", op.inputs[0], into=op.outputs[1], axis=1))
+        return rewrite.ops
     perm = [0, *range(2, rank), 1]
     back = [0, rank - 1, *range(1, rank - 1)]
     turned = rewrite.op("Transpose", op.inputs[0], perm=perm)

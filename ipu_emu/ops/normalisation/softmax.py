@@ -16,7 +16,7 @@ from ipu_emu.ops.core.kernel_helpers import in_float32, view, with_contiguous_op
 from ipu_emu.ops.core.node import Node, OutputTypes, input_node
 from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef, always
 from ipu_emu.ops.core.rewrite import Rewrite
-from ipu_emu.ops.core.row_kernels import softmax, softmax_grad
+from ipu_emu.ops.core.row_kernels import log_softmax, log_softmax_grad, softmax, softmax_grad
 from ipu_emu.ops.core.shape_rules import axis_of, same
 from ipu_emu.ops.reduction.sorting_kernels import mark_largest
 
@@ -84,6 +84,8 @@ def _softmax(bound: BoundOp) -> Call:
 def _log_softmax(bound: BoundOp) -> Call:
     (x, y), column = _matrices(bound)
     exponentials = view(bound.scratch[1], y.shape)
+    if x.dtype == np.float32 and x.size:
+        return call_chain(*log_softmax(x, y, column[:, 0], exponentials.reshape(-1)[: len(x)], *x.shape))
     return call_chain(
         *_shifted_exp(x, y, column),
         partial(np.exp, y, exponentials),
@@ -100,6 +102,8 @@ def _softmax_grad(bound: BoundOp) -> Call:
 def _log_softmax_grad(bound: BoundOp) -> Call:
     """dx = g - exp(y) sum(g)"""
     (g, y, out), column = _matrices(bound)
+    if g.dtype == np.float32 and g.size:
+        return log_softmax_grad(g, y, out, *g.shape)
     return call_chain(
         partial(np.add.reduce, g, 1, None, column, True),
         partial(np.exp, y, out),
