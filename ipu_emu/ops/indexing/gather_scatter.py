@@ -47,8 +47,15 @@ def _gather(bound: BoundOp) -> Call:
 
 
 def _gather_grad(d: Adjoint) -> list[Value | None]:
-    axis = axis_of(d.node, d.attribute("axis", 0))
-    return [d.g.op("GatherGrad", d.input(1), axis=axis, shape=list(d.shape)), None]
+    """One constant index is a slice: gradients of slices that divide a tensor are joined instead of added."""
+    axis, shape = axis_of(d.node, d.attribute("axis", 0)), list(d.shape)
+    index = d.node.values[1] if len(d.node.values) > 1 else None
+    if index is None or index.size != 1:
+        return [d.g.op("GatherGrad", d.input(1), axis=axis, shape=shape), None]
+    starts, ends, at = [0] * len(shape), list(shape), int(index.reshape(())) % shape[axis]
+    starts[axis], ends[axis] = at, at + 1
+    part = d.g.shaped((*shape[:axis], 1, *shape[axis + 1 :]))
+    return [part.op("SliceInto", shape=shape, starts=starts, ends=ends, steps=[1] * len(shape)), None]
 
 
 def _gather_back(bound: BoundOp) -> Call:

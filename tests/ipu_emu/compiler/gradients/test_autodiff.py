@@ -64,3 +64,26 @@ def test_the_gradients_of_slices_that_divide_a_tensor_are_joined(slices, divides
     np.testing.assert_allclose(anchors[f"Gradient___{x}"], wanted, rtol=1e-5)
     ops = [leaf.op.type for leaf in leaves(session.executable.program) if isinstance(leaf, OpInstruction)]
     assert ("SliceInto" not in ops) == divides
+
+
+@pytest.mark.parametrize(
+    ("indices", "axis", "joined"),
+    [([0, 1, 2], 0, True), ([3, -4, 1, 2], 1, True), ([2, 0], 0, False), ([0, 1, 2, 1], 0, False)],
+    ids=["rows", "columns", "a row is missing", "a row twice"],
+)
+def test_the_gradients_of_gathers_at_constant_indices_are_joined(indices: list[int], axis: int, joined: bool) -> None:
+    builder, wanted = popart.Builder(opsets={"ai.onnx": 11}), np.zeros((3, 4), np.float32)
+    o, value = builder.aiOnnx, np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32)
+    x = builder.addInitializedInputTensor(value)
+    parts = []
+    for factor, index in enumerate(indices, 1):
+        wanted[(slice(None),) * axis + (index,)] += 2 * factor * np.take(value, index, axis)
+        one = o.gather([x, o.constant(np.array(index, np.int32))], axis=axis)
+        weight = o.constant(np.array(factor, np.float32))
+        parts.append(o.reducesum([o.mul([o.mul([one, one]), weight])], axes=[0], keepdims=0))
+    session = train(builder, popart.DataFlow(1, [f"Gradient___{x}"]), o.sum(parts), popart.ConstSGD(0.5))
+    anchors = session.initAnchorArrays()
+    session.run(popart.PyStepIO({}, anchors))
+    np.testing.assert_allclose(anchors[f"Gradient___{x}"], wanted, rtol=1e-5)
+    ops = [leaf.op.type for leaf in leaves(session.executable.program) if isinstance(leaf, OpInstruction)]
+    assert ("SliceInto" not in ops) == joined
