@@ -18,7 +18,7 @@ from ipu_emu.engine import Engine
 from ipu_emu.errors import SessionError
 from ipu_emu.graph import Graph, Tensor
 from ipu_emu.hostio.feeds.array_feed import check_output_array, is_converted
-from ipu_emu.hostio.weights_out import WeightsOut
+from ipu_emu.hostio.traced_weight_copies import TracedWeightCopies
 from ipu_emu.program.replica_variables import replica_variables
 from popdist_py.trace import Category
 
@@ -93,11 +93,11 @@ class HostWeights:
         If values of groups or of all replicas are read, instances exchange theirs, so all of them must call this.
         """
         self._of_all_replicas.clear()
-        with WeightsOut(engine, "weights to the host", Category.WEIGHTS) as out:
+        with TracedWeightCopies(engine, "weights to the host", Category.WEIGHTS) as out:
             for id in self.values:
                 self._fetch(id, engine, out)
 
-    def _fetch(self, id: str, engine: Engine, out: WeightsOut) -> None:
+    def _fetch(self, id: str, engine: Engine, out: TracedWeightCopies) -> None:
         tensor = self._graph.tensors[id]
         if tensor.group is None and not self._wants_all(id):
             self.values[id] = np.array(self._of_first[id]) if id in self._of_first else out.read(id)

@@ -9,7 +9,7 @@ import torch
 
 from ipu_emu.poptorch.enums import MatMulSerializationMode, MultiConvPlanType, OverlapMode
 from ipu_emu.poptorch.errors import Error, refusal
-from ipu_emu.poptorch.tracing.current import current_trace, intercepted
+from ipu_emu.poptorch.tracing.current_trace import current_trace, intercepted
 
 __all__ = [
     "CPU",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from gcl.core.request import Request
-from gcl.reduce.steps import copy
+from gcl.reduce.encoded_steps import copy
 from gcl.transport.messages.endpoints import GroupView, Stripe, stripe_bounds
 from gcl.transport.messages.message_channel import MessageChannel
 from gcl.transport.messages.persistent_sendrecv import Transfers

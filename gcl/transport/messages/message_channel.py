@@ -16,8 +16,8 @@ from gcl.core.prepared_call import BROKEN, DONE, UNREAD, WAITING
 from gcl.core.request import Request
 from gcl.errors import CollectiveMismatch, CollectiveTimeout, PeerLost
 from gcl.reduce.buffer_pool import BufferPool
+from gcl.reduce.encoded_steps import Step, run_steps
 from gcl.reduce.reduction import new_scratch
-from gcl.reduce.steps import Step, run_steps
 from gcl.transport.messages.announcements import Announcements, Header, Notice, encode, text_of
 from gcl.transport.messages.endpoints import Endpoints
 from gcl.transport.messages.persistent_sendrecv import PersistentSendrecv, Sendrecv, Transfers

@@ -23,7 +23,7 @@ from gcl.core.prepared_call import BROKEN, DONE, UNREAD
 from gcl.core.request import Request
 from gcl.kernels.jit import bare, bound
 from gcl.reduce.buffer_pool import BufferPool
-from gcl.reduce.steps import Step, copy, in_order, take_steps
+from gcl.reduce.encoded_steps import Step, copy, in_order, take_steps
 from gcl.transport.messages.point_to_point import PointToPoint
 from gcl.transport.mpi.mpi_requests import Message, start, wait_for
 

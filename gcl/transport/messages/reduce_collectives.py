@@ -22,8 +22,8 @@ import numpy as np
 from gcl.core.operators import Operator
 from gcl.core.request import Request
 from gcl.reduce.buffer_pool import BufferPool
+from gcl.reduce.encoded_steps import Step, clear, combine, copy
 from gcl.reduce.reduction import Subtree, recipe
-from gcl.reduce.steps import Step, clear, combine, copy
 from gcl.transport.messages.endpoints import GroupView, Stripe, stripe_bounds
 from gcl.transport.messages.message_channel import MessageChannel
 from gcl.transport.messages.persistent_sendrecv import Transfers

@@ -16,12 +16,12 @@ from copy import copy
 from functools import partial
 from typing import Any
 
+from ipu_emu.engine.bound_parts import StepContext
 from ipu_emu.engine.calls.instruction_calls import Binder, HostPosition
 from ipu_emu.engine.calls.multi_buffered_calls import MultiBufferedBinder, MultiBufferedCalls
 from ipu_emu.engine.calls.step_counters import StepCounters
 from ipu_emu.engine.calls.wall_time import Timer, WallCategory
 from ipu_emu.engine.overlap.staged_inputs import StagedInputs
-from ipu_emu.engine.parts import StepContext
 from ipu_emu.engine.threads.background_thread import BackgroundTask, BackgroundThread
 from ipu_emu.engine.threads.worker_threads import Workers
 from ipu_emu.ops import Call

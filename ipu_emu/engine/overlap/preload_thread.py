@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ipu_emu.engine.bound_parts import PartList, StepContext
 from ipu_emu.engine.calls.wall_time import WallCategory
-from ipu_emu.engine.parts import PartList, StepContext
 from ipu_emu.engine.threads.worker_threads import Workers
 from ipu_emu.ops import Call
 

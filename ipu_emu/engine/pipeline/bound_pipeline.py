@@ -20,11 +20,11 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import groupby
 
+from ipu_emu.engine.bound_parts import StepContext
 from ipu_emu.engine.calls.instruction_calls import Binder, category_of
 from ipu_emu.engine.calls.multi_buffered_calls import MultiBufferedBinder, MultiBufferedCalls
 from ipu_emu.engine.calls.step_counters import StepCounters
 from ipu_emu.engine.calls.wall_time import Timer, WallCategory
-from ipu_emu.engine.parts import StepContext
 from ipu_emu.engine.pipeline.host_sync import host_syncs, sync_partners
 from ipu_emu.engine.pipeline.pipeline_events import (
     FABRIC,

@@ -31,7 +31,7 @@ from ipu_emu.hostio.checkpoint.checkpoint_folder import CheckpointError, Folder
 from ipu_emu.hostio.checkpoint.manifest import MOST_BYTES, PROGRAM, RANDOM, Manifest
 from ipu_emu.hostio.checkpoint.safetensors_file import read
 from ipu_emu.hostio.checkpoint.session_state import Trainable, groups_of, joined, mismatches, shares, stateful
-from ipu_emu.hostio.weights_out import WeightsOut
+from ipu_emu.hostio.traced_weight_copies import TracedWeightCopies
 from popdist_py import trace
 from popdist_py.messages.user_warning import warn_user
 
@@ -84,7 +84,7 @@ class Checkpoints:
         self._on_first(lambda: self._folder.begin(step))
         engine = session.engine
         entries = shares(engine, self._instance, self._instances)
-        with WeightsOut(engine, "save a checkpoint", trace.Category.CHECKPOINT) as out:
+        with TracedWeightCopies(engine, "save a checkpoint", trace.Category.CHECKPOINT) as out:
             for entry in entries:
                 value = engine.view(entry.id, entry.replica)
                 copy = self._copies.get(entry.key)

@@ -25,7 +25,7 @@ from ipu_emu.poptorch.executor.inspection import Inspection
 from ipu_emu.poptorch.executor.outputs import as_output, rebuilt
 from ipu_emu.poptorch.executor.paused_collection import paused_collection
 from ipu_emu.poptorch.executor.saved_program import read_program, write_program
-from ipu_emu.poptorch.executor.wrapped import executor_of, unwrap, wrap
+from ipu_emu.poptorch.executor.wrapped_modules import executor_of, unwrap, wrap
 from ipu_emu.poptorch.optim.optimizers import SGD, Optimizer
 from ipu_emu.poptorch.optim.update_rules import check_optimizer, form_of, rule_of, unexpected_attributes
 from ipu_emu.poptorch.options.options import Options

@@ -20,7 +20,7 @@ from ipu_emu.poptorch.blocks import BlockLog
 from ipu_emu.poptorch.dtypes import device_dtype
 from ipu_emu.poptorch.errors import Error
 from ipu_emu.poptorch.graph_writer import GraphWriter
-from ipu_emu.poptorch.tracing.products import PRODUCTS, zeros_of_product
+from ipu_emu.poptorch.tracing.skipped_products import PRODUCTS, zeros_of_product
 from ipu_emu.poptorch.tracing.storages import Storages
 
 __all__ = ["OpRecorder"]

@@ -18,8 +18,8 @@ from ipu_emu.poptorch.dtypes import as_numpy, device_dtype
 from ipu_emu.poptorch.errors import Error
 from ipu_emu.poptorch.graph_writer import BLOCK, GraphWriter
 from ipu_emu.poptorch.replica_grouping import groups_of, without_groups
-from ipu_emu.poptorch.tracing.current import CURRENT
-from ipu_emu.poptorch.tracing.functions import Functions
+from ipu_emu.poptorch.tracing.current_trace import CURRENT
+from ipu_emu.poptorch.tracing.intercepted_functions import Functions
 from ipu_emu.poptorch.tracing.recorder import OpRecorder
 from ipu_emu.poptorch.tracing.storages import Storages
 from popdist_py.trace import Category, span

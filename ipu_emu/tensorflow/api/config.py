@@ -9,8 +9,8 @@ from difflib import get_close_matches
 from enum import Enum
 from typing import Any
 
-from ipu_emu.tensorflow import system
-from ipu_emu.tensorflow.system import ConfiguredSystem
+from ipu_emu.tensorflow import configured_system
+from ipu_emu.tensorflow.configured_system import ConfiguredSystem
 
 __all__ = [
     "AttributeMetadata",
@@ -295,7 +295,7 @@ def configure_ipu_system(config: IPUConfig, device: str = "cpu", reset_configura
     count = max(shared.process_count, 1)
     if not 0 <= shared.process_index < count:
         raise ValueError(f"process_index {shared.process_index} is not in the range of process_count {count}")
-    system.configure(ConfiguredSystem(devices, copy.deepcopy(config), shared.process_index, count))
+    configured_system.configure(ConfiguredSystem(devices, copy.deepcopy(config), shared.process_index, count))
 
 
 def _devices(config: IPUConfig) -> tuple[int, ...]:
@@ -322,7 +322,7 @@ def _listed(value: Any) -> list[int]:
 
 def get_ipu_config(session: Any = None) -> list[Any]:
     """Return the configuration in use."""
-    found = system.configured().config
+    found = configured_system.configured().config
     if found is None:
         raise RuntimeError("No IPU devices configured.")
     return [found]
@@ -330,4 +330,4 @@ def get_ipu_config(session: Any = None) -> list[Any]:
 
 def reset_ipu_configuration() -> None:
     """Forget the configuration."""
-    system.configure(ConfiguredSystem())
+    configured_system.configure(ConfiguredSystem())

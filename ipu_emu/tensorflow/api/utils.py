@@ -8,7 +8,7 @@ from typing import Any
 from tensorflow.python.framework import ops
 from tensorflow.python.ops import control_flow_ops
 
-from ipu_emu.tensorflow import system
+from ipu_emu.tensorflow import configured_system
 from ipu_emu.tensorflow.api.config import (
     DeviceConnectionType,
     ExecutionProfileType,
@@ -198,7 +198,7 @@ def configure_ipu_system(config: IPUConfig, device: str = "cpu", reset_configura
 
 def get_num_of_ipus_in_device(ipu_device: str = "/device:IPU:0", device: str = "cpu") -> int:
     """Return the number of IPUs of a device."""
-    devices, number = system.configured().devices, int(ipu_device.rpartition(":")[2])
+    devices, number = configured_system.configured().devices, int(ipu_device.rpartition(":")[2])
     if number >= len(devices):
         raise ValueError(f"{ipu_device} does not exist: {len(devices)} devices are configured")
     return devices[number]

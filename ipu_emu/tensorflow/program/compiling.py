@@ -18,9 +18,9 @@ from ipu_emu.compiler.traced_training import traced_step
 from ipu_emu.graph import StepPhase
 from ipu_emu.program.anchors import Anchor, Return, StepShape
 from ipu_emu.program.executable import Executable
+from ipu_emu.tensorflow.configured_system import DeviceShare
 from ipu_emu.tensorflow.program.environment import cache_folder
 from ipu_emu.tensorflow.program.section_import import ImportedSection
-from ipu_emu.tensorflow.system import DeviceShare
 
 __all__ = ["CompiledSection", "compile_section", "compile_state", "runs_of"]
 

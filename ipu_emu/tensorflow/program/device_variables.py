@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipu_emu.engine import Engine
-from ipu_emu.hostio.weights_out import WeightsOut
+from ipu_emu.hostio.traced_weight_copies import TracedWeightCopies
 from ipu_emu.tensorflow.importer.axis_order import Axes
 from ipu_emu.tensorflow.importer.values import on_device
 
@@ -40,7 +40,7 @@ def write_variable(engine: Engine, name: str, value: NDArray[Any], axes: Axes | 
         np.copyto(engine.view(tensor.id, replica), shard, casting="unsafe")
 
 
-def read_variable(engine: Engine, name: str, out: WeightsOut, axes: Axes | None = None) -> NDArray[Any]:
+def read_variable(engine: Engine, name: str, out: TracedWeightCopies, axes: Axes | None = None) -> NDArray[Any]:
     """The value on the first local replica; all instances must read a sharded variable."""
     tensor = engine.executable.graph.tensors[id_of(name)]
     if tensor.shards is None:

@@ -16,12 +16,12 @@ from tensorflow.python.ops import array_ops
 from tensorflow.python.util import nest
 
 from gcl.kernels.uninterrupted import uninterrupted
+from ipu_emu.tensorflow.configured_system import configured
 from ipu_emu.tensorflow.devices import on_ipu
 from ipu_emu.tensorflow.program.element_source import GivenIterator
 from ipu_emu.tensorflow.program.host_variables import HostVariables
 from ipu_emu.tensorflow.program.program import Program
 from ipu_emu.tensorflow.program.seeds import seed
-from ipu_emu.tensorflow.system import configured
 from ipu_emu.tensorflow.tracing.trace import FunctionTrace
 
 __all__ = ["FunctionPrograms"]

@@ -12,7 +12,7 @@ from ipu_emu.hardware import Device, DeviceKind, System
 from ipu_emu.program.clock.modelled_step import ModelledStep
 from ipu_emu.program.clock.program_record import ProgramRecord
 from ipu_emu.program.executable import Executable
-from ipu_emu.tensorflow.system import DeviceShare
+from ipu_emu.tensorflow.configured_system import DeviceShare
 from popdist_py.files.atomic_write import replace_file
 
 __all__ = ["check_fits", "cycles_of", "profile", "write_report"]

@@ -24,7 +24,8 @@ from ipu_emu.compiler.traced_training import TRACE_FOLDER, to_bytes
 from ipu_emu.engine import Engine, Replicas
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import StepPhase
-from ipu_emu.hostio.weights_out import WeightsOut
+from ipu_emu.hostio.traced_weight_copies import TracedWeightCopies
+from ipu_emu.tensorflow.configured_system import DeviceShare, has_remote_memory, share_of
 from ipu_emu.tensorflow.importer.values import on_device
 from ipu_emu.tensorflow.pipelining.argument_checks import check_program
 from ipu_emu.tensorflow.program.compiling import (
@@ -40,7 +41,6 @@ from ipu_emu.tensorflow.program.inspection import check_fits, cycles_of, profile
 from ipu_emu.tensorflow.program.measured_runs import MeasuredRuns, is_synthetic
 from ipu_emu.tensorflow.program.section_import import ImportedSection, import_section
 from ipu_emu.tensorflow.program.section_work import SectionWork, divided_work
-from ipu_emu.tensorflow.system import DeviceShare, has_remote_memory, share_of
 from ipu_emu.tensorflow.tracing.trace import FunctionTrace
 from popdist_py.trace import Category, span
 
@@ -254,7 +254,7 @@ class Program:
                     write_variable(engine, name, variables[name], imported.axes.get(id_of(name)))
         one.measured.run(engine, lambda: self._steps(one, values))
         phase = "weights to the host"
-        with span(phase, Category.WEIGHTS), WeightsOut(engine, phase, Category.WEIGHTS) as out:
+        with span(phase, Category.WEIGHTS), TracedWeightCopies(engine, phase, Category.WEIGHTS) as out:
             for number, carried in enumerate(imported.section.carried):
                 name = f"carried/{number}"
                 values[carried.end.name] = read_variable(engine, name, out, imported.axes.get(id_of(name)))

@@ -26,12 +26,12 @@ def test_every_patch_is_in_place_and_is_undone(tensorflow: Any) -> None:
 
 def test_a_face_ends_with_its_finder_and_restores_tensorflow(tensorflow: Any) -> None:
     from ipu_emu.errors import EmulatorError
-    from ipu_emu.tensorflow import finder, patches, system
+    from ipu_emu.tensorflow import configured_system, finder, patches
     from ipu_emu.tensorflow.frontend_state import frontend_state
     from ipu_emu.tensorflow.keras.keras_patches import KERAS_PATCHES
 
     before = frontend_state()
-    system.configure(system.ConfiguredSystem((4,)))
+    configured_system.configure(configured_system.ConfiguredSystem((4,)))
     finder.uninstall()
     try:
         with pytest.raises(EmulatorError, match=r"import ipu_emu\.tensorflow\.install first"):
@@ -40,5 +40,5 @@ def test_a_face_ends_with_its_finder_and_restores_tensorflow(tensorflow: Any) ->
     finally:
         finder.install()
         patches.apply(KERAS_PATCHES)
-    assert system.configured() == system.ConfiguredSystem()
+    assert configured_system.configured() == configured_system.ConfiguredSystem()
     assert frontend_state() is not before

@@ -11,10 +11,10 @@ import pytest
 @pytest.fixture
 def tf2(tensorflow: Any) -> Iterator[Any]:
     """TensorFlow 2, with an unconfigured system."""
-    from ipu_emu.tensorflow import system
+    from ipu_emu.tensorflow import configured_system
 
     yield tensorflow.v2
-    system.configure(system.ConfiguredSystem())
+    configured_system.configure(configured_system.ConfiguredSystem())
     tensorflow.v2.keras.backend.clear_session()
 
 

@@ -1,4 +1,4 @@
-"""Steps: copies, clears and reductions of given arrays, encoded as integers that compiled code executes in order."""
+"""Encoded steps: copies, clears and reductions of given arrays as integers that compiled code executes in order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Products: matrix products and convolutions; a trace needs only the shapes of their results on the host."""
+"""Skipped products: matrix products and convolutions of which a trace computes only the shapes on the host."""
 
 from __future__ import annotations
 

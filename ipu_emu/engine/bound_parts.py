@@ -1,4 +1,4 @@
-"""Parts: a program bound to memory; a step runs its parts in order.
+"""Bound parts: a program whose tensors have memory; a step runs its parts in order.
 
 CallLists             calls of one category, for all replicas at once or a list per replica
 PartList              parts that run one after the other

@@ -1,4 +1,4 @@
-"""WeightsOut: copies of weights from the IPUs to the host, each a span in the trace of a process that records one."""
+"""Traced weight copies: from the IPUs to the host, each a span in the trace of a process that records one."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from ipu_emu.engine import Engine
 from ipu_emu.program.weight_copies import WeightCopy
 from popdist_py.trace import Category
 
-__all__ = ["WeightsOut"]
+__all__ = ["TracedWeightCopies"]
 
 
-class WeightsOut:
+class TracedWeightCopies:
     """Context manager of the copies of one phase, which are complete when the block ends."""
 
     def __init__(self, engine: Engine, what: str, category: Category) -> None:
@@ -38,7 +38,7 @@ class WeightsOut:
         copy = WeightCopy(id, replica, self._engine.view(id, replica).nbytes)
         return self._record.copying(self._what, self._category, copy)
 
-    def __enter__(self) -> WeightsOut:
+    def __enter__(self) -> TracedWeightCopies:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:

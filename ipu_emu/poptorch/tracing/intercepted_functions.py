@@ -1,4 +1,4 @@
-"""Functions: PyTorch functions that a trace intercepts before they become ATen ops: losses, dropout, detach."""
+"""Intercepted functions: PyTorch functions that a trace handles before they are ATen ops: losses, dropout, detach."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Steps on arrays, one after the other."""
+"""Encoded steps on arrays, executed one after the other."""
 
 import numpy as np
 
 from gcl.core.operators import Operator
+from gcl.reduce.encoded_steps import clear, combine, copy, in_order, run_steps
 from gcl.reduce.reduction import new_scratch, recipe
-from gcl.reduce.steps import clear, combine, copy, in_order, run_steps
 
 
 def test_steps_are_taken_in_their_order() -> None:
