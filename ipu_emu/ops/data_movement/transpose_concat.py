@@ -13,6 +13,7 @@ from ipu_emu.ops.codegen.compiled_call import relocation
 from ipu_emu.ops.core.adjoint import Adjoint, Value
 from ipu_emu.ops.core.call_chain import call_chain
 from ipu_emu.ops.core.cost import copy_cost
+from ipu_emu.ops.core.image_kernels import image_spread
 from ipu_emu.ops.core.node import Node, OutputTypes, listed
 from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
 from ipu_emu.ops.core.shape_rules import axis_of
@@ -28,6 +29,10 @@ _Array = Any
 
 def _copy(bound: BoundOp) -> Call:
     return partial(np.copyto, bound.outputs[0], bound.input(0), casting="unsafe")
+
+
+def _spread(bound: BoundOp) -> Call:
+    return image_spread(bound.input(0), bound.outputs[0]) or _copy(bound)
 
 
 def _by_attribute(node: Node) -> OutputTypes:
@@ -184,7 +189,7 @@ def _tile(bound: BoundOp) -> Call:
 
 OPS = [
     OpDef("Transpose", (1, 1), _transpose_shape, _transpose, copy_cost, _transpose_grad),
-    OpDef("SpreadTo", (1, 1), _by_attribute, _copy, copy_cost, lambda d: d.g.summed_to(d.shape)),
+    OpDef("SpreadTo", (1, 1), _by_attribute, _spread, copy_cost, lambda d: d.g.summed_to(d.shape)),
     OpDef(
         "Expand",
         (2, 2),

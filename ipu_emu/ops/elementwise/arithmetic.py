@@ -17,6 +17,7 @@ from ipu_emu.ops.core.adjoint import Adjoint, GradRule, Value
 from ipu_emu.ops.core.call_chain import call_chain
 from ipu_emu.ops.core.cost import per_element
 from ipu_emu.ops.core.formulas import Formula, named
+from ipu_emu.ops.core.image_kernels import image_spread
 from ipu_emu.ops.core.kernel_helpers import allocating_kernel, scalar, ufunc, view
 from ipu_emu.ops.core.node import Node, OutputTypes
 from ipu_emu.ops.core.op_definition import BoundOp, Call, Kernel, OpDef
@@ -55,6 +56,17 @@ def _with_axis(function: Callable[..., Any]) -> Kernel:
         return partial(function, a, b.reshape(aligned_shape(bound.node)), bound.outputs[0])
 
     return kernel
+
+
+def _multiply(bound: BoundOp) -> Call:
+    """The product; a number for each image, as of a gate, takes a kernel of its own."""
+    a, b, y = bound.input(0), bound.input(1), bound.outputs[0]
+    for factor, numbers in ((a, b), (b, a)):
+        if factor.shape == y.shape != numbers.shape:
+            call = image_spread(numbers, y, factor)
+            if call is not None:
+                return call
+    return _with_axis(np.multiply)(bound)
 
 
 def _divide(a: NDArray[Any], b: NDArray[Any], out: NDArray[Any]) -> None:
@@ -207,7 +219,7 @@ def _product_grad(d: Adjoint) -> list[Value | None]:
 OPS = [
     _operation("Add", np.add, lambda d: _pair(d, d.g, d.g)),
     _operation("Sub", np.subtract, lambda d: _pair(d, d.g, -d.g)),
-    replace(_operation("Mul", np.multiply, _product_grad), shape=_product_shape),
+    replace(_operation("Mul", np.multiply, _product_grad), shape=_product_shape, kernel=_multiply),
     _operation("Div", _divide, lambda d: _pair(d, d.g / _second(d), -(d.g * d.y / _second(d)))),
     OpDef(
         "Neg",

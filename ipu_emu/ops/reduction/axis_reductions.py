@@ -10,13 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gcl.kernels.jit import jit
-from ipu_emu.ops.codegen.compiled_call import offsets, relocation
 from ipu_emu.ops.codegen.llvm_compiler import vector_width
-from ipu_emu.ops.codegen.matmul_calls import product_call
-from ipu_emu.ops.codegen.packed_matrix import lanes_within, tile_starts
 from ipu_emu.ops.core.adjoint import Adjoint, Value
 from ipu_emu.ops.core.call_chain import call_chain
 from ipu_emu.ops.core.cost import flops
+from ipu_emu.ops.core.image_kernels import are_images, image_sum
 from ipu_emu.ops.core.kernel_helpers import allocating_kernel, scalar, view, with_contiguous_operands
 from ipu_emu.ops.core.node import Node, OutputTypes
 from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef, nothing
@@ -57,43 +55,9 @@ def _sum(bound: BoundOp) -> Call:
     rows = _as_rows(x, axes)
     if rows is not None and y.flags.c_contiguous:
         return partial(np.add.reduce, rows, 1, None, view(y, rows.shape[:1]))
-    if _is_image_sum(x, y, axes):
-        return _image_sum(x, y)
+    if axes == (2, 3) and are_images(x) and y.dtype == np.float32:
+        return image_sum(x, y)
     return partial(np.add.reduce, x, axes, None, y, keep)
-
-
-def _is_image_sum(x: NDArray[Any], y: NDArray[Any], axes: tuple[int, ...]) -> bool:
-    """Whether each image is summed, of images that are stored with the batch innermost."""
-    if axes != (2, 3) or x.ndim != 4 or not x.dtype == y.dtype == np.float32 or 0 in x.shape:
-        return False
-    return len(x) >= 4 and x.transpose(1, 2, 3, 0).flags.c_contiguous
-
-
-def _image_sum(x: NDArray[Any], y: NDArray[Any]) -> Call:
-    """The sums [C, N] as products with ones: numpy needs 20 times as long for a few images."""
-    (n, c), size = x.shape[:2], x.shape[2] * x.shape[3]
-    lanes, ones, sums = lanes_within(n), np.ones(size, np.float32), np.zeros((c, 1, n), np.float32)
-    tiles = offsets(tile_starts(n, lanes) * 4)
-    given: dict[str, Any] = {
-        "x": x,
-        "w": ones,
-        "bias": None,
-        "wide": False,
-        "from": tiles,
-        "at": tiles,
-        "tiles": len(tiles),
-        "vectors": 1,
-        "lanes": lanes,
-        "x_step": 4 * n,
-        "w_row": 4,
-        "w_step": 4,
-        "w_block": None,
-        "batch": c,
-        "x_batch": 4 * n * size,
-        "y_batch": 4 * n,
-    }
-    step = product_call(sums, size, 1, 1, **given)
-    return call_chain(step, relocation(sums.reshape(c, n), (y.squeeze((2, 3)) if y.ndim == 4 else y).T))
 
 
 def _as_rows(x: NDArray[Any], axes: tuple[int, ...]) -> NDArray[Any] | None:
@@ -138,8 +102,8 @@ def _sum_to(bound: BoundOp) -> Call:
     if x.dtype == np.float32 and x.shape[lead:] == y.shape and in_rows and y.size >= vector_width():
         return call_chain(partial(y.fill, 0), column_sums(x, y, x.size // y.size, y.size))
     axes = tuple(i for i in range(x.ndim) if i < lead or (y.shape[i - lead] == 1 and x.shape[i] != 1))
-    if not lead and _is_image_sum(x, y, axes):
-        return _image_sum(x, y)
+    if not lead and axes == (2, 3) and are_images(x) and y.dtype == np.float32:
+        return image_sum(x, y)
     return partial(np.add.reduce, x, axes, None, y[(None,) * lead] if lead else y, True)
 
 

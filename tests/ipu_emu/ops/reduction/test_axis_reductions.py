@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ipu_emu import popart
-from ipu_emu.ops.reduction import axis_reductions
+from ipu_emu.ops.core.image_kernels import are_images, image_spread, image_sum
 from ipu_emu.ops.reduction.axis_reductions import _sum_to
 from tests.ipu_emu.helpers.sessions import infer, train
 
@@ -103,11 +103,40 @@ def test_images_with_the_batch_innermost_are_summed(sizes: tuple[int, ...], orde
     n, c, h, w = sizes
     x = np.random.default_rng(0).standard_normal((c, h, w, n)).astype(np.float32).transpose(3, 0, 1, 2)
     y = np.zeros([(n, c)[axis] for axis in order], np.float32).transpose(order)[:, :, None, None]
-    assert axis_reductions._is_image_sum(x, y, (2, 3))
-    axis_reductions._image_sum(x, y)()
+    assert are_images(x)
+    image_sum(x, y)()
     exact = x.astype(np.float64).sum((2, 3), keepdims=True)
     np.testing.assert_allclose(y, exact, rtol=1e-5, atol=1e-6)
     if h > 1:
         bound: Any = SimpleNamespace(input=lambda _: x, outputs=(np.zeros_like(y),))
         _sum_to(bound)()
         np.testing.assert_array_equal(bound.outputs[0], y)  # by the same products
+
+
+@pytest.mark.parametrize("sizes", [(8, 5, 3, 3), (4, 3, 1, 1), (32, 4, 2, 4), (16, 2, 5, 7)], ids=str)
+def test_numbers_are_spread_over_images_and_multiply_others(sizes: tuple[int, ...]) -> None:
+    random = np.random.default_rng(0)
+
+    def images(*shape: int) -> np.ndarray:
+        return random.standard_normal(shape).astype(np.float32).transpose(3, 0, 1, 2)
+
+    n, c, h, w = sizes
+    numbers, factor, y = images(c, 1, 1, n), images(c, h, w, n), images(c, h, w, n)
+    special = [np.float32(value) for value in (-0.0, 0.0, np.inf, -np.inf, 1e-45, 3.4e38)]
+    numbers.transpose(1, 2, 3, 0).reshape(-1)[:6] = special
+    for call, exact in (
+        (image_spread(numbers, y), np.broadcast_to(numbers, y.shape)),
+        (image_spread(numbers, y, factor), numbers * factor),
+    ):
+        assert call is not None
+        call()
+        np.testing.assert_array_equal(np.ascontiguousarray(y).view(np.int32), exact.copy("C").view(np.int32))
+
+
+def test_arrays_that_are_not_spread_by_the_kernel() -> None:
+    y = np.zeros((3, 2, 2, 8), np.float32).transpose(3, 0, 1, 2)
+    numbers = np.zeros((3, 1, 1, 8), np.float32).transpose(3, 0, 1, 2)
+    assert image_spread(numbers[..., 0], y) is None
+    assert image_spread(numbers[:, :1], y) is None
+    assert image_spread(numbers, np.ascontiguousarray(y)) is None
+    assert image_spread(numbers[:6].copy(), y[:6].copy()) is None
