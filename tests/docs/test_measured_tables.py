@@ -34,7 +34,7 @@ def test_all_rows_are_shown() -> None:
         assert f"<!-- rows of {file.name} -->" in shown
 
 
-def test_tables_are_replaced_and_the_text_around_them_stays(tmp_path: Path) -> None:
+def test_tables_are_replaced_and_the_text_around_them_is_kept(tmp_path: Path) -> None:
     rows = [
         row("net, training, 1 process", failed={}, load=3.4),
         row("all-reduce float32 P=2 1 KiB"),

@@ -80,7 +80,7 @@ def operators_of(collective: Collective, dtype: np.dtype[Any]) -> list[Operator]
     [("auto", [np.dtype("float32"), np.dtype("float16"), np.dtype("bool")]), ("bidirectional_ring_pair", DTYPES)],
 )
 @pytest.mark.parametrize("private", [False, True])
-def test_every_collective_operator_and_dtype_is_checked_and_right(
+def test_every_collective_operator_and_dtype_is_checked_and_correct(
     private: bool, method: str, dtypes: Iterable[np.dtype[Any]]
 ) -> None:
     def work(communicator: gcl.Communicator) -> None:
@@ -102,7 +102,7 @@ def test_wrong_elements_are_counted() -> None:
     assert "2 FAILED" in summary([row])
 
 
-def test_without_a_check_nothing_is_claimed() -> None:
+def test_without_a_check_no_correctness_is_claimed() -> None:
     result = bench("--no-check", "-e", "1KiB", "-n", "1", "-w", "0")
     assert result.exit_code == 0
     assert "# Wrong values      : not checked" in result.output

@@ -30,7 +30,7 @@ def test_connecting_before_init_names_init(tmp_path: Path) -> None:
         assert alone == "inprocess", "replicas of one process need nobody"
 
 
-def test_without_numbers_it_is_all_of_the_job(tmp_path: Path) -> None:
+def test_without_numbers_it_joins_all_processes_of_the_job(tmp_path: Path) -> None:
     program = PROGRAMS / "gcl/connect/whole_job.py"
     ended = run_job(program, tmp_path, counts=(1, 2)).succeeded()
     for said, joined in zip(ended.out, ("1 0 3 shared_memory", "2 1 3 shared_memory"), strict=True):

@@ -37,7 +37,7 @@ def work(**options: str) -> None:
         communicator.reduce_scatter(np.zeros((4, 10), np.float32))
 
 
-def test_debug_tells_every_collective(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_debug_logs_every_collective(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setenv("GCL_LOG_LEVEL", "DEBUG")
     work()
     lines = said(caplog)
@@ -103,7 +103,7 @@ def test_without_the_variable_the_program_decides(
     assert len(caplog.records) == 5
 
 
-def test_variables_that_mean_nothing_here_are_named(
+def test_variables_without_a_meaning_here_are_named(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("GCL_LOG_LEVEL", "INFO")

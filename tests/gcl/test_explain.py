@@ -82,11 +82,11 @@ def test_four_phases_over_two_domains() -> None:
     assert [head.rpartition(" over ")[2] for head in heads] == ["IPU-Links", "GW-Links", "GW-Links", "IPU-Links"]
 
 
-def test_as_few_domains_as_hold_the_ipus() -> None:
+def test_the_fabric_has_the_fewest_domains_that_hold_the_ipus() -> None:
     assert "2 IPU-Link domains of 64 IPUs" in explain("--replicas", "32", "--ipus-per-replica", "4").output
 
 
-def test_the_method_comes_from_gcl_options_unless_it_is_given() -> None:
+def test_the_method_is_that_of_gcl_options_unless_it_is_given() -> None:
     options = '{"method": "anticlockwise_ring"}'
     assert "reduce_scatter, anticlockwise_ring" in explain(GCL_OPTIONS=options).output
     given_ = explain("--method", "clockwise_ring", GCL_OPTIONS=options).output

@@ -50,7 +50,7 @@ def test_after_an_error_of_the_function_instances_can_communicate(tmp_path: Path
 MISMATCHED = PROGRAMS / "popdist_py/mismatched_mpi.py"
 
 
-def test_processes_that_are_worlds_of_their_own(tmp_path: Path) -> None:
+def test_processes_with_separate_worlds_are_reported(tmp_path: Path) -> None:
     """This happens if launcher and library are of different MPIs, which report nothing themselves."""
     program = PROGRAMS / "popdist_py/worlds_of_their_own.py"
     environ = {

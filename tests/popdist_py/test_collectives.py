@@ -58,7 +58,7 @@ def test_half_is_summed_in_float32_and_rounded_once(said: list[dict[str, Any]]) 
     assert (dtype, values) == ("<f2", [float(np.float16(2048 + ones)), 1.0 + ones])
 
 
-def test_integers_stay_integers_but_for_the_mean(said: list[dict[str, Any]]) -> None:
+def test_integers_remain_integers_except_in_the_mean(said: list[dict[str, Any]]) -> None:
     n = len(said)
     assert one(said, "int sum") == ["<i4", [2, 3], (TENSOR * (n * (n + 1) // 2)).ravel().tolist()]
     assert one(said, "int mean") == ["<f8", [2, 3], (TENSOR * (n + 1) / 2).ravel().tolist()]

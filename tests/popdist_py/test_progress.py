@@ -43,7 +43,7 @@ def test_samples_reported_in_between_are_added_up(ends, clock):
     assert ends[0].recv(100) == b"99 1001 0.5"
 
 
-def test_many_steps_are_few_messages_and_none_is_waited_for(ends, clock):
+def test_many_steps_send_few_messages_and_wait_for_none(ends, clock):
     one = reporter(ends[1])
     for step in range(5000):
         clock[0] = step / 10000
@@ -55,7 +55,7 @@ def test_many_steps_are_few_messages_and_none_is_waited_for(ends, clock):
         ends[0].recv(100)
 
 
-def test_a_reader_that_does_not_read_or_is_gone_stops_nothing(ends):
+def test_a_reader_that_does_not_read_or_has_ended_blocks_nothing(ends):
     one = reporter(ends[1])
     for _ in range(5000):
         one._next = 0.0

@@ -58,7 +58,7 @@ def test_closed_while_a_collective_is_under_way(after: float) -> None:
         assert handle.wait(250) is x
 
 
-def test_a_call_after_a_refused_one_is_not_taken_for_it() -> None:
+def test_a_call_after_a_refused_one_is_not_mistaken_for_it() -> None:
     """Rank 1 is in its second call before rank 0 looks for it: the two tensors must not be added."""
 
     def work(communicator: Communicator) -> Any:
@@ -85,7 +85,7 @@ def test_invalid_operators_are_refused(op: Any, alone: Communicator) -> None:
         alone.broadcast(x, op, out=x)
 
 
-def test_a_shard_elsewhere_in_the_shared_tensor_is_refused() -> None:
+def test_a_shard_at_another_offset_of_the_shared_tensor_is_refused() -> None:
     alone = connect(local_replicas=1, segment_bytes=1 << 24)
     whole = alone.shared((1, 8))
     assert alone.all_gather(whole[:1], out=whole) is whole

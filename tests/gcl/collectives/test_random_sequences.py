@@ -17,7 +17,7 @@ from tests.helpers.mpi_jobs import PROGRAMS, run_job
 
 @pytest.mark.parametrize("group", [Group.all(6), Group.orthogonal(6, 2)], ids=str)
 @pytest.mark.parametrize("counts", [(1, 2, 1, 2), (6,)], ids=str)
-def test_any_sequence_gives_the_references_results(counts: tuple[int, ...], group: Group) -> None:
+def test_any_sequence_gives_the_results_of_the_reference(counts: tuple[int, ...], group: Group) -> None:
     def work(communicator: Communicator) -> None:
         for seed in range(250):
             check_random(communicator, seed)
@@ -64,7 +64,7 @@ def test_memory_is_flat_over_thousands_of_collectives() -> None:
     assert nbytes < 20_000_000
 
 
-def test_communicators_that_are_dropped_leave_nothing() -> None:
+def test_communicators_that_are_dropped_leave_no_resources() -> None:
     def once() -> None:
         def work(communicator: Communicator) -> None:
             with communicator:

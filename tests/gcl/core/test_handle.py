@@ -23,7 +23,7 @@ def test_collectives_run_in_their_order_in_one_thread() -> None:
     assert not runner.thread.is_alive()
 
 
-def test_an_error_is_raised_by_every_wait_and_ends_nothing() -> None:
+def test_an_error_is_raised_by_every_wait_and_later_work_continues() -> None:
     runner = Runner()
     failing, next_one = runner.begin(lambda: 1 / 0), runner.begin(lambda: 7)
     for _ in range(2):

@@ -51,6 +51,6 @@ def test_the_call_site_is_the_first_line_outside_the_package() -> None:
     assert _ask("/home/someone/train.py") == "barrier at /home/someone/train.py:3"
 
 
-def test_a_program_beside_the_package_with_a_similar_name_is_outside_of_it() -> None:
+def test_a_program_next_to_the_package_with_a_similar_name_is_outside_of_it() -> None:
     neighbour = f"{Path(gcl.__file__).parent}_experiments/train.py"
     assert _ask(neighbour) == f"barrier at {neighbour}:3"

@@ -83,7 +83,7 @@ def test_a_negative_shape_is_refused(shape: Any, communicator: Communicator) -> 
 
 
 @pytest.mark.parametrize("shape", [3, np.int64(3), (3,), [3], (np.int32(3),)])
-def test_shapes_as_numpy_takes_them(shape: Any, communicator: Communicator) -> None:
+def test_shapes_are_given_as_to_numpy(shape: Any, communicator: Communicator) -> None:
     assert communicator.empty(shape).shape == (2, 3)
     assert communicator.empty(()).shape == (2,)
 
@@ -182,7 +182,7 @@ def test_threads_have_whole_replicas(counts: Any) -> None:
         connect_threads(counts)
 
 
-def test_whole_numbers_may_be_numpys() -> None:
+def test_whole_numbers_may_be_of_numpy() -> None:
     alone = connect(local_replicas=ANY[np.int64(2)], segment_bytes=ANY[np.int64(1 << 24)])
     assert type(alone.local_replicas) is type(alone.global_replicas) is int
     assert connect_threads((ANY[np.int32(1)], 2), segment_bytes=1 << 24)[1].global_offset == 1
@@ -218,7 +218,7 @@ def test_schedule_refuses_invalid_arguments(
         schedule(*arguments, **changes)
 
 
-def test_schedule_takes_names_as_they_are_written() -> None:
+def test_schedule_accepts_names_as_they_are_written() -> None:
     plan = schedule(Collective.ALL_REDUCE, MESH, 8, methods="clockwise_ring")
     assert plan == schedule(Collective("all_reduce"), MESH, 8, methods=["clockwise_ring"])
     assert [program.method for program in plan.programs] == ["clockwise_ring"] * 2

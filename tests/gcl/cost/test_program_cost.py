@@ -130,7 +130,7 @@ def test_io_tiles_take_longer_the_fewer_they_are() -> None:
     assert times[-1] > compute(1_000_000)  # the tensor must first be copied to the I/O tiles
 
 
-def test_without_the_optimised_layout_fewer_cycles_and_more_memory() -> None:
+def test_the_plain_layout_has_fewer_cycles_and_more_memory() -> None:
     found = {}
     for layout in ("true", "false"):
         options = Options.from_environ({"GCL_OPTIONS": f'{{"syncful.useOptimisedLayout": {layout}}}'})

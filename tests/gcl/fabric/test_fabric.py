@@ -125,7 +125,7 @@ def test_replica_sizes(size: int) -> None:
         ({"replicas": 16, "ipus_per_replica": 16}, "a domain has at most 64, so use at least 4 domains"),
     ],
 )
-def test_sizes_that_cannot_be(arguments: dict[str, Any], message: str) -> None:
+def test_invalid_sizes_are_refused(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
         Fabric(**arguments)
 

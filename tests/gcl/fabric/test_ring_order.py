@@ -86,7 +86,7 @@ def test_with_one_ipu_every_hop_is_one_rail_or_rung(replicas: int, topology: Top
 
 
 @pytest.mark.parametrize("replicas", [8, 16, 32, 64])
-def test_barley_twist_every_hop_is_one_cable_and_the_four_ways_share_none(replicas: int) -> None:
+def test_barley_twist_every_hop_is_one_cable_and_the_four_rings_share_none(replicas: int) -> None:
     fabric, used = twist(replicas), []
     for order in quad_orders(fabric):
         for a, b in steps(ring(order, replicas)):
@@ -98,7 +98,7 @@ def test_barley_twist_every_hop_is_one_cable_and_the_four_ways_share_none(replic
     assert all(rungs.count(rung) == 2 for rung in rungs)  # twice the links
 
 
-def test_on_one_machine_a_serpents_last_hop_has_no_loop_back_of_its_own() -> None:
+def test_on_one_machine_a_serpents_last_hop_has_no_own_loop_back() -> None:
     fabric = twist(4)  # two rows: the loop-back lies beside the rail, and routes prefer the rail
     pairs = [pair for order in quad_orders(fabric) for pair in steps(ring(order, 4))]
     rails = [fabric.route(*way) for pair in pairs for way in (pair, pair[::-1]) if pair[0] // 2 != pair[1] // 2]
@@ -126,7 +126,7 @@ def test_several_ipus_on_a_mesh_pass_over_one_replica_but_at_the_ends(ipus: int,
     assert set(distances.values()) == {1, 2}
 
 
-def test_rings_that_cannot_be() -> None:
+def test_invalid_rings_are_refused() -> None:
     with pytest.raises(ArgumentError, match="use an even number of replicas, or a mesh"):
         ring(Order.SERPENT, 5)
     with pytest.raises(ArgumentError, match="at least 1"):

@@ -55,7 +55,7 @@ def test_exchange_buses_of_no_tiles(tiles: Any) -> None:
 
 
 @pytest.mark.parametrize("count", [30, 33, 1472, 0])
-def test_io_tiles_that_cannot_be(count: int) -> None:
+def test_invalid_numbers_of_io_tiles_are_refused(count: int) -> None:
     with pytest.raises(ArgumentError, match="even, at least 32 and below the 1472 tiles"):
         check_io_tiles(count)
 

@@ -247,7 +247,7 @@ def test_real_collectives_run_the_programs_that_gcl_would(monkeypatch: pytest.Mo
         assert type(communicator) is Communicator
 
 
-def test_collectives_without_sync_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_collectives_without_sync_are_reported_as_removed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GCL_OPTIONS", '{"useSynclessCollectives": true}')
     with pytest.warns(FutureWarning, match="GCL deprecated it in 2.6 and removed it in 3.0"):
         gcl.connect().close()
@@ -277,7 +277,7 @@ def test_ranks_that_call_different_collectives_raise() -> None:
     assert "test_literal_path.py" in str(first)
 
 
-def test_a_rank_that_leaves_is_not_waited_for() -> None:
+def test_waiting_ends_when_a_rank_leaves() -> None:
     def work(communicator: Communicator) -> None:
         x = np.zeros((1, 4), np.float32)
         if communicator.global_offset == 0:
@@ -302,7 +302,7 @@ def test_every_method_between_processes(mpi: Mpi, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("replicas", "domains"), [(1, 1), (64, 1), (65, 5), (67, 67), (128, 2)])
-def test_the_default_fabric_has_as_few_domains_as_hold_the_replicas(replicas: int, domains: int) -> None:
+def test_the_default_fabric_has_the_fewest_domains_that_hold_the_replicas(replicas: int, domains: int) -> None:
     assert default_fabric(replicas) == Fabric(replicas, domains=domains)
 
 

@@ -7,7 +7,7 @@ from gcl.reduce.encoded_steps import clear, combine, copy, in_order, run_steps
 from gcl.reduce.reduction import new_scratch, recipe
 
 
-def test_steps_are_taken_in_their_order() -> None:
+def test_steps_are_executed_in_their_order() -> None:
     a, b, c, d = (np.full(5000, value, np.float32) for value in (1, 2, 3, 4))
     total = recipe(Operator.ADD, (1, 1, 1), a.dtype, a.dtype, 3)
     halves = recipe(Operator.MEAN, (1, 1), a.dtype, a.dtype, 2)

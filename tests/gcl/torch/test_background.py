@@ -22,13 +22,13 @@ def compute_until(seconds, what=lambda: False):
     return time.monotonic() - since
 
 
-def test_with_a_core_of_its_own_it_starts_while_the_program_computes():
+def test_with_its_own_core_it_starts_while_the_program_computes():
     ran = Event()
     Background(lambda: True, lambda: False).begin(ran.set)
     assert compute_until(5, ran.is_set) < 0.3
 
 
-def test_without_one_it_leaves_the_core_to_the_program_until_that_waits():
+def test_without_its_own_core_it_starts_when_the_program_waits():
     ran, background = Event(), Background(lambda: False, lambda: False)
     wait = background.begin(ran.set)
     compute_until(0.2)

@@ -164,7 +164,7 @@ POPRUN_PY = [str(Path(sys.executable).parent / "poprun-py"), "--num-instances", 
 
 
 @pytest.mark.parametrize(("launcher", "hook"), [("torchrun", "none"), ("poprun-py", "ddp_hook")])
-def test_a_job_whose_rank_is_killed_ends_soon_and_leaves_nothing(launcher, hook):
+def test_a_job_whose_rank_is_killed_ends_soon_and_leaves_no_resources(launcher, hook):
     program = PROGRAMS / "gcl" / "torch_killed_rank.py"
     python = warm_python(*WITH_PYTORCH)
     command = {"torchrun": [*python, *TORCHRUN], "poprun-py": POPRUN_PY}[launcher]

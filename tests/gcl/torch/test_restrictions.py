@@ -43,7 +43,7 @@ def copies():
     return said(caught), good
 
 
-def test_forbidden_copies_between_processes_are_named_once_and_done_otherwise(monkeypatch):
+def test_forbidden_copies_between_processes_are_reported_once_and_replaced(monkeypatch):
     monkeypatch.setattr(shared_memory, "can_access_process", lambda *_: False)
     (first, good), *others = run_ranks(3, copies)
     assert good

@@ -136,7 +136,7 @@ def test_collectives_that_become_one_are_neighbours_and_marked() -> None:
         assert tuple(order[first : first + len(ids)]) == ids
 
 
-def test_the_forward_pass_of_a_training_graph_learns_nothing() -> None:
+def test_the_forward_pass_of_a_training_graph_has_no_gradients() -> None:
     step = run_passes(start(model(), training()), stop_after=STEP_GRAPH)
     forward = run_passes(replace(step, options=training(forward_only=True)))
     assert "Gradient___" not in str(forward)

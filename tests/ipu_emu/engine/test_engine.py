@@ -119,7 +119,7 @@ def test_loss_scaling_keeps_small_half_gradients() -> None:
 
 
 @pytest.mark.parametrize("cpus", [1, 2])
-def test_infinities_and_nan_are_values_without_warnings(monkeypatch: pytest.MonkeyPatch, cpus: int) -> None:
+def test_infinities_and_nan_are_computed_without_warnings(monkeypatch: pytest.MonkeyPatch, cpus: int) -> None:
     monkeypatch.setattr(engine, "WORTH_A_THREAD", 0)
     monkeypatch.setattr(engine.os, "sched_getaffinity", lambda pid: set(range(cpus)))
     builder = popart.Builder()
@@ -140,7 +140,7 @@ def test_infinities_and_nan_are_values_without_warnings(monkeypatch: pytest.Monk
     np.testing.assert_array_equal(half, [[np.inf, 0], [np.inf, np.inf]])
 
 
-def test_an_interrupt_that_comes_as_a_result_is_taken_leaves_nothing_running(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_while_a_result_is_taken_leaves_nothing_running(monkeypatch: pytest.MonkeyPatch) -> None:
     """The result is lost then, and cannot be waited for again."""
 
     class Lossy(SimpleQueue[Any]):

@@ -60,7 +60,7 @@ def test_weights_that_the_host_sets_are_used_in_the_next_step() -> None:
     near(answer(session, x, y), X, -W)
 
 
-def test_each_replica_has_copies_of_its_own() -> None:
+def test_each_replica_has_its_own_copies() -> None:
     builder, x, w, y = network()
     session = inference(builder, y, replicas=2)
     session.engine.view(w, 1)[:] = 2 * W

@@ -179,7 +179,7 @@ def test_a_language_model_trains_as_in_pytorch_if_its_buffers_are_not_trained(to
     assert np.array_equal(weight(unlisted, buffer), value) is not rotary
 
 
-def test_frozen_parameters_stay_as_they_are(torch: Any) -> None:
+def test_frozen_parameters_are_unchanged(torch: Any) -> None:
     net, data = language_model(torch)
     net.positions.weight.requires_grad = False
     net.blocks[0].wide.weight.requires_grad = False

@@ -211,7 +211,7 @@ def test_tensors_of_no_elements(shape: list[int]) -> None:
     assert anchors[outputs[2]] == 0
 
 
-def test_not_a_number_stays_where_it_is() -> None:
+def test_not_a_number_keeps_its_position() -> None:
     builder = popart.Builder()
     x = builder.addInputTensor("FLOAT", [3])
     outputs = [getattr(builder.aiOnnx, name)([x]) for name in ("relu", "abs", "floor", "tanh", "neg")]

@@ -54,7 +54,7 @@ def test_ipus_of_a_collected_holder_are_released(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Programs do not see")
-def test_without_a_folder_a_process_is_alone(tmp_path: Path) -> None:
+def test_without_a_folder_a_process_excludes_no_other(tmp_path: Path) -> None:
     (tmp_path / f"ipu-emu-{os.getuid()}").write_text("in the way")
     occupancy = Occupancy(Claims.on(System.pod(16), str(tmp_path)))
     holder = Holder()

@@ -87,7 +87,7 @@ def by_pid(used: list[dict[str, Any]]) -> set[int]:
     return {claim["pid"] for claim in used}
 
 
-def test_jobs_have_systems_of_their_own(tmp_path: Path, start: Start) -> None:
+def test_jobs_have_their_own_systems(tmp_path: Path, start: Start) -> None:
     """Jobs of two instances and of one, and a program without a job; each instance has the IPUs of its replicas."""
     launcher = str(Path(sys.executable).parent / "poprun-py")
     for instances in (1, 2):

@@ -18,7 +18,9 @@ from tests.ipu_emu.helpers.pipelined_models import KEPT, Tower
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, np.uint8, np.int64])
 @pytest.mark.parametrize("shape", [(), (3,), (2, 5)])
 @pytest.mark.parametrize("in_files", [False, True])
-def test_places_hold_what_was_written(dtype: Any, shape: tuple[int, ...], in_files: bool, tmp_path: Path) -> None:
+def test_a_remote_buffer_keeps_what_was_written(
+    dtype: Any, shape: tuple[int, ...], in_files: bool, tmp_path: Path
+) -> None:
     memory = StreamingMemory(folder=tmp_path if in_files else None)
     buffer = memory.add_buffer("b", shape, dtype, repeats=4, replicas=2)
     values = np.random.default_rng(0).integers(0, 100, (2, 4, *shape)).astype(dtype)
@@ -111,7 +113,7 @@ def test_a_session_has_what_its_plan_leaves() -> None:
     assert not memory.buffers
 
 
-def test_some_systems_have_none() -> None:
+def test_some_systems_have_no_remote_memory() -> None:
     with pytest.raises(popart.OutOfMemoryException, match="does not support remote memory"):
         StreamingMemory(0).add_buffer("b", (1,), np.float32)
 

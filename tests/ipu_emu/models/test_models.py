@@ -102,7 +102,7 @@ def test_it_learns_a_batch_by_heart(name: str) -> None:
     assert losses[-1] < 0.2 * losses[0]
 
 
-def test_a_causal_model_sees_nothing_that_comes_later() -> None:
+def test_a_causal_model_ignores_later_tokens() -> None:
     model = SMALL["gpt2"](batch=1, seed=1)
     builder = popart.Builder(model.proto)
     outputs = []

@@ -30,7 +30,7 @@ def values(builder: popart.Builder, outputs: list[str], inputs: dict[str, Any]) 
     return [made[id] for id in outputs]
 
 
-def test_a_called_subgraph_runs_on_what_it_is_given() -> None:
+def test_a_called_subgraph_runs_on_its_arguments() -> None:
     builder = popart.Builder()
     a, b = builder.addInputTensor(VECTOR), builder.addInputTensor(VECTOR)
     twice = body_with(builder, [VECTOR, VECTOR], lambda c, x, y: [c.aiOnnx.add([x, c.aiOnnx.mul([y, y])])])
@@ -43,7 +43,7 @@ def test_a_called_subgraph_runs_on_what_it_is_given() -> None:
 
 @pytest.mark.parametrize("condition", [True, False])
 @pytest.mark.parametrize("known", [True, False])
-def test_if_takes_one_branch(condition: bool, known: bool) -> None:
+def test_if_executes_one_branch(condition: bool, known: bool) -> None:
     builder = popart.Builder()
     x = builder.addInputTensor(VECTOR)
     flag = np.array(condition)

@@ -56,7 +56,7 @@ def test_a_tensor_with_another_layout_is_the_same() -> None:
     np.testing.assert_array_equal(anchors[gradient], [2, 2, 2])
 
 
-def test_a_variable_takes_the_value_that_it_is_given() -> None:
+def test_a_variable_gets_the_assigned_value() -> None:
     builder = popart.Builder()
     weights = builder.addInitializedInputTensor(np.zeros(3, np.float32))
     id = builder.addInputTensor(popart.TensorInfo("FLOAT", [3]))

@@ -61,7 +61,7 @@ def test_programs_are_saved_and_loaded(tmp_path):
         training()[1].loadExecutable(str(tmp_path / "wrong"))
 
 
-def test_weights_are_copied_when_asked():
+def test_weights_are_copied_on_request():
     module, model = training()
     for copy in (model.copyWeightsToHost, model.copyWeightsToDevice):
         with pytest.raises(poptorch.Error, match="has not been compiled"):
@@ -106,7 +106,7 @@ def test_latencies_are_least_most_and_mean():
     assert model.getLatency()[0] > 0
 
 
-def test_invalid_numbers_are_errors_if_asked():
+def test_invalid_numbers_are_errors_on_request():
     options = poptorch.Options()
     options.Precision.enableFloatingPointExceptions(True)
     with pytest.raises(poptorch.Error, match="Floating point exception in Op Div"):
@@ -141,7 +141,7 @@ def test_blocks_are_removed_and_functions_are_blocks():
         poptorch.BeginBlock(module[0], "b")
 
 
-def test_means_are_taken_at_once_or_at_the_end():
+def test_means_are_computed_at_once_or_at_the_end():
     found = []
     for strategy in (poptorch.MeanReductionStrategy.Running, poptorch.MeanReductionStrategy.Post):
         options = poptorch.Options()
@@ -174,7 +174,7 @@ def test_convolutions_are_planned_together():
             inferred(wrong, x)
 
 
-def test_overlap_needs_io_tiles_and_modes_that_it_knows():
+def test_overlap_needs_io_tiles_and_known_modes():
     mode = poptorch.OverlapMode.OverlapAccumulationLoop
 
     def overlapped(module, x):
@@ -218,7 +218,7 @@ def test_loops_and_conditions_are_for_inference():
         poptorch.for_loop(1, lambda y: [y], [3])
 
 
-def test_slices_begin_where_a_tensor_says():
+def test_slices_start_at_the_value_of_a_tensor():
     start = torch.tensor([2])
     assert inferred(lambda m, x, s: poptorch.dynamic_slice(x, 0, s, 2, 1), FOUR, start).tolist() == [2, 3]
     made = inferred(lambda m, x, s: poptorch.dynamic_update(x, -torch.ones(2), 0, s, 2), FOUR, start)

@@ -42,7 +42,7 @@ def test_four_groups_of_weights_and_two_of_inputs_are_those_of_one_run_on_the_ho
     torch.testing.assert_close(module.W.detach(), expected.detach(), rtol=1e-6, atol=1e-6)
 
 
-def test_inference_takes_the_weights_of_each_group():
+def test_inference_uses_the_weights_of_each_group():
     module = Product(2).eval()
     model = poptorch.inferenceModel(module, poptorch.Options().replicationFactor(4))
     model.W.replicaGrouping(CONSECUTIVE, 2, ONE)

@@ -488,7 +488,7 @@ def test_every_name_has_a_row():
 
 
 @pytest.mark.parametrize("name", MUST)
-def test_a_name_has_its_effect_and_refuses_what_is_wrong(name, request):
+def test_a_name_has_its_effect_and_refuses_invalid_arguments(name, request):
     check = ROWS[name]
     wanted = check.__code__.co_varnames[: check.__code__.co_argcount]
     given = {one: name if one == "name" else request.getfixturevalue(one) for one in wanted}

@@ -37,7 +37,7 @@ def test_the_collector_is_off_while_a_module_is_traced_and_on_afterwards():
     assert gc.isenabled()
 
 
-def test_a_collector_that_was_off_stays_off():
+def test_a_disabled_collector_remains_disabled():
     gc.disable()
     try:
         poptorch.inferenceModel(Model())(torch.ones(1, 3))
@@ -143,7 +143,7 @@ def test_the_first_collection_afterwards_does_not_scan_the_new_objects():
     assert max(young) < len(more)
 
 
-def test_objects_frozen_by_the_program_stay_frozen():
+def test_objects_frozen_by_the_program_remain_frozen():
     gc.freeze()
     frozen = gc.get_freeze_count()
     with paused_collection():

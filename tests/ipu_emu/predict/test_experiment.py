@@ -97,7 +97,7 @@ def test_commands() -> None:
 
 
 @pytest.mark.parametrize("written", [("--host", "a,b,c,d"), ("--host=a,b,c,d",), ("-H", "a,b,c,d")])
-def test_separate_runs_at_a_time_are_on_hosts_of_their_own(written: tuple[str, ...]) -> None:
+def test_simultaneous_runs_are_on_separate_hosts(written: tuple[str, ...]) -> None:
     machine = Machine()
     found = Experiment(("train.py",), (2, 4), (1, 2), rounds=1, launcher=("--tag-output", *written)).run(machine)
     separate = machine.commands[4:]
@@ -147,7 +147,7 @@ def test_printed_times_are_parsed(output: str, seconds: float) -> None:
     assert measured_seconds(output, 64, ["train"]) == pytest.approx(seconds)
 
 
-def test_programs_that_print_nothing() -> None:
+def test_programs_that_print_no_time_are_refused() -> None:
     with pytest.raises(EmulatorError, match="train printed no time"):
         measured_seconds("done", 1, ["train"])
 
@@ -155,7 +155,7 @@ def test_programs_that_print_nothing() -> None:
 @pytest.mark.parametrize(
     "output", ["step_seconds 1e400", "step_seconds: -1", "step_seconds=0", "throughput -5", "throughput 1e400"]
 )
-def test_times_that_are_not_possible(output: str) -> None:
+def test_impossible_times_are_refused(output: str) -> None:
     with pytest.raises(EmulatorError, match=r"train printed .*, which is not possible"):
         measured_seconds(output, 64, ["train"])
 

@@ -15,7 +15,7 @@ MODEL = gpt2(
 )
 
 
-def test_cuts_are_before_the_normalisations_that_residual_layers_begin_with() -> None:
+def test_cuts_are_before_the_first_normalisation_of_residual_layers() -> None:
     graph = MODEL.graph
     cuts = GraphCuts(graph)
     clean = [start for start, is_clean in zip(cuts.starts, cuts.is_clean, strict=True) if is_clean and start]

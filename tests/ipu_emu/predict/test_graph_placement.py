@@ -35,7 +35,7 @@ def test_every_op_has_a_place_and_reads_from_earlier_stages(model: str) -> None:
     assert {ipu for ipu, _ in places.values()} == {0, 1}
 
 
-def test_layers_are_where_they_were_asked_for_and_tied_logits_with_their_table() -> None:
+def test_layers_are_on_the_requested_ipus_and_tied_logits_with_their_table() -> None:
     asked = CompileRequest(
         "bert-base", batch=1, ipus=4, accumulation=16, schedule="popart", recompute="Standard", placement="0,4,4,4"
     )

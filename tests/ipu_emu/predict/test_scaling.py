@@ -48,7 +48,7 @@ def test_sizes(text: str, sizes: list[int]) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "16..", "0..4", "64..16", "16..131072x", "65537"])
-def test_sizes_that_are_none(text: str) -> None:
+def test_invalid_sizes_are_refused(text: str) -> None:
     with pytest.raises(EmulatorError, match="--sizes"):
         sizes_of(text)
 

@@ -107,7 +107,7 @@ def test_values(text: str, values: list[int]) -> None:
         *("batch=1..8x0", "batch=1..8x1", "batch=1..8x-2", "batch=1..9000000,1..9000000"),
     ],
 )
-def test_values_that_are_none(text: str) -> None:
+def test_invalid_values_are_refused(text: str) -> None:
     with pytest.raises(EmulatorError, match="is not valid"):
         sweep_values(text)
 

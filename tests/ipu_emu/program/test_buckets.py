@@ -55,12 +55,12 @@ def test_gradients_of_one_type_group_and_place_are_together() -> None:
     assert found["c"] == Bucket(FLOAT, ipu=1)
 
 
-def test_stages_of_an_ipu_have_buckets_of_their_own() -> None:
+def test_stages_of_an_ipu_have_their_own_buckets() -> None:
     found = buckets_of([(gradient("a", 3), Place(0, 0)), (gradient("b", 3), Place(2, 0))], None)
     assert [found[name].number for name in "ab"] == [0, 1]
 
 
-def test_a_bucket_holds_at_most_so_many_bytes_or_one_larger_gradient() -> None:
+def test_a_bucket_holds_at_most_the_given_bytes_or_one_larger_gradient() -> None:
     sizes = {"a": 2, "b": 2, "c": 1, "d": 100, "e": 1}  # elements of 4 bytes
     found = buckets_of([(gradient(name, size), Place()) for name, size in sizes.items()], 16)
     assert [found[name].number for name in sizes] == [0, 0, 1, 2, 3]

@@ -48,7 +48,7 @@ def compiled(anchored: str = "", *, settings: Any = None, **values: Any) -> Exec
 
 @pytest.mark.parametrize("values", [{}, {"A": 3}], ids=["one micro-batch", "accumulation"])
 @pytest.mark.parametrize("anchored", ["", "Gradient___"])
-def test_a_part_begins_after_the_last_instruction_that_uses_it(values: dict[str, Any], anchored: str) -> None:
+def test_a_part_starts_after_the_last_instruction_that_uses_it(values: dict[str, Any], anchored: str) -> None:
     executable = compiled(anchored, **values)
     early = EarlyReductions.of(executable.program, executable.plan)
     assert early is not None
@@ -75,7 +75,7 @@ def uses_part(executable: Executable, instruction: Any, part: Any) -> bool:
     return any(place.region == part.bucket and part.start <= place.offset // 4 < part.stop for place in places)
 
 
-def test_whole_buckets_begin_if_there_are_several() -> None:
+def test_whole_buckets_start_if_there_are_several() -> None:
     one = compiled()
     assert EarlyReductions.of(one.program, one.plan, whole=True) is None
     several = compiled(gclOptions={"maximum_reduce_many_buffer_size": str(4 * WIDTH * WIDTH)})

@@ -165,7 +165,7 @@ def test_an_infeed_must_be_initialised(tf: Any, tensorflow: Any, ipu: Any) -> No
         session.run(made)
 
 
-def test_sessions_of_one_program_have_variables_of_their_own(tf: Any, ipu: Any) -> None:
+def test_sessions_of_one_program_have_their_own_variables(tf: Any, ipu: Any) -> None:
     def program() -> Any:
         v = tf.get_variable("v", initializer=np.float32(1))
         return v.assign(v * 2.0)

@@ -91,7 +91,7 @@ class _Tied(nn.Module):
         return F.cross_entropy(F.linear(x, self.table.weight), ids)
 
 
-def test_a_tied_weight_stays_on_its_first_ipu():
+def test_a_tied_weight_is_kept_on_its_first_ipu():
     found = []
     for ipus in (1, 2, 3):
         module = _Tied()
@@ -103,7 +103,7 @@ def test_a_tied_weight_stays_on_its_first_ipu():
     assert same(found[0], found[2])
 
 
-def test_statistics_of_norms_stay_where_they_are_read():
+def test_statistics_of_norms_are_the_same_on_several_ipus():
     found = []
     for ipus in (1, 3):
         torch.manual_seed(4)
@@ -226,7 +226,7 @@ def test_numbers_that_do_not_fit_are_refused(settings, message):
         ({"loss": "mse"}, "the loss is a str; give a function"),
     ],
 )
-def test_values_of_a_wrong_kind_are_named(settings, message):
+def test_values_of_the_wrong_type_are_named(settings, message):
     with pytest.raises(TypeError, match=message):
         trained(**settings)
 

@@ -113,7 +113,7 @@ def test_marks_inside_each_other_beyond_the_limit_are_counted_and_the_open_one_e
     assert found.records["end"][0] >= found.records["end"].max()
 
 
-def test_each_thread_keeps_a_mark_of_its_own_for_each_category(folder):
+def test_each_thread_keeps_its_own_mark_for_each_category(folder):
     recorder = trace.start(folder)
     kept = []
 

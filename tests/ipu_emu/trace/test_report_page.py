@@ -143,7 +143,7 @@ def test_the_numbers_of_the_page_are_those_of_the_json(browser: Any, data: dict[
     assert "<b>" not in browser.title.replace("</script><b>", "")
 
 
-def test_every_category_has_a_colour_of_its_own(browser: Any) -> None:
+def test_every_category_has_its_own_colour(browser: Any) -> None:
     known, colours = browser.execute_script(
         "const names = Object.keys(CATEGORY_COLOURS); return [names, names.map(categoryColour)]"
     )

@@ -72,7 +72,7 @@ def test_a_change_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
     assert (tmp_path / "out").read_bytes() == b"old"
 
 
-def test_appended_parts_begin_at_the_end(tmp_path: Path) -> None:
+def test_appended_parts_start_at_the_end(tmp_path: Path) -> None:
     assert append_to_file(tmp_path / "out", b"first") == 0
     assert append_to_file(tmp_path / "out", b"sec", memoryview(b"ond")) == 5
     assert (tmp_path / "out").read_bytes() == b"firstsecond"
@@ -193,7 +193,7 @@ def test_an_open_file_named_by_proc_is_written_to(tmp_path: Path) -> None:
     assert (tmp_path / "out").stat().st_ino == inode
 
 
-def test_a_link_stays_and_its_file_is_replaced(tmp_path: Path) -> None:
+def test_a_link_is_kept_and_its_file_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "file").touch()
     (tmp_path / "link").symlink_to("other")

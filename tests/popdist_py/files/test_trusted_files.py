@@ -160,7 +160,7 @@ def test_a_source_does_not_make_up_for_an_access_control_list(folder: Path) -> N
 
 
 @needs_root
-def test_beside_a_source_those_are_trusted_who_may_write_to_it(folder: Path) -> None:
+def test_a_folder_next_to_a_source_is_trusted_with_those_who_may_write_to_the_source(folder: Path) -> None:
     source = folder.parent / "source.py"
     source.touch()
     source.chmod(0o666)

@@ -52,7 +52,7 @@ def test_messages_of_the_other_commands_stay_short(capfdbinary: pytest.CaptureFi
         assert len(said) < 700
 
 
-def test_compat_takes_a_name_of_any_length_for_a_missing_file() -> None:
+def test_compat_reports_a_name_of_any_length_as_a_missing_file() -> None:
     command = [sys.executable, "-m", "ipu_emu.compat", LONG]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2

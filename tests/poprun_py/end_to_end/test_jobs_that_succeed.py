@@ -36,7 +36,7 @@ def test_echo_has_the_output_of_poprun(launch):
     assert launch("echo", "Hello World").finish() == (0, b"[1,0]<stdout>:Hello World\n", b"")
 
 
-def test_instances_know_who_they_are_and_streams_stay_apart(launch, mpi):
+def test_instances_get_their_replica_offsets_and_streams_are_separate(launch, mpi):
     job = launch("--mpi", mpi, *TWO, "sh", "-c", "echo offset $POPDIST_REPLICA_INDEX_OFFSET; echo oops >&2")
     code, out, err = job.finish()
     assert code == 0, err
@@ -56,7 +56,7 @@ def test_one_world_with_the_library_of_the_launcher(launch, mpi, count):
     job.assert_nothing_left()
 
 
-def test_variables_of_the_launcher_stay_with_it(launch, mpi):
+def test_private_variables_of_the_launcher_are_not_passed_on(launch, mpi):
     code, out, _ = launch("--mpi", mpi, "env").finish()
     assert code == 0
     names = {line.partition("=")[0] for line in lines_of(out, 0)}
@@ -78,7 +78,7 @@ def test_the_program_gets_its_words_as_they_are(launch):
     assert lines_of(out, 0) == [f"<{word}>" for word in words]
 
 
-def test_stdin_goes_to_instance_0(launch, mpi):
+def test_stdin_is_passed_to_instance_0(launch, mpi):
     text = b"".join(b"%d\n" % number for number in range(100_000))
     code, out, _ = launch("--mpi", mpi, "--num-instances", "2", "md5sum").finish(text)
     assert code == 0
@@ -139,7 +139,7 @@ def test_only_one_instance_is_shown(launch):
     assert job.finish() == (0, b"[1,1]<stdout>:out\n", b"[1,1]<stderr>:err\n")
 
 
-def test_the_topology_goes_out_untagged_before_everything(launch):
+def test_the_topology_is_printed_first_and_untagged(launch):
     code, out, _ = launch(*TWO, "--print-topology=yes", "echo", "hi").finish()
     assert code == 0
     lines = out.decode().splitlines()

@@ -22,7 +22,7 @@ from tests.helpers.mpi_jobs import PROGRAMS, ROOT
         "after one that they do not",
     ],
 )
-def test_the_canary_tells_whether_the_group_was_killed(kill, first, lives):
+def test_the_canary_shows_whether_the_group_was_killed(kill, first, lives):
     command = [sys.executable, str(PROGRAMS / "poprun_py/host/guarded_by_canary.py"), str(ROOT)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout

@@ -159,7 +159,7 @@ def test_a_supervisor_that_leaves_after_its_work_is_no_loss():
     assert stage.job.exit_code == 0
 
 
-def test_a_supervisor_that_comes_when_the_job_is_stopping_starts_nothing():
+def test_a_supervisor_that_connects_while_the_job_stops_starts_nothing():
     stage = Stage(2)
     stage.job.hello(0, 10)
     stage.end(0, 3)
@@ -181,7 +181,7 @@ def test_a_second_interrupt_stops_the_job_at_once():
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGPIPE, 141)])
-def test_the_exit_code_tells_the_signal(number, code):
+def test_the_exit_code_has_the_signal(number, code):
     stage = Stage(1).start()
     stage.job.interrupt(number, 1.0)
     stage.end(0, 0, LAUNCHER)

@@ -54,7 +54,7 @@ def test_files_listed_by_an_abandoned_job_are_removed(temporary, tmp_path):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_unlisted_files_stay(temporary, name):
+def test_unlisted_files_are_kept(temporary, name):
     (temporary / name).mkdir()
     (temporary / name / "thesis.txt").touch()
     abandoned(temporary)
@@ -62,7 +62,7 @@ def test_unlisted_files_stay(temporary, name):
     assert (temporary / name / "thesis.txt").exists()
 
 
-def test_listed_files_stay_while_a_process_of_the_job_lives(temporary, tmp_path):
+def test_listed_files_are_kept_while_a_process_of_the_job_runs(temporary, tmp_path):
     (tmp_path / "segment").touch()
     launcher = JobRecord(new_folder(str(temporary)))
     supervisor = JobRecord(launcher.make_folder())
@@ -85,7 +85,7 @@ def test_locks_are_seen_by_processes_that_cannot_see_the_job(temporary, tmp_path
     assert mine.close() == [str(tmp_path / "segment")]
 
 
-def test_another_file_of_the_same_name_stays(temporary, tmp_path):
+def test_another_file_of_the_same_name_is_kept(temporary, tmp_path):
     path = tmp_path / "segment"
     path.touch()
     abandoned(temporary, path)

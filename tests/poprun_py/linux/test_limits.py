@@ -21,13 +21,13 @@ def limits(monkeypatch):
     return state
 
 
-def test_a_limit_that_is_too_low_is_raised_as_far_as_needed(limits):
+def test_a_limit_that_is_too_low_is_raised_to_what_is_needed(limits):
     allow_open_files(2)
     assert limits == [(60, 1000)]
 
 
 @pytest.mark.parametrize("given", [(4096, 4096), (resource.RLIM_INFINITY, resource.RLIM_INFINITY)])
-def test_a_limit_that_is_high_enough_stays(limits, given):
+def test_a_limit_that_is_high_enough_is_unchanged(limits, given):
     limits[0] = given
     allow_open_files(4)
     assert limits == [given]

@@ -58,7 +58,7 @@ def test_the_folders_of_a_job_that_open_mpi_has_named_are_known_by_its_name(tmp_
     assert found == [f"{path}/" for path in paths]
 
 
-def test_folders_that_are_older_or_not_empty_stay(tmp_path, family):
+def test_folders_that_are_older_or_not_empty_are_kept(tmp_path, family):
     (family / "1620967425/0").mkdir(parents=True)
     name, later = "prterun-vm-34003@1", time.time() + 1.0
     assert folders_without_daemon([], name, [str(tmp_path)], later) == []
@@ -89,7 +89,7 @@ def test_two_programs_that_share_folders_leave_none(tmp_path, family):
     assert began_at(second.path, later) == later
 
 
-def test_the_folder_of_a_living_program_stays(tmp_path, family, monkeypatch):
+def test_the_folder_of_a_running_program_is_kept(tmp_path, family, monkeypatch):
     """Two jobs may have the same number."""
     (family / "1620967425").mkdir(parents=True)
     assert folders_without_daemon([], "prterun-vm-34003@1", [str(tmp_path)], 0.0)

@@ -59,7 +59,7 @@ def test_strategies(strategy, nodes, cores, count, expected):
     assert places(host(nodes, cores), strategy, count) == expected
 
 
-def test_threads_of_a_core_stay_together():
+def test_threads_of_a_core_are_kept_together():
     assert places(host(1, 4, threads=2), "spreadcore", 4) == ["0,4@0x2", "1,5@0x2", "2,6@0x2", "3,7@0x2"]
 
 

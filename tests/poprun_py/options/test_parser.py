@@ -47,7 +47,7 @@ def test_parsing_stops_at_the_program():
     assert options.program == ("python", "x.py", "--num-instances", "5", "-v", "--nonsense", "--")
 
 
-def test_a_program_may_begin_with_a_dash_after_two_dashes():
+def test_a_program_may_start_with_a_dash_after_two_dashes():
     assert parse(["--", "--odd"]).program == ("--odd",)
     assert parse(["--", "--", "x", "--"]).program == ("x", "--")
 

@@ -69,7 +69,7 @@ def test_a_pipe_that_nobody_reads_is_refused_at_once_and_one_that_is_read_gets_t
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give files to others")
-def test_a_file_of_another_user_is_refused_and_stays(launch, tmp_path):
+def test_a_file_of_another_user_is_refused_and_kept(launch, tmp_path):
     planted = tmp_path / "instance-0.stdout"
     planted.write_text("planted")
     planted.chmod(0o666)

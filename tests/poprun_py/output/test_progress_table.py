@@ -178,7 +178,7 @@ def test_a_narrow_terminal_shows_the_state_and_what_the_program_reports():
 
 
 @pytest.mark.parametrize("progress", ["on", "off"])
-def test_a_terminal_that_goes_ends_the_job_as_a_hangup(progress: str) -> None:
+def test_a_terminal_that_closes_ends_the_job_as_a_hangup(progress: str) -> None:
     """No signal is sent here: the terminal does not control the launcher."""
     folder = os.path.dirname(sys.executable)
     master, slave = pty.openpty()

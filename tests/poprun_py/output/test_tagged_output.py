@@ -85,7 +85,7 @@ class Collected:
         self.done.append(done)
 
 
-def test_streams_stay_apart_and_lines_of_instances_do_not_mix():
+def test_streams_are_separate_and_lines_of_instances_do_not_mix():
     got = Collected(2)
     for rank, stream, data in [(0, 1, b"a"), (1, 1, b"x\n"), (0, 2, b"e\n"), (0, 1, b"b\n"), (1, 1, b"y")]:
         got.output.write(rank, stream, data, lambda: None)

@@ -75,7 +75,7 @@ def test_cpus_are_shared_evenly(cpus, instances, threads):
     assert {environment[name] for name in THREAD_VARIABLES} == {threads}
 
 
-def test_threads_that_the_user_has_set_stay():
+def test_threads_that_the_user_has_set_are_kept():
     environment = planned("x", OMP_NUM_THREADS="7").instances[0].environment
     assert "OMP_NUM_THREADS" not in environment
     assert environment["MKL_NUM_THREADS"] == "4"

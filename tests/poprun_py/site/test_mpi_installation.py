@@ -52,7 +52,7 @@ def test_the_kind_is_detected_by_files_or_by_version_text(tmp_path, find, kind, 
     assert find(path=prefix / "bin") == installation(prefix, kind)
 
 
-def test_two_mpis_in_one_folder_are_told_apart_by_asking(tmp_path, find):
+def test_two_mpis_in_one_folder_are_distinguished(tmp_path, find):
     prefix = install(tmp_path / "mpi", "openmpi")
     for name in BESIDE["mpich"]:
         (prefix / "bin" / name).touch()

@@ -141,13 +141,13 @@ def test_partitions_that_go_with_other_jobs_are_not_taken():
 # -- the file --------------------------------------------------------------------------------------------
 
 
-def test_a_partition_that_was_created_goes_at_the_end(file):
+def test_a_partition_that_was_created_is_removed_at_the_end(file):
     with file.held(asks()):
         assert names(file) == {"p": 4}
     assert names(file) == {}
 
 
-def test_a_partition_stays_on_request(file):
+def test_a_partition_is_kept_on_request(file):
     with file.held(asks(remove=False)):
         pass
     with file.held(asks(ipus=8, update=True)) as decision:

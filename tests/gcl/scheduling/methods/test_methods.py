@@ -301,7 +301,7 @@ def test_all_to_all_keeps_the_own_slice_and_swaps_the_others() -> None:
             assert copy.target.fragment[r] == (r - s - 1) % n
 
 
-def test_broadcast_gives_everybody_the_root() -> None:
+def test_broadcast_gives_all_replicas_the_data_of_the_root() -> None:
     group = Group(6, 2, 3)
     x = np.arange(12).reshape(6, 2)
     plan = schedule(Collective.BROADCAST, Fabric(6), 2, group=group, root=1)
@@ -310,7 +310,7 @@ def test_broadcast_gives_everybody_the_root() -> None:
     assert [plan.programs[0].elements_sent(r) for r in range(6)] == [0, 0, 4, 4, 0, 0]
 
 
-def test_local_keeps_the_own_fragment_and_sends_nothing() -> None:
+def test_local_keeps_its_own_fragment_and_sends_nothing() -> None:
     group = Group.all(4)
     track = RingTrack(group, (ring(Order.FLAT, 4),), (3,))
     made = StepProgram(SCATTER, "local", group, (3,), 4, 1, tuple(local.reduce_scatter(track)))

@@ -21,7 +21,7 @@ def limited(per_tile: int) -> Options:
 @pytest.mark.parametrize("method", PLAIN)
 @pytest.mark.parametrize("fabric", [Fabric(4), Fabric(4, 4, topology=Topology.TORUS)], ids=str)
 @pytest.mark.parametrize("n", [7, 4 * 1000, 4 * 12_345])
-def test_no_exchange_puts_more_on_a_tile_and_results_stay(method: Method, fabric: Fabric, n: int) -> None:
+def test_exchanges_respect_the_limit_and_results_are_unchanged(method: Method, fabric: Fabric, n: int) -> None:
     x = np.random.default_rng(n).integers(-9, 9, (4, n)).astype(np.int32)
     whole = schedule(Collective.ALL_REDUCE, fabric, n, methods=(method,))
     parts = schedule(Collective.ALL_REDUCE, fabric, n, methods=(method,), options=limited(40))

@@ -49,7 +49,7 @@ def test_a_route_goes_from_neighbour_to_neighbour(fabric: Fabric) -> None:
 @pytest.mark.parametrize(
     ("fabric", "stride"), [(f, s) for f in FABRICS for s in (2, 3, 4) if f.replicas_per_domain % s == 0], ids=str
 )
-def test_copies_stay_between_neighbours_and_the_result_is_that_of_the_straight_way(
+def test_copies_are_between_neighbours_and_the_result_is_that_of_direct_copies(
     fabric: Fabric, stride: int, method: Method
 ) -> None:
     size = fabric.replicas_per_domain // stride

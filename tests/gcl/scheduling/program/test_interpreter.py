@@ -61,7 +61,7 @@ def test_ranks_get_the_same_bits(method: Method, ranks: list[list[int]]) -> None
     assert (on_ranks(program, x, ranks) == run(program, x)).all()
 
 
-def test_partial_results_may_travel_wider() -> None:
+def test_partial_results_may_have_a_wider_type() -> None:
     x = np.full((4, 4), 1.0, np.float16)
     x[0] = 2048
     program = schedule(Collective.REDUCE_SCATTER, Fabric(4), 4, methods=(Method.CLOCKWISE_RING,)).programs[0]

@@ -46,7 +46,7 @@ def test_optimisers_have_the_defaults_of_popart(name: str, same: Any) -> None:
         ),
     ],
 )
-def test_a_pipeline_that_cannot_be_is_refused_in_words_of_the_command(asked: dict[str, Any], text: str) -> None:
+def test_an_invalid_pipeline_is_refused_in_words_of_the_command(asked: dict[str, Any], text: str) -> None:
     with pytest.raises(EmulatorError) as error:
         CompileRequest("mlp", **asked).compiled_until("prune")
     assert error.value.args[0] == text
@@ -95,7 +95,7 @@ def test_sizes_that_a_model_has_not_are_refused() -> None:
         assert error.value.args[0].startswith(text)
 
 
-def test_shared_batch_statistics_are_collectives_and_a_span_that_cannot_be_is_refused() -> None:
+def test_shared_batch_statistics_are_collectives_and_an_invalid_span_is_refused() -> None:
     counts = {}
     for span in (1, 2):
         state = CompileRequest("resnet8", replicas=4, bn_span=span).compiled_until("check-gradients")

@@ -46,7 +46,7 @@ def test_a_step_of_milliseconds_is_not_in_microseconds() -> None:
 
 
 @pytest.mark.parametrize("release", ["2.1", "2.3"])
-def test_a_large_step_takes_what_the_closed_form_says(release: str) -> None:
+def test_a_large_step_takes_as_long_as_the_closed_form_says(release: str) -> None:
     words = f"resnet50 --batch 16 --replicas 16 --accumulation 2 --optimiser momentum --release {release}"
     facts = modelled(words)
     assert facts["modelled_seconds"] == pytest.approx(facts["predicted"]["step_seconds"], rel=0.05)

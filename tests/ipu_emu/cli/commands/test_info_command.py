@@ -31,11 +31,11 @@ def test_mistakes() -> None:
     assert (done.exit_code, done.stderr.split(";")[0]) == (2, "Error: --system pod12: there is no such system")
 
 
-def test_a_wrong_environment() -> None:
+def test_an_invalid_environment_is_refused() -> None:
     done = ipu_emu("info", POPDIST_NUM_TOTAL_REPLICAS="many")
     assert (done.exit_code, "'many' is not a whole number" in done.stderr) == (2, True)
 
 
-def test_old_terminals() -> None:
+def test_ascii_terminals_get_placeholders() -> None:
     done = CliRunner(charset="ascii").invoke(main, ["info"])
     assert (done.exit_code, b"0 ??  1" in done.stdout_bytes) == (0, True)

@@ -34,7 +34,7 @@ def test_parts_add_up(model: str) -> None:
 
 
 @pytest.mark.parametrize("command", ["memory", "clock"])
-def test_a_prediction_says_that_it_places_layers_otherwise(command: str) -> None:
+def test_a_prediction_says_that_it_places_layers_differently(command: str) -> None:
     asked, other = f"{command} transformer --ipus 2", "with balanced layers instead of those of this program"
     assert f", {other}: " in printed(f"{asked} --placement auto")
     assert other not in printed(asked)
@@ -216,7 +216,7 @@ def test_a_file_without_outputs_ends_at_unused_tensors(tmp_path: Path) -> None:
     assert "inference, micro-batches of 8\n" in printed(f"memory {path} --inference")
 
 
-def test_only_the_batch_may_be_open(tmp_path: Path) -> None:
+def test_only_the_batch_may_have_no_size(tmp_path: Path) -> None:
     value = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, "length"])
     graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "open", [value], [value])
     path = tmp_path / "open.onnx"

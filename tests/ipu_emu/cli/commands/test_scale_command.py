@@ -40,7 +40,7 @@ def test_measured_rows_are_next_to_their_predictions(tmp_path: Path) -> None:
     assert json.loads(data) == found
 
 
-def test_the_kind_of_the_system_stays() -> None:
+def test_the_kind_of_the_system_is_kept() -> None:
     mk2, bow = (
         json.loads(run(f"{RESNET} --sizes 16,32 --system {name} --format json").stdout)["points"][1]
         for name in ("pod16", "bow-pod16")

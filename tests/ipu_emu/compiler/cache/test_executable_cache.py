@@ -229,7 +229,7 @@ def test_export_and_load(tmp_path: Path) -> None:
         third.loadExecutable(str(tmp_path / "none"))
 
 
-def test_prepare_device_takes_the_executable_that_was_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prepare_device_uses_the_executable_that_was_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made, model = session()
     made.prepareDevice(False)
     made.saveExecutable(str(tmp_path / "one"))

@@ -51,7 +51,7 @@ def test_a_kernel_whose_results_are_only_copied_into_variables_writes_them_itsel
 
 
 @pytest.mark.parametrize(("reads_later", "wanted"), [(True, []), (False, ["new m"])])
-def test_a_value_that_is_read_otherwise_stays(reads_later: bool, wanted: list[str]) -> None:
+def test_updates_are_copied_if_the_value_has_other_readers(reads_later: bool, wanted: list[str]) -> None:
     graph = momentum_step(reads_later=reads_later)
     fuse(graph, wanted)
     fuse_updates(graph, wanted)

@@ -190,7 +190,7 @@ def test_the_limit_is_a_number() -> None:
         session.prepareDevice()
 
 
-def test_an_ipu_reduces_no_more_at_once_than_its_own_largest_gradient() -> None:
+def test_an_ipu_reduces_at_most_its_own_largest_gradient_at_once() -> None:
     """Regardless of larger gradients of another IPU; its own small ones become one collective."""
     builder = popart.Builder()
     y = builder.addInputTensor("FLOAT", [2, 64])

@@ -97,7 +97,7 @@ def test_a_phase_fetches_the_weight_of_the_next() -> None:
     assert backward == [f"w{phase}" for phase in range(PHASES - 2, 0, -1)]
 
 
-def test_modelled_time_is_what_remains_beside_compute() -> None:
+def test_compute_hides_a_part_of_modelled_loads() -> None:
     sooner, later = (Phased(2, io=io, **OFF_CHIP).session for io in ExecutionPhaseIOSchedule)
     assert preloads(later.executable.program) == []
     before, after = (session.modelledSeconds() for session in (later, sooner))

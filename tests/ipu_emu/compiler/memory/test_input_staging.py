@@ -107,7 +107,7 @@ def doubling(depth: int, batches: int = 8) -> tuple[str, Any]:
 
 
 @pytest.mark.parametrize("depth", [2, 4])
-def test_callbacks_are_asked_so_far_ahead(depth: int) -> None:
+def test_callbacks_are_called_at_most_the_depth_ahead(depth: int) -> None:
     """While an output is taken, the thread continues until exactly all buffers are full."""
     _, session = doubling(depth)
     given: list[str] = []

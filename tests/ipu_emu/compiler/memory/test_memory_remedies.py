@@ -32,7 +32,7 @@ def advice(remedies: Remedies) -> list[tuple[str, ...]]:
     return [remedy.advice for remedy in remedies.found]
 
 
-def test_the_cheapest_that_suffice_come_first_and_nothing_else_is_compiled() -> None:
+def test_the_cheapest_that_suffice_are_first_and_nothing_else_is_compiled() -> None:
     savings = {"WEIGHTS_OFF_CHIP": 60, "RECOMPUTE": 60, "STATES_SHARDED": 60, "FLOAT16": 5, "MICRO_BATCH": 60}
     found, tried = searched(150, savings)
     assert advice(found) == [("STATES_SHARDED",), ("MICRO_BATCH",), ("RECOMPUTE",)]
@@ -46,7 +46,7 @@ def test_of_one_kind_the_mildest_that_suffices_is_offered() -> None:
     assert "MORE_IPUS:8" not in tried
 
 
-def test_where_none_suffices_alone_those_that_do_together_are_offered_and_no_others() -> None:
+def test_if_no_remedy_suffices_alone_only_sufficient_combinations_are_offered() -> None:
     savings = {"STATES_OFF_CHIP": 30, "RECOMPUTE": 15, "ACTIVATIONS_OFF_CHIP": 40}
     assert advice(searched(150, savings)[0]) == [("STATES_OFF_CHIP", "ACTIVATIONS_OFF_CHIP")]
     assert advice(searched(180, savings)[0]) == [("STATES_OFF_CHIP", "RECOMPUTE", "ACTIVATIONS_OFF_CHIP")]

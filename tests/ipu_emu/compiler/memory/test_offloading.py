@@ -212,7 +212,7 @@ def test_a_pipeline_keeps_its_stashes_in_streaming_memory() -> None:
 
 
 @pytest.mark.parametrize(("smallest", "found"), [(2, {"streaming"}), (65, {"persistent"})])
-def test_small_tensors_stay_on_chip(smallest: int, found: set[str]) -> None:
+def test_small_tensors_are_kept_on_chip(smallest: int, found: set[str]) -> None:
     settings = popart.TensorLocationSettings(popart.TensorLocation(OFF), smallest)
     session = Tower(1).session(optimizer=ADAM, optimizerStateTensorLocationSettings=settings)
     assert regions(session, Role.STATE) == found

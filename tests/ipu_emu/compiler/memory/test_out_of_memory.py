@@ -125,7 +125,7 @@ def test_a_session_with_the_options_of_a_remedy_needs_the_stated_memory(tiles: i
         assert str(memory_need(made.executable, made.deviceInfo.device)) == promised
 
 
-def test_under_poprun_ipus_are_asked_for_in_its_words(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_under_poprun_ipus_are_requested_by_its_options(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("popdist_py.isPopdistEnvSet", lambda: True)
     assert "with poprun-py --ipus-per-replica 16" in refused(1)
 
@@ -178,7 +178,7 @@ def test_a_tensor_that_can_never_fit_is_named() -> None:
     assert too_large_for_an_ipu(made._compilation.lowered(), 2**30) == ""
 
 
-def test_nothing_goes_off_chip_where_there_is_no_streaming_memory() -> None:
+def test_nothing_is_moved_off_chip_without_streaming_memory() -> None:
     model = models.mlp((16, 64, 4), batch=4)
     device = popart.DeviceManager().createIpuModelDevice({"ipuVersion": "ipu1", "tilesPerIPU": 1})
     optimizer = popart.Adam({"defaultLearningRate": (0.1, True)})
@@ -188,7 +188,7 @@ def test_nothing_goes_off_chip_where_there_is_no_streaming_memory() -> None:
     assert "OffChip" not in str(made._compilation._remedies(replace(need, nbytes=2**40)))
 
 
-def test_devices_without_a_budget_run_what_they_are_given() -> None:
+def test_devices_without_a_budget_run_any_program() -> None:
     manager = popart.DeviceManager()
     assert memory_of(manager.createCpuDevice().device) is None
     assert (

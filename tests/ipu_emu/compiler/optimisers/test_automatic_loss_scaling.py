@@ -87,7 +87,7 @@ def test_a_share_of_large_elements_is_allowed() -> None:
 
 
 @pytest.mark.parametrize("values", [{}, {"A": 3}, {"R": 2}, {"A": 3, "R": 2}])
-def test_training_is_the_same_as_without(values: dict[str, int]) -> None:
+def test_automatic_loss_scaling_changes_no_result(values: dict[str, int]) -> None:
     """Powers of two are exact."""
     model = Scaled()
     A, R = values.get("A", 1), values.get("R", 1)

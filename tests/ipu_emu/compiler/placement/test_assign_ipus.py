@@ -84,7 +84,7 @@ def test_split_ratios_say_how_large_the_shares_are() -> None:
 
 
 @pytest.mark.parametrize("ratios", [[1.0], [0.0, 0.0], [-1.0, 2.0], ["a", "b"]])
-def test_split_ratios_that_cannot_be(ratios: Any) -> None:
+def test_invalid_split_ratios_are_refused(ratios: Any) -> None:
     with pytest.raises(popart.popart_exception, match=r"and a replica has 2 IPUs; give one number above 0 for each$"):
         session_of(transformer(), 2, virtualGraphMode=AUTO, virtualGraphSplitRatios=ratios)
 

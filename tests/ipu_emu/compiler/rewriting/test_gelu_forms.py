@@ -76,7 +76,7 @@ def test_each_spelling_is_recognised(form: Form, type: str) -> None:
 
 
 @pytest.mark.parametrize(("form", "type"), [(other_constant, "Mul"), (two_tensors, "Mul")])
-def test_other_functions_stay(form: Form, type: str) -> None:
+def test_other_functions_are_unchanged(form: Form, type: str) -> None:
     assert types_of(form) == [type]
 
 

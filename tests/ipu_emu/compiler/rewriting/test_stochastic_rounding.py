@@ -104,7 +104,7 @@ class Half:
 
 
 @pytest.mark.parametrize("optimizer", [None, popart.Adam({"defaultLearningRate": (1e-3, True)})])
-def test_replicas_stay_equal_and_layouts_agree(optimizer: Any) -> None:
+def test_replicas_remain_equal_and_layouts_agree(optimizer: Any) -> None:
     half = Half(optimizer)
     session = half.session()
     whole = half.weights(session)

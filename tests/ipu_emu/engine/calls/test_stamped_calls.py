@@ -32,7 +32,7 @@ def test_an_error_ends_the_round_where_it_is_raised():
     assert [word != 0 for word in words] == [True] + [False] * 7
 
 
-def test_a_call_may_be_there_several_times_and_any_number_of_them():
+def test_a_call_may_be_stamped_several_times_among_any_number_of_calls():
     seen: list[int] = []
     words = memoryview(bytearray(8 * 3000)).cast("q")
     stamped_calls([[lambda: seen.append(1)] * 2] * 2048)(words, 0)

@@ -141,7 +141,7 @@ def doubling(strategy: Any, tiles: Any) -> tuple[str, Any]:
     return x, session
 
 
-def test_the_host_works_in_a_thread_of_its_own() -> None:
+def test_the_host_works_in_its_own_thread() -> None:
     x, session = doubling(LOOPS, IO)
     user = Callbacks(x)
     session.run(user.stepio)
@@ -270,7 +270,7 @@ def test_no_bit_differs_with_offloading_and_recomputation(values: dict[str, Any]
         np.testing.assert_array_equal(array, found[1][id])
 
 
-def test_a_pipeline_is_priced_with_its_stores_beside_compute() -> None:
+def test_a_pipeline_is_priced_with_its_stores_during_compute() -> None:
     made = {}
     for tiles, strategy in ((TILES, JUST_IN_TIME), (IO, LOOPS)):
         tower = Tower(2, plain=True)

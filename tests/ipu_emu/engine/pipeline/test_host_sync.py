@@ -70,7 +70,7 @@ def test_a_rail_waits_for_itself_with_replica_and_ladder() -> None:
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
-def test_everything_is_given_and_taken_once_and_in_order(pattern: str) -> None:
+def test_every_input_is_given_and_every_output_taken_once_and_in_order(pattern: str) -> None:
     for stages in (1, 2, 3, 5):
         table = drawn(pattern, stages, 7)
         given = [m for before, beside, _, _ in table for m in (before, beside) if m]

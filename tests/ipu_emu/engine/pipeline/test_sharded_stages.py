@@ -66,7 +66,7 @@ def test_no_bit_differs(how: str, R: int, middle: tuple[int, ...], monkeypatch: 
     _compare(middle, R, HOW[how], monkeypatch)
 
 
-def test_nor_where_stages_may_not_share_an_ipu(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sharding_changes_no_result_where_stages_may_not_share_an_ipu(monkeypatch: pytest.MonkeyPatch) -> None:
     _compare((1, 3, 1), 1, PIPELINE | {"pipelineSchedule": "interleaved"}, monkeypatch)
 
 

@@ -33,7 +33,7 @@ def test_tokens_arrive_in_their_order(looks: bool) -> None:
 
 
 @LOOKS
-def test_a_token_that_comes_late_is_waited_for(looks: bool) -> None:
+def test_a_late_token_is_waited_for(looks: bool) -> None:
     queue = TokenQueue(looks=looks)
 
     def late() -> None:
@@ -56,7 +56,7 @@ def test_tokens_of_several_senders_are_all_received() -> None:
         sender.join()
 
 
-def test_looking_ends_and_takes_no_longer_than_sleeping_would() -> None:
+def test_polling_ends_and_takes_no_longer_than_sleeping_would() -> None:
     """A receiver with a core of its own spins for well under a millisecond."""
     from ipu_emu.engine.threads.token_queue import _LOOKS, _look
 

@@ -241,7 +241,7 @@ def test_a_folder_at_the_pointer_is_kept_and_reported(tmp_path):
     assert trained(tmp_path, 3)[0] == 3
 
 
-def test_where_all_are_damaged_the_job_ends_and_they_stay(tmp_path):
+def test_if_all_checkpoints_are_damaged_the_job_ends_and_they_are_kept(tmp_path):
     trained(tmp_path, 2)
     for path in tmp_path.glob("step-*/checkpoint.json"):
         flip(path)
@@ -250,7 +250,7 @@ def test_where_all_are_damaged_the_job_ends_and_they_stay(tmp_path):
     assert sorted(path.name for path in tmp_path.glob("step-*")) == ["step-000000001", "step-000000002"]
 
 
-def test_folders_of_other_names_are_none_of_ours(undisturbed, tmp_path):
+def test_folders_with_other_names_are_ignored(undisturbed, tmp_path):
     trained(tmp_path, 3)
     for name in ("step-000000003.bak", "step-9", "step-old"):
         shutil.copytree(tmp_path / "step-000000003", tmp_path / name)
@@ -401,7 +401,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", tmp_path], check=True)
 
 
-def test_a_full_disk_is_reported_and_earlier_checkpoints_stay(small_disk, undisturbed):
+def test_a_full_disk_is_reported_and_earlier_checkpoints_are_kept(small_disk, undisturbed):
     trained(small_disk, 3)
     (small_disk / "ballast").write_bytes(bytes(shutil.disk_usage(small_disk).free - 4096))
     with pytest.raises(CheckpointError, match="No space left on device"):
@@ -411,7 +411,7 @@ def test_a_full_disk_is_reported_and_earlier_checkpoints_stay(small_disk, undist
     assert not list(small_disk.glob("*.part"))
 
 
-def test_whichever_write_finds_the_disk_full_the_checkpoints_before_it_stay(small_disk, undisturbed):
+def test_whichever_write_finds_the_disk_full_earlier_checkpoints_are_kept(small_disk, undisturbed):
     """Every number of free pages from none on, until two more checkpoints fit."""
     trained(small_disk / "good", 3)
     saved: list[int] = []

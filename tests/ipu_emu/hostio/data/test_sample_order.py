@@ -35,7 +35,7 @@ def test_a_replica_sees_the_same_samples_in_every_layout(spread: tuple[int, ...]
     np.testing.assert_array_equal(found, whole[:96])
 
 
-def test_epochs_and_seeds_have_orders_of_their_own() -> None:
+def test_epochs_and_seeds_have_their_own_orders() -> None:
     orders = [permutation(seed, epoch, 100).tolist() for seed, epoch in ((0, 0), (0, 1), (1, 0), (-1, 0))]
     assert all(sorted(order) == list(range(100)) for order in orders)
     assert len({tuple(order) for order in orders}) == 4

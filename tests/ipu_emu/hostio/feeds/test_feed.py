@@ -122,7 +122,7 @@ def test_kinds_of_sources(workers: int, processes: bool | None, source: Any) -> 
 
 
 @all_workers
-def test_a_stream_begins_again_in_every_epoch(workers: int, processes: bool | None) -> None:
+def test_a_stream_restarts_in_every_epoch(workers: int, processes: bool | None) -> None:
     replica_range = ReplicaRange(1, 1, 2)
     with Feed(
         counted, micro_batch=4, replica_range=replica_range, epochs=2, workers=workers, processes=processes

@@ -46,7 +46,7 @@ def test_no_more_elements_are_taken_ahead_than_the_depth() -> None:
     queue.close()
 
 
-def test_no_element_is_taken_beyond_the_most() -> None:
+def test_no_more_elements_are_taken_than_the_maximum() -> None:
     taken: list[int] = []
     queue = PrefetchQueue(numbers(taken, 100), 3, 2)
     assert [int(queue.next_arrays()[0]) for _ in range(2)] == [0, 1]
@@ -58,7 +58,9 @@ def test_no_element_is_taken_beyond_the_most() -> None:
 
 
 @pytest.mark.parametrize("error", [ValueError("a bad sample"), KeyboardInterrupt()], ids=repr)
-def test_an_error_of_the_data_comes_after_the_elements_before_it_and_stays(error: BaseException) -> None:
+def test_an_error_of_the_data_is_raised_after_the_elements_before_it_and_on_every_later_read(
+    error: BaseException,
+) -> None:
     queue = PrefetchQueue(numbers([], 2, error), 1)
     assert [int(queue.next_arrays()[0]) for _ in range(2)] == [0, 1]
     for _ in range(2):

@@ -144,7 +144,7 @@ def test_advice_in_words() -> None:
     ]
 
 
-def test_numbers_that_cannot_be_are_called_into_question() -> None:
+def test_impossible_numbers_are_questioned() -> None:
     said = advice(runs(1, 99, 100, 100) + runs(2, 150, 120, 200))
     assert said[0] == (
         "2 instances: no result, because measurements contradict each other: too few steps, or other programs are "
@@ -154,7 +154,7 @@ def test_numbers_that_cannot_be_are_called_into_question() -> None:
     assert not any("2 instances" in line for line in said[1:])
 
 
-def test_numbers_that_cannot_be_alone_give_no_verdict() -> None:
+def test_impossible_numbers_alone_give_no_verdict() -> None:
     (said,) = advice([replace(run, steps=20) for run in runs(1, 150, 120, 200)])
     assert said.endswith(
         "(20 timed steps): too few steps, or other programs are using this machine; run again with --steps 100."
@@ -240,7 +240,7 @@ def test_reports_are_read_strictly(change: dict[str, Any], why: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["{", "[" * 100_000, "9" * 5000, "\xff", "[]", " " * 70_000])
-def test_a_report_that_is_none_ends_the_command_with_one_sentence(tmp_path: Path, text: str) -> None:
+def test_an_invalid_report_ends_the_command_with_one_sentence(tmp_path: Path, text: str) -> None:
     """No job is started."""
     (tmp_path / "other.json").write_text(text)
     program = MeasuredProgram(("train.py",), replicas_per_instance=1, steps=10, timeout=1.0)

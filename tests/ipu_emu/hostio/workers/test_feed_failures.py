@@ -89,7 +89,7 @@ def test_a_generator_can_be_read_once(workers: int, processes: bool | None) -> N
     ],
     ids=["shape", "type"],
 )
-def test_shapes_and_types_stay(workers: int, processes: bool | None, odd: Any, text: str) -> None:
+def test_changed_shapes_and_types_are_refused(workers: int, processes: bool | None, odd: Any, text: str) -> None:
     data = [(np.zeros(2, np.float32), 1)] * 9 + [(odd, 1)] + [(np.zeros(2, np.float32), 1)] * 9
     for source in (data, lambda: iter(data)):
         count, found = failure(source, micro_batch=3, workers=workers, processes=processes)
@@ -97,7 +97,7 @@ def test_shapes_and_types_stay(workers: int, processes: bool | None, odd: Any, t
 
 
 @all_workers
-def test_structures_stay(workers: int, processes: bool | None) -> None:
+def test_changed_structures_are_refused(workers: int, processes: bool | None) -> None:
     count, text = failure([{"x": 1}, {"x": 1}, {"y": 1}], workers=workers, processes=processes)
     assert count == 2
     assert "a sample is a dict of y; the samples before it were a dict of x" in text
@@ -114,7 +114,7 @@ def test_a_source_that_blocks_for_ever(processes: bool) -> None:
     assert re.match(r"No data for step 3 arrived within 2 s: worker .* has been preparing step 3 for \d+\.\d s", text)
 
 
-def test_a_first_sample_that_never_comes() -> None:
+def test_a_first_sample_that_never_arrives_is_reported() -> None:
     def source() -> Iterator[int]:
         time.sleep(600)
         yield 1

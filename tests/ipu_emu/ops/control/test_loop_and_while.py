@@ -57,7 +57,7 @@ def halving(builder: popart.Builder, x: str, limit: str) -> str:
     return str(builder.aiOnnx.loop(["", going, x], 1, body_with(builder, [COUNT, FLAG, VECTOR], body))[0])
 
 
-def test_a_loop_may_have_a_condition_alone() -> None:
+def test_a_loop_may_have_only_a_condition() -> None:
     builder = popart.Builder()
     x, limit = builder.addInputTensor(VECTOR), builder.addInputTensor("FLOAT", [])
     y = halving(builder, x, limit)
@@ -154,7 +154,7 @@ def test_convolutions_in_a_loop_and_around_it() -> None:
 
 
 @pytest.mark.parametrize("trips", [0, 30_000])
-def test_a_known_count_may_be_large_and_may_be_nothing(trips: int) -> None:
+def test_a_known_count_may_be_large_or_zero(trips: int) -> None:
     """Running sums, collected."""
     builder = popart.Builder()
     x = builder.addInputTensor(VECTOR)

@@ -44,7 +44,7 @@ def test_losses_and_gradients_are_those_of_the_formula(shape: tuple[int, int], s
             np.testing.assert_allclose(one, other, rtol=2e-6, atol=2e-6)
 
 
-def test_a_label_that_is_no_class_gives_nan_in_its_row_alone() -> None:
+def test_an_invalid_label_gives_nan_only_in_its_row() -> None:
     losses, gradients = computed(
         "SparseSoftmaxCrossEntropy", np.zeros((3, 2), np.float32), np.array([0, 2, -1], np.int32)
     )

@@ -54,7 +54,7 @@ def test_groups_scales_and_biases_of_a_quantised_convolution() -> None:
     np.testing.assert_array_equal(made, np.clip(np.rint(sums.numpy() * factor) + 11, 0, 255))
 
 
-def test_rows_and_columns_have_zero_points_of_their_own() -> None:
+def test_rows_and_columns_have_their_own_zero_points() -> None:
     a, b = integers("uint8", 2, 3, 5), integers("int8", 5, 4)
     rows, columns = np.array([3, 200, 17], np.uint8), np.array([-3, 0, 100, 5], np.int8)
     made = inference("matmulinteger", [a, b, rows, columns])

@@ -74,7 +74,7 @@ def test_a_conversion_changes_inputs_weights_constants_and_outputs(method: str, 
     np.testing.assert_array_equal(found, [22, 57])
 
 
-def test_other_types_stay() -> None:
+def test_other_types_are_unchanged() -> None:
     proto = affine(np.float32)
     for method, old, _ in CONVERSIONS:
         if old is not np.float32:

@@ -40,7 +40,7 @@ def test_one_id_may_stand_for_the_args_of_reshape() -> None:
     assert b.getTensorShape(b.aiGraphcore.reshape(x, [2, 2])) == [2, 2]
 
 
-def test_checkpoints_are_identities_that_stay() -> None:
+def test_checkpoints_are_identities_that_are_kept() -> None:
     b = popart.Builder()
     (z,) = b.checkpointOutput([b.aiOnnx.relu([b.addInputTensor("FLOAT", [4])])])
     node = onnx.load_from_string(b.getModelProto()).graph.node[-1]

@@ -15,7 +15,7 @@ from ipu_emu import popart
 VECTOR = popart.TensorInfo("FLOAT", [2])
 
 
-def test_initializers_in_a_file_of_their_own(tmp_path: Path) -> None:
+def test_initializers_in_their_own_file(tmp_path: Path) -> None:
     builder = popart.Builder()
     values = {name: np.random.default_rng(1).uniform(size=(3, 2)).astype(np.float32) for name in ("a", "b")}
     ids = [builder.addInitializedInputTensor(value, name) for name, value in values.items()]
@@ -31,7 +31,7 @@ def test_initializers_in_a_file_of_their_own(tmp_path: Path) -> None:
         popart.Builder(builder.getModelProto())
 
 
-def test_a_saved_model_finds_its_data_beside_it_and_elsewhere(tmp_path: Path) -> None:
+def test_a_saved_model_finds_its_data_next_to_it_and_elsewhere(tmp_path: Path) -> None:
     builder = popart.Builder()
     weight = builder.addInitializedInputTensor(np.arange(6, dtype=np.float32).reshape(2, 3))
     builder.addOutputTensor(builder.aiOnnx.relu([weight]))

@@ -253,7 +253,7 @@ def test_ops_without_tensors() -> None:
     assert (builder.getTensorShape(zeros), builder.getTensorDtypeString(zeros)) == ([4], "float32")
 
 
-def test_as_many_methods_as_there_are_ops() -> None:
+def test_every_opset_has_a_method_for_each_op() -> None:
     counts = [len(dir(getattr(popart.Builder(), f"aiOnnxOpset{opset}"))) for opset in range(6, 12)]
     assert counts == [95, 102, 104, 123, 137, 156]
 

@@ -107,7 +107,7 @@ def test_constants_identities_and_sums_of_one_vanish() -> None:
     assert found == ["AddLhsInplace", "SliceInplace", "SliceInplace", "ConcatInplace"]
 
 
-def test_a_serialised_product_is_as_many_as_its_factor() -> None:
+def test_a_serialised_product_has_as_many_parts_as_its_factor() -> None:
     def build(b: popart.Builder) -> str:
         x = b.addInputTensor("FLOAT", [2, 4])
         w = b.addInitializedInputTensor(np.ones((4, 8), np.float32))

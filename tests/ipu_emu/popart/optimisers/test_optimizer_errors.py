@@ -166,7 +166,7 @@ def test_other_values_than_a_data_flow_are_refused(wrong: Any) -> None:
         ("Adaptive", "eps", "epsilons"),
     ],
 )
-def test_values_can_be_asked_for(name: str, key: str, asked: str) -> None:
+def test_values_of_an_optimizer_can_be_read(name: str, key: str, asked: str) -> None:
     optimizer = ALL[name]({f"default{key[0].upper()}{key[1:]}": (0.25, False)})
     optimizer.insertSpecific("w", {key: (0.5, True)})
     values = getattr(optimizer, asked)()

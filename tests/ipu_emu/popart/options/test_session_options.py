@@ -82,7 +82,7 @@ def test_unknown_names_suggest_the_right_one() -> None:
         ("weightTensorLocationSettings", popart.TensorStorage.OffChip, "a TensorLocationSettings"),
     ],
 )
-def test_values_of_a_wrong_type(name: str, value: Any, what: str) -> None:
+def test_values_of_the_wrong_type_are_refused(name: str, value: Any, what: str) -> None:
     with pytest.raises(TypeError) as error:
         setattr(popart.SessionOptions(), name, value)
     assert error.value.args[0] == f"SessionOptions.{name} is {value!r}; it must be {what}"

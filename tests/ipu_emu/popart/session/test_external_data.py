@@ -48,7 +48,7 @@ def read(model: onnx.ModelProto) -> dict[str, list[float]]:
 
 
 @pytest.mark.parametrize("opset", [9, 10, 11])
-def test_constants_stay_nodes(opset: int, tmp_path: Path) -> None:
+def test_constants_remain_nodes(opset: int, tmp_path: Path) -> None:
     runtime = pytest.importorskip("onnxruntime")
     net, path = Affine(opset), tmp_path / "model.onnx"
     net.trained().modelToHost(str(path))
@@ -96,7 +96,7 @@ def test_model_to_host_updates_the_file_of_the_data(tmp_path: Path) -> None:
     assert read(onnx.load(saved)) == read(onnx.load(tmp_path / "plain.onnx"))
 
 
-def test_data_that_cannot_be_written_stay_as_they_were(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_that_cannot_be_written_are_unchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     net, data = Affine(), tmp_path / "weights.bin"
     session = net.trained(external(net, tmp_path, ["w", "v"]))
     before = data.read_bytes()

@@ -38,7 +38,7 @@ def test_the_forward_pass_alone_gives_what_training_gives(stages: int, R: int, k
     session.close()
 
 
-def test_weights_stay_unchanged_and_statistics_continue() -> None:
+def test_weights_are_unchanged_and_statistics_continue() -> None:
     tower = Tower(2)
     session = tower.session(A=4, anchors=anchored(tower), **FORWARD)
     before = tower.read(session)
@@ -48,7 +48,7 @@ def test_weights_stay_unchanged_and_statistics_continue() -> None:
     assert changed == {id for id in before if id.startswith(("mean", "var"))}
 
 
-def test_there_is_no_such_program_unless_it_was_asked_for() -> None:
+def test_there_is_no_such_program_unless_it_was_requested() -> None:
     tower = Tower(2)
     session = tower.session(A=4, **PIPELINE)
     with pytest.raises(popart.popart_exception, match="There is no program 'forwardOnly'; set the session option"):

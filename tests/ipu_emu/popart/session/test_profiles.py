@@ -87,7 +87,7 @@ def test_the_profile_outlives_the_folder_of_executables_of_a_job(
     assert not [note for note in found["notes"] if "profile" in note]
 
 
-def test_a_saved_executable_takes_the_profile_along(folder: Path, tmp_path: Path) -> None:
+def test_a_saved_executable_includes_the_profile(folder: Path, tmp_path: Path) -> None:
     made, _ = session()
     assert len(profiles(folder)) == 1
     (tmp_path / "saved").mkdir()

@@ -246,7 +246,7 @@ def test_small_integers_are_streamed_and_cast_but_not_added() -> None:
         session_of(lambda b: b.aiOnnx.add([x(b, 2, t="INT8"), x(b, 2, t="INT8")]))
 
 
-def test_nothing_to_compute() -> None:
+def test_a_model_with_nothing_to_compute_is_refused() -> None:
     def build(b: popart.Builder) -> str:
         b.aiOnnx.relu([x(b, 2)])
         return "input"
@@ -255,7 +255,7 @@ def test_nothing_to_compute() -> None:
         session_of(build)
 
 
-def test_a_gradient_without_a_chain_to_the_loss_is_no_anchor() -> None:
+def test_a_gradient_without_a_path_to_the_loss_is_refused_as_an_anchor() -> None:
     with pytest.raises(popart.popart_exception) as error:
         session_of(lambda b: b.aiOnnx.relu([x(b, 2)]), anchors=["Gradient___Relu:0"])
     start = "Anchor tensor `Gradient___Relu:0' not in Ir Tensors. \nInterestingly, `Relu:0' IS in tensors. "

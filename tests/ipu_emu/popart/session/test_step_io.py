@@ -255,7 +255,7 @@ def test_a_callback_may_refuse_to_prefetch(prefetched: bool, flags: list[bool]) 
     np.testing.assert_array_equal(np.concatenate(results), 2 * np.arange(12))
 
 
-def test_a_callback_without_data() -> None:
+def test_a_callback_without_data_is_an_error() -> None:
     x, _, session = doubled([2], 1)
     stepio = popart.PyStepIOCallback(
         lambda id, prefetch: None, lambda id: None, lambda id: np.zeros(2, np.float32), lambda id: None

@@ -137,9 +137,7 @@ def copy_of(step: ModelledStep) -> WeightCopy:
     return WeightCopy(weight.id, 0, weight.nbytes)
 
 
-def test_copies_have_a_profile_of_their_own_the_first_time(
-    step: ModelledStep, folder: Path, executable: Path
-) -> None:
+def test_copies_have_their_own_profile_the_first_time(step: ModelledStep, folder: Path, executable: Path) -> None:
     record = ProgramRecord.of(step, "training", executable=lambda: executable)
     assert record is not None
     copy = copy_of(step)

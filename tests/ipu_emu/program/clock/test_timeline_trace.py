@@ -96,7 +96,7 @@ def _json(made: TimelineSegment) -> str:
     return json.dumps(timeline_trace.timeline_trace("step", made.seconds, made.spans))
 
 
-def test_transfers_beside_compute_have_a_row_of_their_own() -> None:
+def test_transfers_during_compute_have_their_own_row() -> None:
     spans = [
         Span(0, 0.0, 2.0, "work", CostCategory.COMPUTE),
         Span(0, 1.0, 2.0, "load", CostCategory.BESIDE),

@@ -83,7 +83,7 @@ def test_recomputation_costs_a_forward_that_counts_for_nothing() -> None:
     assert timing(schedule("grouped", 4, 16, training=True, recompute=True), times).total == grouped.total + 8 * 4
 
 
-def test_times_that_cannot_be() -> None:
+def test_invalid_times_are_refused() -> None:
     with pytest.raises(EmulatorError, match="2 forward times and 1 backward times"):
         StageTimes((1, 2), (1,))
     with pytest.raises(EmulatorError, match="must be at least 0"):

@@ -166,7 +166,7 @@ def test_blocks_as_text() -> None:
 
 
 @pytest.mark.parametrize("kind", SCHEDULES)
-def test_recomputation_comes_right_before_each_backward_but_the_last(kind: str) -> None:
+def test_recomputation_is_just_before_each_backward_pass_except_the_last(kind: str) -> None:
     for stages, count, _ in (case for case in cases(kind) if case[2] and case[1] < 20):
         slots = list(schedule(kind, stages, count, training=True, recompute=True))
         plain = list(schedule(kind, stages, count, training=True))

@@ -58,7 +58,7 @@ def test_the_summary_shows_every_layer_with_its_stage(build: Any) -> None:
                     ["dense3 (Dense) (0)", "1"]]  # fmt: skip
 
 
-def test_a_reset_takes_the_stages_away(build: Any) -> None:
+def test_a_reset_removes_the_stages(build: Any) -> None:
     model = build(0, 0, 1, 1)
     model.reset_pipeline_stage_assignment()
     assert [one.pipeline_stage for one in model.get_pipeline_stage_assignment()] == [None] * 4

@@ -256,7 +256,7 @@ def test_callbacks_data_sets_and_single_batches(tf2: Any, both: Any) -> None:
     assert_close(found, expected)
 
 
-def test_a_batch_without_samples(tf2: Any, both: Any) -> None:
+def test_a_batch_without_samples_gives_the_results_of_keras(tf2: Any, both: Any) -> None:
     def batches() -> list[Any]:
         model = sequential(tf2.keras)
         model.compile("sgd", "sparse_categorical_crossentropy")

@@ -86,7 +86,7 @@ def test_objects_of_keras_have_their_private_attributes(tf2: Any) -> None:
     assert function._python_function() == 1
 
 
-def test_a_subclassed_model_knows_what_it_was_built_for(tf2: Any) -> None:
+def test_a_subclassed_model_records_the_shapes_that_it_was_built_or_called_with(tf2: Any) -> None:
     class Twice(tf2.keras.Model):  # type: ignore[misc]
         def call(self, x: Any) -> Any:
             return x * 2

@@ -71,7 +71,7 @@ def test_replicas_train_as_one_on_a_larger_batch(tf2: Any, ipu: Any, strategy: A
     np.testing.assert_allclose(predicted, plain.predict(x, verbose=0), rtol=1e-5, atol=1e-6)
 
 
-def test_the_metrics_of_replicas_are_reduced_as_asked(tf2: Any, strategy: Any, configure: Any) -> None:
+def test_the_metrics_of_replicas_are_reduced_as_requested(tf2: Any, strategy: Any, configure: Any) -> None:
     keras, (x, y) = tf2.keras, images(9)
     configure(4)
     found = {}

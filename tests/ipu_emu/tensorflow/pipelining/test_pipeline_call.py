@@ -243,7 +243,7 @@ def test_invalid_calls_are_refused(values: dict[str, Any], kind: type[Exception]
     assert error.value.args[0] == text
 
 
-def test_a_count_that_only_a_run_knows() -> None:
+def test_a_count_that_is_known_only_at_run_time_is_checked_then() -> None:
     counts = iter([8, 6])
     call = PipelineCall([FIRST, LAST], lambda: next(counts), **TRAINING)
     assert list(call.slots()) == list(schedule("grouped", 2, 8, training=True))
