@@ -25,7 +25,7 @@ def start_canary(channel: socket.socket) -> None:
     try:
         if os.fork():
             return
-    except OSError:  # without a canary, nobody answers
+    except OSError:  # there is no canary that could answer
         return
     try:
         _answer(channel)

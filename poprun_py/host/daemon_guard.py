@@ -1,4 +1,4 @@
-"""Daemon guard: the script that a remote host runs next to Open MPI's daemon, which it ends when nobody else would.
+"""Daemon guard: the script that a remote host runs next to Open MPI's daemon, which it ends if nothing else does.
 
     sshd: the session of mpirun's ssh
     +-- first            prted or orted, or the shell that starts it

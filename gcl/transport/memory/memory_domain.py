@@ -26,7 +26,7 @@ def control_bytes(ranks: int) -> int:
 
 
 def core_cache_bytes() -> int:
-    """Size of the second-level cache of the first core; 0 if Linux does not tell it in KiB."""
+    """Size of the second-level cache of the first core; 0 if Linux does not report it in KiB."""
     try:
         text = Path("/sys/devices/system/cpu/cpu0/cache/index2/size").read_text(encoding="ascii").strip()
     except (OSError, UnicodeError):

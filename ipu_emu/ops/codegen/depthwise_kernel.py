@@ -37,7 +37,7 @@ class DepthwiseShape:
     """(rows, columns) of the image, output and kernel; strides; padding before the first ones; batch size.
 
     With ``turned`` y is the gradient of the image from that of the output, which is the ``image`` here: y[c, u, v] is
-    the sum over i, j of w[c, i, j] x[c, (u + ph - i) / sh, (v + pw - j) / sw], of whole quotients only.
+    the sum over i, j of w[c, i, j] x[c, (u + ph - i) / sh, (v + pw - j) / sw], for whole quotients only.
     """
 
     image: tuple[int, int]
@@ -189,7 +189,7 @@ class _Depthwise:
     def turned_taps(self, r: Any) -> _Taps:
         b, (height, _), (high, _), stride = self.b, self.shape.image, self.shape.kernel, self.shape.strides[0]
         below = b.add(r, const(self.shape.pads[0]))
-        last = b.sub(below, const((height - 1) * stride))  # the tap that reads the last row, if it is one
+        last = b.sub(below, const((height - 1) * stride))  # the tap that reads the last row, or no tap
         start = b.select(b.icmp_signed("<", last, const(0)), b.srem(below, const(stride)), last)
         stop = self.kernel.smaller(const(high), b.add(below, const(1)))
         return _Taps(start, stop, stride, lambda i: b.sdiv(b.sub(below, i), const(stride)))
