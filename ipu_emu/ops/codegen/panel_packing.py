@@ -3,6 +3,7 @@
 rows      source [k, strips * width], neighbours in a row      ->  target [strips, k, width], float32
 columns   source [strips * width, k], neighbours in a row      ->  target [strips, k, width], float32
 taps      source [k, strips * width, all taps]                 ->  target [strips, k, taps, width], float32
+squares   source [row, column], neighbours in a row            ->  target [column, row], neighbours in a column
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ from typing import Any
 
 from llvmlite import ir
 
-from ipu_emu.ops.codegen.llvm_builder import FLOAT, HALF, I32, Kernel, const, repeat
+from ipu_emu.ops.codegen.llvm_builder import FLOAT, HALF, I32, I64, Kernel, const, repeat
 from ipu_emu.ops.codegen.llvm_compiler import generated
 
-__all__ = ["BLOCK", "panels_of_columns", "panels_of_rows", "panels_of_taps"]
+__all__ = ["BLOCK", "panels_of_columns", "panels_of_rows", "panels_of_taps", "squares"]
 
 #: The size of the squares that ``panels_of_columns`` transposes at a time.
 BLOCK = 8
@@ -124,6 +125,50 @@ def panels_of_taps(width: int, taps: tuple[int, ...], half: bool) -> str:
         return []
 
     repeat(b, strips, [], strip)
+    return kernel.finish()
+
+
+@generated
+def squares() -> str:
+    """Transpose float32 matrices, a square of BLOCK x BLOCK numbers at a time; the last ones may overlap others.
+
+    Arguments: source, target, offsets of the rows in the source and of the columns in the target, rows, columns (at
+    least BLOCK of each); then matrices along two axes, and bytes between those in the source and in the target.
+    """
+    kernel = Kernel("squares", 12)
+    b = kernel.b
+    froms, tos = kernel.pointer(2), kernel.pointer(3)
+    rows, columns, outer, inner = kernel.arguments[4:8]
+    last = [b.sub(count, const(BLOCK)) for count in (rows, columns)]
+
+    def places(table: Any, first: Any) -> list[Any]:
+        return [kernel.load(table, b.mul(b.add(first, const(i)), const(8)), I64, 8) for i in range(BLOCK)]
+
+    def matrix(i: Any, j: Any) -> list[Any]:
+        source, target = (
+            b.gep(kernel.pointer(which), [b.add(b.mul(i, bytes[0]), b.mul(j, bytes[1]))])
+            for which, bytes in ((0, kernel.arguments[8:10]), (1, kernel.arguments[10:12]))
+        )
+
+        def column(c: Any, _: list[Any]) -> list[Any]:
+            c = b.select(b.icmp_signed("<", c, last[1]), c, last[1])
+            outs = places(tos, c)
+
+            def row(r: Any, _: list[Any]) -> list[Any]:
+                r = b.select(b.icmp_signed("<", r, last[0]), r, last[0])
+                at = b.mul(c, const(4))
+                lines = [_load(kernel, source, b.add(place, at), BLOCK, half=False) for place in places(froms, r)]
+                for line, out in zip(_transposed(kernel, lines), outs, strict=True):
+                    kernel.store(line, target, b.add(out, b.mul(r, const(4))))
+                return []
+
+            repeat(b, rows, [], row, step=BLOCK)
+            return []
+
+        repeat(b, columns, [], column, step=BLOCK)
+        return []
+
+    repeat(b, outer, [], lambda i, _: repeat(b, inner, [], lambda j, _: matrix(i, j)))
     return kernel.finish()
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ipu_emu.errors import EmulatorError
-from ipu_emu.ops.codegen.compiled_call import relocation
+from ipu_emu.ops.codegen.compiled_call import relocation, turned_relocation
 from ipu_emu.ops.core.adjoint import Adjoint, Value
 from ipu_emu.ops.core.call_chain import call_chain
 from ipu_emu.ops.core.cost import copy_cost
@@ -65,7 +65,7 @@ def _transpose(bound: BoundOp) -> Call:
     x = bound.input(0).transpose(perm)
     if y.dtype in _RELOCATED and 0 < y.ndim <= 4 and y.size and perm[-1] == y.ndim - 1:
         return relocation(x, y)
-    return partial(np.copyto, y, x)
+    return turned_relocation(x, y) or partial(np.copyto, y, x)
 
 
 def _transpose_grad(d: Adjoint) -> Value:
