@@ -37,7 +37,15 @@ release_option = click.option(
 _OPTIONS = (
     click.option("--system", help="Name of a system, as for ipu-emu info.  [default: the smallest Pod, from pod16]"),
     click.option("--replicas", type=int, default=1, show_default=True, help="Total number of replicas."),
-    click.option("--ipus", type=int, default=1, show_default=True, help="IPUs per replica: 1, 2, 4, 8 or 16."),
+    click.option(
+        "--ipus",
+        "--ipus-per-replica",
+        "ipus",
+        type=int,
+        default=1,
+        show_default=True,
+        help="IPUs per replica: 1, 2, 4, 8 or 16.",
+    ),
     click.option("--batch", type=int, default=1, show_default=True, help="Sequences or images per micro-batch."),
     click.option("--accumulation", type=int, default=1, show_default=True, help="Micro-batches per weight update."),
     click.option("--global-batch", type=float, help="Samples per weight update; sets --accumulation."),

@@ -69,7 +69,15 @@ _OPTIONS = (
     click.option(
         "--replicas", type=click.IntRange(1), default=1, show_default=True, help="Total number of replicas."
     ),
-    click.option("--ipus", type=click.IntRange(1), default=1, show_default=True, help="IPUs per replica."),
+    click.option(
+        "--ipus",
+        "--ipus-per-replica",
+        "ipus",
+        type=click.IntRange(1),
+        default=1,
+        show_default=True,
+        help="IPUs per replica.",
+    ),
     click.option(
         "--schedule",
         type=NamedChoice(list(SCHEDULES)),

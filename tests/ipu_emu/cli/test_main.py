@@ -31,6 +31,11 @@ def test_help_is_as_wide_as_the_terminal_at_most(command: str, monkeypatch: pyte
     assert said.split() == words
 
 
+@pytest.mark.parametrize("command", ["clock mlp", "memory mlp", "predict mlp"])
+def test_ipus_of_a_replica_are_also_asked_for_as_with_the_launcher(command: str) -> None:
+    assert printed(f"{command} --ipus-per-replica 2") == printed(f"{command} --ipus 2") != printed(command)
+
+
 @pytest.mark.parametrize("command", ["clock", "compile", "hostio", "memory", "schedule"])
 def test_missing_arguments(command: str) -> None:
     done = ipu_emu(command)
