@@ -19,7 +19,7 @@ _check_platform()
 
 from gcl.torch.ddp_hooks import bf16_hook, ddp_hook, fp16_hook
 from gcl.torch.functions import empty, monitored_barrier, split_group
-from gcl.torch.launched import init_process_group
+from gcl.torch.mpi_jobs import init_process_group
 from gcl.torch.registration import Options, register
 
 __all__ = [

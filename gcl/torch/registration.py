@@ -19,7 +19,7 @@ from gcl.torch.several_hosts.gloo_transport import GlooTransport
 from gcl.torch.several_hosts.host_transport import HostTransport
 from gcl.torch.several_hosts.two_levels import SeveralHosts
 from gcl.torch.store_all_gather import StoreAllGather, in_mpi_job
-from gcl.torch.untraced import leave_untraced
+from gcl.torch.untraced_functions import leave_untraced
 from gcl.torch.work import GclWork
 from gcl.transport.memory.segment import DEFAULT_BYTES
 

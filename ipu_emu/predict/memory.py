@@ -33,7 +33,7 @@ from ipu_emu.predict.job import DTYPES, Job
 from ipu_emu.predict.links import domains_of
 from ipu_emu.predict.networks import NetworkBlock
 from ipu_emu.predict.variable_memory import OPTIMISER_STATES, STATE_BYTES
-from ipu_emu.predict.work import PlacedWork
+from ipu_emu.predict.work_per_ipu import PlacedWork
 
 __all__ = ["PARTS", "PredictedMemory", "bounds", "parts", "streamed", "table_bytes", "verdict"]
 

@@ -36,10 +36,10 @@ from ipu_emu.predict import host, memory
 from ipu_emu.predict.job import Job
 from ipu_emu.predict.links import Links, LinkSeconds
 from ipu_emu.predict.networks import NetworkBlock
-from ipu_emu.predict.networks.starts import product_cycles, step_cycles
+from ipu_emu.predict.networks.start_costs import product_cycles, step_cycles
 from ipu_emu.predict.placement import Placement, annotated, balanced, given
 from ipu_emu.predict.variable_memory import OPTIMISER_STATES
-from ipu_emu.predict.work import CLASSES, PlacedWork
+from ipu_emu.predict.work_per_ipu import CLASSES, PlacedWork
 
 __all__ = ["CLASSES", "TERMS", "WHAT_IF", "Shape", "StepModel", "placed"]
 

@@ -1,4 +1,4 @@
-"""Work: the operations and activations of each IPU of a replica per sample, summed over its blocks."""
+"""Work per IPU: the operations and activations of each IPU of a replica per sample, summed over its blocks."""
 
 from __future__ import annotations
 

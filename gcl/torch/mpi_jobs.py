@@ -1,4 +1,4 @@
-"""Launched: process groups in jobs of poprun-py and mpirun, whose ranks connect over MPI, then through a Store."""
+"""MPI jobs: process groups in jobs of poprun-py and mpirun, whose ranks connect over MPI, then through a Store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Starts: extra cycles of short ops, beyond their operations at the calibrated fraction of the peak rate.
+"""Start costs: extra cycles of short ops, beyond their operations at the calibrated fraction of the peak rate.
 
 An op is started, its operands are exchanged after a sync, and a product is then computed at the rate of the matrix
 unit. The calibrated share of the peak covers that of large products; a small one takes

@@ -1,4 +1,4 @@
-"""Untraced: functions into which torch.compile does not look, like those of back ends that are written in C++."""
+"""Untraced functions: torch.compile does not look into them, as into those of back ends that are written in C++."""
 
 from __future__ import annotations
 
