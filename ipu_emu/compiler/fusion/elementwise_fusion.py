@@ -89,7 +89,9 @@ class _Fusion:
     def fits(self, tensor: Tensor, out: Tensor) -> bool:
         if tensor.shape == out.shape or tensor.nelms == 1:
             return True
-        return out.id not in self.turned and (_columns(tensor, out) > 0 or _is_per_row(tensor, out))
+        if self.turned.intersection((tensor.id, out.id)):  # its elements are not in the order of their indices
+            return False
+        return _columns(tensor, out) > 0 or _is_per_row(tensor, out)
 
     def joinable(self, place: int, op: Op) -> list[_Group]:
         """The groups that produce inputs of ``op`` and may move to the position of ``op``."""

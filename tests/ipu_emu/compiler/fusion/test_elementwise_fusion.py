@@ -176,3 +176,27 @@ def normalised(rows: tuple[int, ...]) -> tuple[Any, list[str]]:
 @pytest.mark.parametrize("rows", [(5,), (2, 3), (1,), (1, 1)])
 def test_operands_with_one_element_per_row_are_fused(rows: tuple[int, ...]) -> None:
     assert normalised(rows)[1] == ["Fused"]
+
+
+@pytest.mark.parametrize(
+    ("shape", "flattened"), [((2, 3, 1, 4), False), ((4, 2, 3), True)], ids=["one per row", "one per column"]
+)
+def test_results_of_convolutions_repeat_over_tensors_stored_in_another_order(
+    shape: tuple[int, ...], flattened: bool
+) -> None:
+    """A convolution stores the batch innermost, so that its elements are not in the order of their indices."""
+    builder, random = popart.Builder(), np.random.default_rng(0)
+    gate, x = (builder.addInputTensor(popart.TensorInfo("FLOAT", of)) for of in ([2, 3, 1, 1], shape))
+    w = random.standard_normal((3, 3, 1, 1)).astype(np.float32)
+    y = builder.aiOnnx.conv([gate, builder.addInitializedInputTensor(w)])
+    if flattened:
+        y = builder.aiOnnx.flatten([y])
+    y = builder.aiOnnx.mul([x, y])
+    session = popart.InferenceSession(builder.getModelProto(), popart.DataFlow(1, [y]), device(options()))
+    session.prepareDevice()
+    arrays = session.initAnchorArrays()
+    gates, data = (random.standard_normal(of).astype(np.float32) for of in ((2, 3, 1, 1), shape))
+    session.run(popart.PyStepIO({gate: gates, x: data}, arrays))
+    spread = gates.reshape(2, 3) @ w.reshape(3, 3).T
+    expected = data * (spread if flattened else spread.reshape(2, 3, 1, 1))
+    np.testing.assert_allclose(arrays[y], expected, rtol=1e-5)
