@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import ctypes
 import os
+import platform
 import warnings
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, lru_cache, wraps
@@ -26,10 +27,29 @@ from typing import Any, ParamSpec
 import llvmlite
 import llvmlite.binding as llvm
 
+from ipu_emu.errors import UnsupportedError
 from popdist_py.files.atomic_write import replace_file
 from popdist_py.files.trusted_files import UntrustedError, folder_fault, read_trusted
 
-__all__ = ["KERNEL_CACHE", "Function", "generated", "kernel_folder", "vector_width"]
+__all__ = ["KERNEL_CACHE", "LANES", "PROCESSOR", "Function", "generated", "kernel_folder", "vector_width"]
+
+#: The partial sums of a sum that a kernel computes in lanes, on every processor: one register of AVX-512, two of AVX2.
+LANES = 16
+#: The variable that names the processor to compile for, as LLVM spells it; by default that of the host.
+PROCESSOR = "IPU_EMU_PROCESSOR"
+
+#: 256-bit vectors, fused multiply-add, conversions from and to half precision.
+_AVX2 = ("avx2", "fma", "f16c", "bmi2")
+_AVX512 = (*_AVX2, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
+#: Processors that can be named, and what the host must have to run code for them.
+_PROCESSORS: Mapping[str, tuple[str, ...]] = {
+    "x86-64-v3": _AVX2,
+    "haswell": _AVX2,
+    "znver3": (*_AVX2, "vaes", "vpclmulqdq"),
+    "x86-64-v4": _AVX512,
+    "skylake-avx512": _AVX512,
+    "znver4": (*_AVX512, "avx512vbmi2", "avx512vnni", "avx512bf16", "gfni", "vaes", "vpclmulqdq"),
+}
 
 #: A kernel: takes one pointer to 64-bit arguments.
 Function = Callable[[Any], None]
@@ -54,21 +74,50 @@ class _Machine:
 
 @cache
 def _machine() -> _Machine:
-    """The processor of this host: one for the process, since LLVM's native target is initialised once in it."""
+    """The processor of this host, or the one that PROCESSOR names: one for the process, as LLVM is set up once in it."""
+    _check_architecture(platform.machine())
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     features = llvm.get_host_cpu_features()
-    cpu = llvm.get_host_cpu_name()
+    cpu = os.environ.get(PROCESSOR, "")
+    _check_processor(cpu, {name for name, has in features.items() if has})
+    text = "" if cpu else features.flatten()
+    wide = "avx512f" in _PROCESSORS[cpu] if cpu else bool(features.get("avx512f"))
     # LLVM prefers 256-bit vectors on some processors where 512 bits are not slower for these kernels.
-    text = features.flatten() + (",-prefer-256-bit" if features.get("avx512f") else "")
+    text += ",-prefer-256-bit" if wide else ""
     target = llvm.Target.from_default_triple().create_target_machine(
-        cpu=cpu, features=text, opt=3, reloc="pic", codemodel="small"
+        cpu=cpu or llvm.get_host_cpu_name(), features=text.lstrip(","), opt=3, reloc="pic", codemodel="small"
     )
-    return _Machine(target, f"{cpu} {text}", bool(features.get("avx512f")))
+    return _Machine(target, f"{cpu or llvm.get_host_cpu_name()} {text}", wide)
+
+
+def _check_architecture(architecture: str) -> None:
+    if architecture != "x86_64":
+        raise UnsupportedError(
+            f"the emulated IPUs need an x86-64 processor, this host has {architecture}; use gcl and the launcher there, "
+            "or run the emulator on an x86-64 host"
+        )
+
+
+def _check_processor(name: str, features: Set[str]) -> None:
+    """Refuse an unknown processor, and code that this host, which has ``features``, cannot run."""
+    if name and name not in _PROCESSORS:
+        raise UnsupportedError(
+            f"{PROCESSOR}={name}: kernels are compiled for {', '.join(_PROCESSORS)}; name one of these"
+        )
+    missing = [needed for needed in _PROCESSORS[name or "x86-64-v3"] if needed not in features]
+    if missing:
+        kernels = f"kernels for {PROCESSOR}={name}" if name else "the emulated IPUs"
+        remedy = (
+            f"name another processor, or unset {PROCESSOR}"
+            if name
+            else "use a host with AVX2 and FMA (2013 or later)"
+        )
+        raise UnsupportedError(f"{kernels} need {', '.join(missing)}, which this processor does not have; {remedy}")
 
 
 def vector_width() -> int:
-    """float32 numbers in one vector register of this processor."""
+    """float32 numbers in one vector register of this processor; changes the speed of a kernel, never its bits."""
     return 16 if _machine().wide else 8
 
 
