@@ -33,7 +33,7 @@ from popdist_py.files.trusted_files import UntrustedError, folder_fault, read_tr
 
 __all__ = ["KERNEL_CACHE", "LANES", "PROCESSOR", "Function", "generated", "kernel_folder", "vector_width"]
 
-#: The partial sums of a sum that a kernel computes in lanes, on every processor: one register of AVX-512, two of AVX2.
+#: The partial sums of a sum that a kernel computes in lanes, on every processor.
 LANES = 16
 #: The variable that names the processor to compile for, as LLVM spells it; by default that of the host.
 PROCESSOR = "IPU_EMU_PROCESSOR"
@@ -74,7 +74,7 @@ class _Machine:
 
 @cache
 def _machine() -> _Machine:
-    """The processor of this host, or the one that PROCESSOR names: one for the process, as LLVM is set up once in it."""
+    """The processor of this host, or the one that PROCESSOR names."""
     _check_architecture(platform.machine())
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
@@ -94,8 +94,8 @@ def _machine() -> _Machine:
 def _check_architecture(architecture: str) -> None:
     if architecture != "x86_64":
         raise UnsupportedError(
-            f"the emulated IPUs need an x86-64 processor, this host has {architecture}; use gcl and the launcher there, "
-            "or run the emulator on an x86-64 host"
+            f"the emulated IPUs need an x86-64 processor, this host has {architecture}; use gcl and the launcher there, or "
+            "run the emulator on an x86-64 host"
         )
 
 
@@ -108,11 +108,7 @@ def _check_processor(name: str, features: Set[str]) -> None:
     missing = [needed for needed in _PROCESSORS[name or "x86-64-v3"] if needed not in features]
     if missing:
         kernels = f"kernels for {PROCESSOR}={name}" if name else "the emulated IPUs"
-        remedy = (
-            f"name another processor, or unset {PROCESSOR}"
-            if name
-            else "use a host with AVX2 and FMA (2013 or later)"
-        )
+        remedy = f"name another processor, or unset {PROCESSOR}" if name else "use a host with AVX2 and FMA"
         raise UnsupportedError(f"{kernels} need {', '.join(missing)}, which this processor does not have; {remedy}")
 
 
