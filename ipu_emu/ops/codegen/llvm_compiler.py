@@ -94,8 +94,8 @@ def _machine() -> _Machine:
 def _check_architecture(architecture: str) -> None:
     if architecture != "x86_64":
         raise UnsupportedError(
-            f"the emulated IPUs need an x86-64 processor, this host has {architecture}; use gcl and the launcher there, or "
-            "run the emulator on an x86-64 host"
+            f"the emulated IPUs need an x86-64 processor, this host has {architecture}; use an x86-64 host for them "
+            "(gcl and the launcher do not need one)"
         )
 
 
