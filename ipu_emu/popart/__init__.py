@@ -45,19 +45,7 @@ from ipu_emu.popart.optimisers.adaptive import Adaptive
 from ipu_emu.popart.optimisers.optimizer import ClipNormSettings, Optimizer, OptimizerValue, OptimizerValueMap
 from ipu_emu.popart.optimisers.sgd import SGD, ConstSGD
 from ipu_emu.popart.options.dataflow import AnchorReturnType, DataFlow
-from ipu_emu.popart.options.input_settings import InputSettings
-from ipu_emu.popart.options.option_groups import (
-    AccumulateOuterFragmentSettings,
-    AutodiffSettings,
-    AutomaticLossScalingSettings,
-    BatchSerializationSettings,
-    ExecutionPhaseSettings,
-    ExperimentalSettings,
-    ReplicatedCollectivesSettings,
-)
-from ipu_emu.popart.options.patterns import InputShapeInfo, Patterns
-from ipu_emu.popart.options.session_options import SessionOptions
-from ipu_emu.popart.options.tensor_location import CommGroup, TensorLocation, TensorLocationSettings
+from ipu_emu.popart.options.input_settings import InputSettings, InputShapeInfo
 from ipu_emu.popart.options.variable_settings import VariableSettings
 from ipu_emu.popart.session.inference_session import InferenceSession
 from ipu_emu.popart.session.numerics_report import NumericsReport
@@ -70,37 +58,52 @@ from ipu_emu.popart.types.enums import (
     AdaptiveMode,
     AnchorReturnTypeId,
     CollectiveOperator,
-    CommGroupType,
     DataType,
     DeviceConnectionType,
     DeviceSelectionCriterion,
     DeviceType,
     ExchangeStrategy,
     InitType,
-    Instrumentation,
     IrSerializationFormat,
-    MeanReductionStrategy,
-    PatternsLevel,
-    RecomputationType,
     RecomputeType,
     RecoveryAction,
-    ReductionType,
     ReplicatedStreamMode,
-    ReplicatedTensorSharding,
     ScatterReduction,
     SGDAccumulatorAndMomentum,
     SyncPattern,
-    SyntheticDataMode,
     TensorRemapType,
-    TensorStorage,
-    TileSet,
     VariableRetrievalMode,
-    VirtualGraphMode,
     WeightDecayMode,
 )
 from ipu_emu.popart.types.prefix_functions import *  # noqa: F403 - the prefixes are listed once, in that module
 from ipu_emu.popart.types.tensor_info import TensorInfo, getTensorInfo
-from ipu_emu.popart.types.tuning_enums import (
+from ipu_emu.popart.version import packageHash, versionNumber, versionString
+from ipu_emu.session.options.option_enums import (
+    CommGroupType,
+    Instrumentation,
+    MeanReductionStrategy,
+    PatternsLevel,
+    RecomputationType,
+    ReductionType,
+    ReplicatedTensorSharding,
+    SyntheticDataMode,
+    TensorStorage,
+    TileSet,
+    VirtualGraphMode,
+)
+from ipu_emu.session.options.option_groups import (
+    AccumulateOuterFragmentSettings,
+    AutodiffSettings,
+    AutomaticLossScalingSettings,
+    BatchSerializationSettings,
+    ExecutionPhaseSettings,
+    ExperimentalSettings,
+    ReplicatedCollectivesSettings,
+)
+from ipu_emu.session.options.patterns import Patterns
+from ipu_emu.session.options.session_options import SessionOptions
+from ipu_emu.session.options.tensor_location import CommGroup, TensorLocation, TensorLocationSettings
+from ipu_emu.session.options.tuning_enums import (
     AccumulateOuterFragmentSchedule,
     AutodiffStitchStrategy,
     BatchSerializationBatchSchedule,
@@ -112,7 +115,6 @@ from ipu_emu.popart.types.tuning_enums import (
     MergeVarUpdateType,
     SubgraphCopyingStrategy,
 )
-from ipu_emu.popart.version import packageHash, versionNumber, versionString
 
 __all__ = [
     "SGD",

@@ -84,12 +84,19 @@ class Remedy:
 
 @dataclass(frozen=True)
 class Remedies:
-    """``found`` suffice, cheapest first; if none does, ``best`` is the one that saves the most."""
+    """``found`` suffice, cheapest first; if none does, ``best`` is the one that saves the most.
+
+    ``further`` is advice that was not tried.
+    """
 
     found: tuple[Remedy, ...] = ()
     best: Remedy | None = None
+    further: str = ""
 
     def __str__(self) -> str:
+        return "\n".join(filter(None, (self._tried(), self.further)))
+
+    def _tried(self) -> str:
         if self.found:
             return "Remedies, each of which suffices:\n" + "\n".join(f"  {remedy}" for remedy in self.found)
         if self.best is None:

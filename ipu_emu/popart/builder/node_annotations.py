@@ -17,8 +17,9 @@ from ipu_emu.errors import ArgumentTypeError, EmulatorError
 from ipu_emu.graph import Graph
 from ipu_emu.popart.builder.annotations import SCHEDULE_PRIORITY, Annotations
 from ipu_emu.popart.builder.node_attributes import NodeAttributes
-from ipu_emu.popart.options.tensor_location import TensorLocation
-from ipu_emu.popart.types.enums import CommGroupType, RecomputeType
+from ipu_emu.popart.types.enums import RecomputeType
+from ipu_emu.session.options.option_enums import CommGroupType
+from ipu_emu.session.options.tensor_location import TensorLocation
 
 __all__ = ["EXCLUDED_PATTERNS", "NodeAnnotations"]
 

@@ -16,8 +16,8 @@ from ipu_emu.popart.builder.ai_graphcore import AI_GRAPHCORE
 from ipu_emu.popart.builder.ai_onnx import AI_ONNX, Row
 from ipu_emu.popart.builder.node_attributes import attribute_value
 from ipu_emu.popart.builder.signatures import available, check_inputs, check_outputs, signature
-from ipu_emu.popart.options.tensor_location import CommGroup
 from ipu_emu.popart.types.enums import DataType, ScatterReduction
+from ipu_emu.session.options.tensor_location import CommGroup
 
 __all__ = [
     "OPSETS",

@@ -8,9 +8,9 @@ from ipu_emu.compiler.placement.placement_rules import check_ipus_exist
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph
 from ipu_emu.popart.devices.device_manager import DeviceInfo, printed
-from ipu_emu.popart.options.session_options import SessionOptions
 from ipu_emu.popart.types.enums import DeviceType
 from ipu_emu.program.executable import Executable
+from ipu_emu.session.options.session_options import SessionOptions
 
 __all__ = ["check_device", "check_distributed", "check_io_tiles", "check_sync"]
 

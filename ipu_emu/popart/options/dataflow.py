@@ -10,8 +10,9 @@ from typing import Any
 from ipu_emu.compiler.model_properties import overlap_of
 from ipu_emu.errors import ArgumentTypeError, EmulatorError
 from ipu_emu.popart.options.input_settings import one_of_kind
-from ipu_emu.popart.types.enums import AnchorReturnTypeId, ExchangeStrategy, TileSet
+from ipu_emu.popart.types.enums import AnchorReturnTypeId, ExchangeStrategy
 from ipu_emu.program.anchors import Anchor, Return
+from ipu_emu.session.options.option_enums import TileSet
 
 __all__ = ["AnchorReturnType", "DataFlow"]
 

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from numbers import Integral
 from typing import Any, TypeVar
 
 import onnx
 
 from ipu_emu.compiler.model_properties import EXCHANGE_STRATEGY, STREAM_MODE, TILE_SET
 from ipu_emu.errors import EmulatorError
-from ipu_emu.popart.options.session_options import SessionOptions
-from ipu_emu.popart.types.enums import ExchangeStrategy, ReplicatedStreamMode, TileSet
+from ipu_emu.popart.types.enums import ExchangeStrategy, ReplicatedStreamMode
 from ipu_emu.popart.types.tensor_info import TensorInfo
+from ipu_emu.session.options.option_enums import TileSet
 
 __all__ = [
     "InputArguments",
     "InputSettings",
+    "InputShapeInfo",
     "check_shapes",
     "one_of_kind",
-    "staged_inputs",
 ]
 
 _KEYS = {TileSet: TILE_SET, ExchangeStrategy: EXCHANGE_STRATEGY, ReplicatedStreamMode: STREAM_MODE}
@@ -96,19 +95,27 @@ def check_shapes(model: onnx.ModelProto, known: Collection[str]) -> None:
             )
 
 
-def staged_inputs(ids: Iterable[str], options: SessionOptions, overlapped: Collection[str]) -> dict[str, int]:
-    """The number of buffers in Streaming Memory of each buffered input; raise EmulatorError for an invalid depth.
+class InputShapeInfo:
+    """Shapes of inputs that a model leaves open."""
 
-    Pipelines use at most two. Inputs of depth 1, and those that I/O tiles load ``overlapped``, have none.
-    """
-    depths = {id: options.bufferingDepthMap.get(id, options.defaultBufferingDepth) for id in ids}
-    for id, depth in depths.items():
-        if isinstance(depth, bool) or not isinstance(depth, Integral) or depth < 1:
-            raise EmulatorError(f"The buffering depth of {id} is {depth!r}; give a number of micro-batches above 0")
-    if not options.enablePrefetchDatastreams:
-        return {}
-    most = 2 if options.enablePipelining else max(depths.values(), default=1)
-    return {id: int(min(depth, most)) for id, depth in depths.items() if depth > 1 and id not in overlapped}
+    def __init__(self) -> None:
+        self.infos: dict[str, TensorInfo] = {}
+
+    def add(self, id: str, info: TensorInfo) -> None:
+        """Add the element type and shape of an input."""
+        self.infos[id] = info
+
+    def has(self, id: str) -> bool:
+        """Whether an input was added."""
+        return id in self.infos
+
+    def get(self, id: str) -> TensorInfo:
+        """The element type and shape of an input."""
+        return self.infos[id]
+
+    def getAllTensorIds(self) -> list[str]:
+        """Ids of the inputs that were added."""
+        return list(self.infos)
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,9 @@ from ipu_emu.compiler.placement.placement_rules import computed_ops
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Op
 from ipu_emu.popart.options.dataflow import DataFlow
-from ipu_emu.popart.options.session_options import SessionOptions
-from ipu_emu.popart.types.enums import AnchorReturnTypeId, Instrumentation, VirtualGraphMode
+from ipu_emu.popart.types.enums import AnchorReturnTypeId
+from ipu_emu.session.options.option_enums import Instrumentation, VirtualGraphMode
+from ipu_emu.session.options.session_options import SessionOptions
 
 __all__ = ["check_combination", "check_cycle_counter"]
 

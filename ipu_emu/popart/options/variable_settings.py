@@ -10,8 +10,9 @@ from typing import Any
 from gcl import Group
 from ipu_emu.compiler.model_properties import GroupKind, VariableGroups
 from ipu_emu.errors import ArgumentTypeError, EmulatorError, InternalError
-from ipu_emu.popart.options.tensor_location import CommGroup
-from ipu_emu.popart.types.enums import CommGroupType, VariableRetrievalMode
+from ipu_emu.popart.types.enums import VariableRetrievalMode
+from ipu_emu.session.options.option_enums import CommGroupType
+from ipu_emu.session.options.tensor_location import CommGroup
 
 __all__ = ["VariableSettings"]
 

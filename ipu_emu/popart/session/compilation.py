@@ -5,21 +5,18 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from ipu_emu.compiler.cache.executable_cache import cache_key, cached_file, compiled_once
-from ipu_emu.compiler.delayed_reports import DelayedReports
+import popdist_py
 from ipu_emu.compiler.gradients.gradient import Gradient
-from ipu_emu.compiler.memory.memory_remedies import MemoryNeed, Remedies, find_remedies
-from ipu_emu.compiler.memory.out_of_memory import check_memory, memory_need, streaming_memory_of
+from ipu_emu.compiler.memory.memory_remedies import RemedyKind
 from ipu_emu.compiler.model_properties import check_leading_axes, grouped_variables, io_inputs
 from ipu_emu.compiler.options import CompileOptions, TrainingOptions
-from ipu_emu.compiler.pipeline import STEP_GRAPH, CompileState, run_passes, start
+from ipu_emu.compiler.pipeline import CompileState, start
 from ipu_emu.compiler.placement.autoshard import TooFewOpsError
 from ipu_emu.compiler.reading.read_model import read_model
 from ipu_emu.errors import EmulatorError
@@ -33,16 +30,18 @@ from ipu_emu.popart.devices.device_manager import DeviceInfo
 from ipu_emu.popart.devices.device_rules import check_device, check_distributed, check_io_tiles
 from ipu_emu.popart.ir.serialised_ir import IrView
 from ipu_emu.popart.logger import getLogger
-from ipu_emu.popart.options.compile_options import compile_options, step_shape, with_streams
 from ipu_emu.popart.options.dataflow import DataFlow
-from ipu_emu.popart.options.input_settings import check_shapes
-from ipu_emu.popart.options.memory_advice import MemoryRequest, memory_changes
+from ipu_emu.popart.options.input_settings import InputShapeInfo, check_shapes
 from ipu_emu.popart.options.option_rules import check_combination
-from ipu_emu.popart.options.patterns import InputShapeInfo, Patterns
-from ipu_emu.popart.options.session_options import SessionOptions
 from ipu_emu.popart.session.popart_limits import check_arithmetic, check_limits, check_step
-from ipu_emu.popart.types.enums import TileSet, VirtualGraphMode
 from ipu_emu.program.executable import Executable
+from ipu_emu.session.compiled_program import CompiledProgram, compile_program, key_of, lower, step_graph
+from ipu_emu.session.memory_advice import MemoryAdvice, MemoryRequest
+from ipu_emu.session.options.compile_options import compile_options, with_streams
+from ipu_emu.session.options.option_enums import TileSet, VirtualGraphMode
+from ipu_emu.session.options.patterns import Patterns
+from ipu_emu.session.options.session_options import SessionOptions
+from ipu_emu.session.target import Target
 from popdist_py.environment import EXECUTABLE_CACHE_PATH
 
 __all__ = ["Compilation", "Model", "cache_folder"]
@@ -51,6 +50,25 @@ __all__ = ["Compilation", "Model", "cache_folder"]
 _CACHE_VARIABLES = (EXECUTABLE_CACHE_PATH, "POPXL_CACHE_DIR", "POPART_CACHE_DIR")
 
 Model = bytes | str | os.PathLike[str] | onnx.ModelProto
+
+
+#: Changes that may save memory, as options of a session.
+_WORDS = {
+    RemedyKind.STATES_SHARDED: (
+        "optimizerStateTensorLocationSettings.location.replicatedTensorSharding = ReplicatedTensorSharding.On"
+    ),
+    RemedyKind.STATES_OFF_CHIP: "optimizerStateTensorLocationSettings.location.storage = TensorStorage.OffChip",
+    RemedyKind.ACCUMULATORS_OFF_CHIP: "accumulatorTensorLocationSettings.location.storage = TensorStorage.OffChip",
+    RemedyKind.ACTIVATIONS_OFF_CHIP: "activationTensorLocationSettings.location.storage = TensorStorage.OffChip",
+    RemedyKind.WEIGHTS_OFF_CHIP: "weightTensorLocationSettings.location.storage = TensorStorage.OffChip",
+    RemedyKind.MICRO_BATCH: "a model for micro-batches of 1/{divisor} and accumulationFactor = {factor}",
+    RemedyKind.FLOAT16: "a model after GraphTransformer(model).convertFloatsToHalfs()",
+    RemedyKind.RECOMPUTE: "autoRecomputation = RecomputationType.Standard",
+}
+
+
+def _more_ipus() -> str:
+    return "poprun-py --ipus-per-replica {ipus}" if popdist_py.isPopdistEnvSet() else "{ipus} IPUs per replica"
 
 
 class Compilation:
@@ -74,16 +92,21 @@ class Compilation:
         self.template = OnnxTemplate(proto)
         del proto, large  # the data of the initializers
         check_limits(self.model, options, training=training is not None)
-        check_combination(self.model, options, flow, training=training is not None, ipus=self.ipus_per_replica)
-        asked = compile_options(options, flow, self.model.metadata, ipus=self.ipus_per_replica, training=training)
-        self.step = self._step(asked)
+        ipus = self.target.ipus
+        check_combination(self.model, options, flow, training=training is not None, ipus=ipus)
+        anchors = [flow.art(id).anchor(id) for id in flow.anchors()]
+        self.step = self._step(
+            compile_options(
+                options, flow.batchesPerStep(), anchors, self.model.metadata, ipus=ipus, training=training
+            )
+        )
         check_step(self.model, self.step.graph, flow.anchors())
 
-    def _step(self, asked: CompileOptions) -> CompileState:
+    def _step(self, options: CompileOptions) -> CompileState:
         try:
-            return run_passes(start(self.model, asked), stop_after=STEP_GRAPH)
+            return step_graph(start(self.model, options))
         except TooFewOpsError as error:
-            count = self.ipus_per_replica
+            count = self.target.ipus
             found = min(len(self.model.ops), count)
             raise EmulatorError(
                 f"[AutoVirtualGraph] Couldn't find enough splits for {count} IPUs. Only found {found}. "
@@ -91,12 +114,14 @@ class Compilation:
             ) from None
 
     @property
-    def ipus_per_replica(self) -> int:
-        return max(1, self.device.numIpus // self.options.localReplicas())
-
-    @property
-    def _has_forward_program(self) -> bool:
-        return bool(self.options.createImplicitPipeliningFwdOnlyProgram)
+    def target(self) -> Target:
+        """The IPUs of the device, and the replicas on them."""
+        options, local = self.options, self.options.localReplicas()
+        ipus = max(1, self.device.numIpus // local)
+        offset = options.globalReplicaOffset if options.enableDistributedReplicatedGraphs else 0
+        return Target(
+            self.device.device, ipus, local, offset, options.getGlobalReplicationFactor(), options.numIOTiles
+        )
 
     @property
     def graph(self) -> Graph:
@@ -110,7 +135,7 @@ class Compilation:
 
     def anchor_arrays(self) -> dict[str, NDArray[Any]]:
         """Return arrays for the anchors of one step, by tensor id."""
-        step, arrays = step_shape(self.options, self.flow), {}
+        step, arrays = self.compile_options().step, {}
         for anchor in self.step.anchors:
             if step.batches % anchor.period:
                 raise RuntimeError("Invalid anchor period, is not divisble by batchesPerStep")
@@ -118,38 +143,26 @@ class Compilation:
             arrays[anchor.tensor] = np.empty(step.shape(anchor, tensor), tensor.dtype.numpy)
         return arrays
 
-    def prepared(self, executable: Executable | None = None) -> Executable:
-        """Return ``executable``, or compile one; raise EmulatorError if it does not fit the device."""
+    def prepared(self, loaded: Executable | None = None) -> CompiledProgram:
+        """Compile, or use the executable that was ``loaded``; raise EmulatorError if it does not fit the device."""
         self.options.check_counts()
         check_arithmetic(self.model)
-        check_device(self.device, self.options, self.model, self.ipus_per_replica)
+        check_device(self.device, self.options, self.model, self.target.ipus)
         check_io_tiles(self.device, self.options, self._on_io_tiles())
-        made = executable or replace(self.compiled(), sync=self.device.syncPattern.name)
-        beside = self.lowered(forward_only=True) if self._has_forward_program else None
-        check_memory(made, self.device.device, beside=beside, remedies=self._remedies)
-        return made
-
-    def _remedies(self, now: MemoryNeed) -> Remedies:
-        """Search for options with which the model fits; it needs ``now`` with the current ones."""
-        options, weights = self.compile_options(), self.model.with_role(Role.WEIGHT)
-        changes = memory_changes(
-            options,
-            streaming=bool(streaming_memory_of(self.device.device)),
-            floats=any(weight.dtype is FLOAT for weight in weights),
-            batches=tuple(tensor.shape[0] for tensor in self.model.with_role(Role.INPUT) if tensor.shape),
+        words = _WORDS | {RemedyKind.MORE_IPUS: f"virtualGraphMode = VirtualGraphMode.Auto with {_more_ipus()}"}
+        warn = getLogger("session").warn
+        return compile_program(
+            self.final_step,
+            self.target,
+            MemoryAdvice(
+                words,
+                lambda request: start(self._model_of(request), request.options),
+                report=lambda text: warn(f"the model does not fit; trying {text}"),
+            ),
+            cache=cache_folder(self.options),
+            loaded=loaded,
+            forward=bool(self.options.createImplicitPipeliningFwdOnlyProgram),
         )
-        log = getLogger("session").warn
-        with DelayedReports(lambda text: log(f"the model does not fit; trying {text}")) as report:
-            return find_remedies(MemoryRequest(options), list(changes), self._need, now=now, progress=report)
-
-    def _need(self, request: MemoryRequest) -> MemoryNeed:
-        """Compile the requested program, and return the memory that it needs."""
-        step = start(self._model_of(request), request.options)
-        forward = replace(step, options=replace(step.options, forward_only=True))
-        beside = run_passes(forward).executable if self._has_forward_program else None
-        need = memory_need(run_passes(step).executable, self.device.device, beside)
-        assert need is not None, "only devices with a limit look for remedies"
-        return need
 
     def _model_of(self, request: MemoryRequest) -> Graph:
         if not request.halves and request.divisor == 1:
@@ -169,22 +182,10 @@ class Compilation:
         }
         return _read(*load_light(proto), self.options, shapes)
 
-    def compiled(self) -> Executable:
-        """Compile, or load the executable from the cache."""
-        folder = cache_folder(self.options)
-        if folder is None:
-            return self.lowered()
-        return compiled_once(folder, self.graph, self.key(), self.lowered)
-
-    def cached_file(self) -> Path | None:
-        """The file of the executable in the cache; None without a cache."""
-        folder = cache_folder(self.options)
-        return None if folder is None else cached_file(folder, self.key())
-
     def lowered(self, *, forward_only: bool = False) -> Executable:
         """Compile the graph of a step, or its forward pass only."""
         step = self.final_step
-        return run_passes(replace(step, options=replace(step.options, forward_only=forward_only))).executable
+        return lower(replace(step, options=replace(step.options, forward_only=forward_only)))
 
     @property
     def final_step(self) -> CompileState:
@@ -208,17 +209,18 @@ class Compilation:
         )
 
     def key(self) -> str:
-        """Return the key of the executable in the cache; training options are part of the graph that it hashes."""
-        return cache_key(self.graph, replace(self.compile_options(), training=None), self.gradients)
+        """The key of the executable in the cache."""
+        return key_of(self.final_step)
 
     def compile_options(self) -> CompileOptions:
         """Return all options of the compiler; raise EmulatorError for invalid values."""
         return with_streams(
             self.step.options,
             self.options,
-            self.flow,
+            self.flow.batchesPerStep(),
             self.model.metadata,
             [tensor.id for tensor in self.graph.with_role(Role.INPUT)],
+            sync=self.device.syncPattern.name,
         )
 
     def _on_io_tiles(self) -> list[str]:

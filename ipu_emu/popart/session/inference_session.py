@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from ipu_emu.popart.devices.device_manager import DeviceInfo
 from ipu_emu.popart.options.dataflow import DataFlow
-from ipu_emu.popart.options.patterns import InputShapeInfo, Patterns
-from ipu_emu.popart.options.session_options import SessionOptions
+from ipu_emu.popart.options.input_settings import InputShapeInfo
 from ipu_emu.popart.session.compilation import Model
 from ipu_emu.popart.session.session import Session
+from ipu_emu.session.options.patterns import Patterns
+from ipu_emu.session.options.session_options import SessionOptions
 
 __all__ = ["InferenceSession"]
 

@@ -15,9 +15,9 @@ from ipu_emu.graph.dtype import dtype_numbered
 from ipu_emu.graph.onnx_model import IMPORTED_FROM
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.core.node import Node, described, input_node, listed
-from ipu_emu.popart.options.patterns import ANY, MANDATORY, Patterns
-from ipu_emu.popart.options.session_options import SessionOptions
-from ipu_emu.popart.types.enums import RecomputationType
+from ipu_emu.session.options.option_enums import RecomputationType
+from ipu_emu.session.options.patterns import ANY, MANDATORY, Patterns
+from ipu_emu.session.options.session_options import SessionOptions
 
 __all__ = ["check_arithmetic", "check_limits", "check_replaced", "check_step"]
 

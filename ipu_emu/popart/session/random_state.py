@@ -10,8 +10,8 @@ from ipu_emu.errors import SessionError
 from ipu_emu.graph import Graph
 from ipu_emu.hostio import DataMode
 from ipu_emu.ops.random.counter_rng import has_key
-from ipu_emu.popart.options.compile_options import data_mode
-from ipu_emu.popart.options.session_options import SessionOptions
+from ipu_emu.session.options.compile_options import data_mode
+from ipu_emu.session.options.session_options import SessionOptions
 
 __all__ = ["RandomState"]
 

@@ -28,11 +28,9 @@ from ipu_emu.hostio.step_runner import StepRunner
 from ipu_emu.popart.devices.device_manager import DeviceInfo, printed
 from ipu_emu.popart.devices.device_rules import check_sync
 from ipu_emu.popart.ir.serialised_ir import serialised
-from ipu_emu.popart.options.compile_options import data_mode, synthetic_values
 from ipu_emu.popart.options.dataflow import DataFlow
+from ipu_emu.popart.options.input_settings import InputShapeInfo
 from ipu_emu.popart.options.option_rules import check_cycle_counter
-from ipu_emu.popart.options.patterns import InputShapeInfo, Patterns
-from ipu_emu.popart.options.session_options import SessionOptions
 from ipu_emu.popart.session.compilation import Compilation, Model
 from ipu_emu.popart.session.external_variables import ExternalVariables
 from ipu_emu.popart.session.popart_limits import check_replaced
@@ -41,9 +39,12 @@ from ipu_emu.popart.session.step_io import PyStepIO, PyStepIOCallback, PyWeights
 from ipu_emu.popart.types.enums import DeviceConnectionType, DeviceType
 from ipu_emu.popart.types.tensor_info import TensorInfo
 from ipu_emu.program.clock import TimelineSegment
-from ipu_emu.program.clock.modelled_step import ModelledStep
-from ipu_emu.program.clock.program_record import ProgramRecord
 from ipu_emu.program.executable import Executable, ProgramReport
+from ipu_emu.session.compiled_program import CompiledProgram
+from ipu_emu.session.loaded_program import LoadedProgram
+from ipu_emu.session.options.compile_options import data_mode, synthetic_values
+from ipu_emu.session.options.patterns import Patterns
+from ipu_emu.session.options.session_options import SessionOptions
 from popdist_py import trace
 
 __all__ = ["Session"]
@@ -97,11 +98,8 @@ class Session:
             prefetch=bool(self._options.enablePrefetchDatastreams),
         )
         self._random = RandomState(graph, self._options)
-        self._executable: Executable | None = None
+        self._program: LoadedProgram | None = None
         self._given: Executable | None = None
-        self._file: Path | None = None
-        self._record: ProgramRecord | None = None
-        self._engine: Engine | None = None
         self._weights_loaded = False
         self._runs = 0
         self._streaming: StreamingMemory | None = None
@@ -111,8 +109,7 @@ class Session:
     def prepareDevice(self, loadEngine: bool = True) -> None:
         """Compile for the device, or use the executable that was loaded, and create the engine."""
         check_replaced(self._compilation.model, self._compilation.graph, self._patterns)
-        with trace.span("compile", trace.Category.COMPILATION):
-            self._executable = self._compilation.prepared(self._given)
+        self._use(self._compilation.prepared(self._given))
         if loadEngine:
             self.loadEngineAndConnectStreams()
 
@@ -120,8 +117,22 @@ class Session:
         """Compile for IPUs, and write the executable to a file."""
         if self.deviceInfo.type not in (DeviceType.Ipu, DeviceType.OfflineIpu):
             raise SessionError(f"Executables for device type {printed(self.deviceInfo.type)} cannot be saved")
-        self._executable = self._compilation.prepared()
+        self._use(self._compilation.prepared())
         self.saveExecutable(filename)
+
+    def _use(self, compiled: CompiledProgram) -> LoadedProgram:
+        if self._program is not None:
+            self._program.compiled = compiled
+            return self._program
+        self._program = LoadedProgram(
+            compiled,
+            self.name,
+            self._weights,
+            replicas=self._replicas(),
+            folder=self._options.engineOptions.get(_FOLDER),
+            watch=bool(self._options.enableFloatingPointChecks),
+        )
+        return self._program
 
     def saveExecutable(self, path: str, savePopartMetadata: bool = True, saveVariables: bool = True) -> None:
         """Write the executable to a file, with or without the host's values of variables.
@@ -135,15 +146,15 @@ class Session:
         except OSError as error:
             raise EmulatorError(f"Cannot make the folder of '{file}': {error.strerror}; choose another") from error
         save_executable(self.executable, file, self._compilation.key(), values)
-        self._file = Path(file)
-        self._write_profile()
+        self._compiled.saved(file)
 
     def loadExecutable(self, path: str) -> None:
         """Load the executable from a file instead of compiling, and the values of variables if the file has them."""
-        self._file = Path(self._file_in(path))
-        loaded = load_executable(self._file, self._compilation.key())
+        file, compilation = self._file_in(path), self._compilation
+        loaded = load_executable(file, compilation.key())
         self._weights.values |= {id: value for id, value in loaded.graph.data.items() if id in self._weights.values}
-        self._executable = self._given = with_variables(loaded, self._compilation.graph.data | self._weights.values)
+        self._given = with_variables(loaded, compilation.graph.data | self._weights.values)
+        self._use(CompiledProgram(compilation.final_step, self._given, compilation.target)).file = Path(file)
 
     def saveVariables(self, path: str) -> None:
         """Write the host's values of variables, with the executable that they belong to."""
@@ -159,7 +170,7 @@ class Session:
 
     def loadEngineAndConnectStreams(self) -> None:
         """Attach to the device and load the executable."""
-        if self._executable is None:
+        if self._program is None:
             raise SessionError(
                 "Trying to load an engine but no compiled engine. Did you forget to call prepareDevice()?"
             )
@@ -170,53 +181,38 @@ class Session:
                 f"Failed to attach to device with id '{info.id}': its IPUs are in use. Detach the other "
                 "device first, or close the session that uses it"
             )
-        with trace.span("load the engine", trace.Category.INITIALISATION):
-            self._engine = self._engine_of(self.executable, self._replicas())
-        self._write_profile()
+        engine = self._program.load()
         if self._weights_loaded:
-            self._weights.load(self._engine)
+            self._weights.load(engine)
         self._weights_loaded = self._weights_loaded or not self._training
 
-    def _write_profile(self) -> None:
-        """Write the profile of the program if this process records a trace, again once the executable has a file."""
-        if self._record is not None:
-            self._record.write()
-            return
-        self._record = ProgramRecord.of(self._modelled(), self.name, executable=self._saved, offset=self._offset)
-        if self._engine is not None:
-            self._engine.record = self._record
-
-    def _saved(self) -> Path | None:
-        return self._file or self._compilation.cached_file()
-
-    def _engine_of(self, executable: Executable, replicas: Replicas) -> Engine:
-        return Engine(
-            executable,
-            replicas,
-            folder=self._options.engineOptions.get(_FOLDER),
-            watch=bool(self._options.enableFloatingPointChecks),
-        )
-
     def _replicas(self) -> Replicas:
-        total = self._options.getGlobalReplicationFactor()
-        return Replicas(local=self.replicationFactor, offset=self._offset, total=total)
+        target = self._compilation.target
+        return Replicas(local=target.local, offset=target.offset, total=target.total)
 
     @property
-    def _offset(self) -> int:
-        """The first local replica."""
-        return self._options.globalReplicaOffset if self._options.enableDistributedReplicatedGraphs else 0
+    def _compiled(self) -> LoadedProgram:
+        if self._program is None:
+            raise SessionError("The session has not been compiled; call prepareDevice() first")
+        return self._program
+
+    @property
+    def _on_device(self) -> LoadedProgram:
+        if self._program is None or self._program.engine is None:
+            raise SessionError("The session has no engine; call prepareDevice() first")
+        return self._program
 
     @property
     def _loaded(self) -> Engine:
-        if self._engine is None:
-            raise SessionError("The session has no engine; call prepareDevice() first")
-        return self._engine
+        engine = self._on_device.engine
+        assert engine is not None
+        return engine
 
     def _prepared_for(self, call: str) -> Engine:
         """The engine; raise SessionError if ``call`` came before prepareDevice."""
-        if self._engine is None:
+        if self._program is None or self._program.engine is None:
             raise SessionError(f"Devicex::prepare() must be called before Devicex::{call} is called.")
-        return self._engine
+        return self._program.engine
 
     @property
     def engine(self) -> Engine:
@@ -236,9 +232,7 @@ class Session:
     @property
     def executable(self) -> Executable:
         """The executable. An extension of PopART."""
-        if self._executable is None:
-            raise SessionError("The session has not been compiled; call prepareDevice() first")
-        return self._executable
+        return self._compiled.compiled.executable
 
     # Running
 
@@ -262,13 +256,13 @@ class Session:
                 "in training mode"
             )
         handle = next((value for value in given[:1] if isinstance(value, str)), str(named.get("programHandle", "")))
-        with trace.span("step", trace.Category.COMPUTE), self._program(handle, engine) as chosen:
+        with trace.span("step", trace.Category.COMPUTE), self._engine_for(handle, engine) as chosen:
             self._steps.run(chosen, stepio, host_only=offline, checks_sizes=stepio.checksSizes)
             self._weights.follow(engine)
         self._runs += 1
 
     @contextmanager
-    def _program(self, handle: str, engine: Engine) -> Iterator[Engine]:
+    def _engine_for(self, handle: str, engine: Engine) -> Iterator[Engine]:
         """Yield the engine that runs the program ``handle``; a base session has one program, whatever the handle."""
         yield engine
 
@@ -298,23 +292,17 @@ class Session:
 
     def restore(self, values: Mapping[str, NDArray[Any]]) -> None:
         """Set weights, optimiser state and scalars on the host and the device. An extension of PopART."""
-        for id in [id for id in self._weights.values if id in values]:
-            self._weights.take(id, values[id])
-        self.weightsFromHost()
-        for id, value in values.items():
-            if id not in self._weights.values:
-                self._loaded.write(id, value)
-
-    @trace.span("weights to the device", trace.Category.WEIGHTS)
-    def weightsFromHost(self) -> None:
-        """Copy the host's weights and optimiser state to all local replicas."""
-        self._weights.load(self._loaded)
+        self._on_device.restore(values)
         self._weights_loaded = True
 
-    @trace.span("weights to the host", trace.Category.WEIGHTS)
+    def weightsFromHost(self) -> None:
+        """Copy the host's weights and optimiser state to all local replicas."""
+        self._on_device.upload()
+        self._weights_loaded = True
+
     def weightsToHost(self) -> None:
         """Copy weights and optimiser state to the host: of the first replica, or of the first of each group."""
-        self._weights.fetch(self._loaded)
+        self._on_device.fetch()
 
     def readWeights(self, weightsIo: PyWeightsIO) -> None:
         """Copy the host's weights to the user's arrays."""
@@ -349,7 +337,7 @@ class Session:
     @trace.span("save the model", trace.Category.CHECKPOINT)
     def modelToHost(self, filename: str) -> None:
         """Write a ModelProto with the weights of the device and the optimiser state; external data stay external."""
-        if self._executable is None:
+        if self._program is None:
             raise SessionError(
                 "Devicex::prepare() must be called before Devicex::weightsToHost(const std::map<TensorId, "
                 "MutableVoidData> &) is called."
@@ -406,31 +394,22 @@ class Session:
 
     def getReport(self, resetProfile: bool = True) -> ProgramReport:
         """Program, memory in bytes and operations of a step; stands in for PopVision's report."""
-        return ProgramReport.of(self.executable, self.replicationFactor)
+        return self._compiled.compiled.report
 
     def getCycleCount(self, id: str = "") -> int:
         """Modelled cycles of the last run on the first replica, those of ``modelledSeconds()["total"]``."""
         if not self._runs:
             raise SessionError("Must call run before getCycleCount.")
-        check_cycle_counter(self._options, id, ipus=self._compilation.ipus_per_replica)
-        return self._modelled().cycles()
+        check_cycle_counter(self._options, id, ipus=self._compilation.target.ipus)
+        return self._compiled.compiled.modelled.cycles()
 
     def modelledSeconds(self) -> dict[str, float]:
         """The modelled time of a step on IPUs: busy seconds by kind, and in total. An extension of PopART."""
-        return self._modelled().seconds()
+        return self._compiled.compiled.modelled.seconds()
 
     def modelledTimeline(self) -> TimelineSegment:
         """The modelled timeline of a step on each IPU of a replica. An extension of PopART."""
-        return self._modelled().timeline
-
-    def _modelled(self) -> ModelledStep:
-        return ModelledStep(
-            self.executable,
-            self.deviceInfo.device,
-            self._options.getGlobalReplicationFactor(),
-            self._compilation.ipus_per_replica,
-            self._options.numIOTiles,
-        )
+        return self._compiled.compiled.modelled.timeline
 
     def _serializeIr(self, format: object = None) -> str:
         """The IR after the transforms as JSON: ``{"maingraph": [{"type", "name", "inputs", "outputs", ...}]}``."""
@@ -440,9 +419,8 @@ class Session:
 
     def close(self) -> None:
         """Disconnect from the collectives and release the device. An extension of PopART."""
-        if self._engine is not None:
-            self._engine.close()
-            self._engine = None
+        if self._program is not None and self._program.engine is not None:
+            self._program.close()
             self.deviceInfo.detach()
         if self._streaming is not None:
             self._streaming.clear()

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import copy
 from typing import Any
 
-import numpy as np
-
 from ipu_emu.compiler.optimisers.automatic_loss_scaling import LossScaler, Tracking
-from ipu_emu.compiler.optimisers.gradient_clipping import CLIP_SCALE, clip_scale
 from ipu_emu.compiler.options import TrainingOptions
 from ipu_emu.engine import Engine
 from ipu_emu.engine.forward_program import ForwardProgram
@@ -19,11 +16,13 @@ from ipu_emu.graph import Role
 from ipu_emu.popart.devices.device_manager import DeviceInfo
 from ipu_emu.popart.optimisers.optimizer import Optimizer, check_replacement, checked_optimizer
 from ipu_emu.popart.options.dataflow import DataFlow
-from ipu_emu.popart.options.patterns import InputShapeInfo, Patterns
-from ipu_emu.popart.options.session_options import SessionOptions
+from ipu_emu.popart.options.input_settings import InputShapeInfo
 from ipu_emu.popart.session.compilation import Model
 from ipu_emu.popart.session.session import Session
-from ipu_emu.popart.types.tuning_enums import GradientTensorTrackingMethod
+from ipu_emu.session.loaded_program import update_scalars
+from ipu_emu.session.options.patterns import Patterns
+from ipu_emu.session.options.session_options import SessionOptions
+from ipu_emu.session.options.tuning_enums import GradientTensorTrackingMethod
 
 __all__ = ["TrainingSession"]
 
@@ -72,7 +71,7 @@ class TrainingSession(Session):
         return TrainingOptions(self._loss, self._optimizer.plan, scaler, options.trained(), held)
 
     @contextmanager
-    def _program(self, handle: str, engine: Engine) -> Iterator[Engine]:
+    def _engine_for(self, handle: str, engine: Engine) -> Iterator[Engine]:
         if handle != _FORWARD_ONLY:
             yield engine
             return
@@ -85,7 +84,7 @@ class TrainingSession(Session):
             yield forward
 
     def _load_forward(self) -> Engine:
-        return self._engine_of(self._compilation.lowered(forward_only=True), self._loaded.replicas)
+        return self._on_device.engine_of(self._compilation.lowered(forward_only=True))
 
     def close(self) -> None:
         """Disconnect from the collectives and release the device. An extension of PopART."""
@@ -96,9 +95,11 @@ class TrainingSession(Session):
         """Use the values of ``optimizer`` from the next run on; raise EmulatorError if a constant value differs."""
         check_replacement(self._optimizer, checked_optimizer(optimizer))
         self._optimizer = copy(optimizer)
-        for id, value in self._scalars(optimizer).items():
-            if self._compilation.graph.tensors[id].role is Role.SCALAR:
-                self._loaded.write(id, np.array(value, np.float32))
+        compilation = self._compilation
+        loss = compilation.model.tensor(self._loss).dtype
+        for id, scalar in update_scalars(compilation.step, optimizer.plan, loss).items():
+            if compilation.graph.tensors[id].role is Role.SCALAR:
+                self._on_device.write_scalar(id, scalar.value)
 
     def connectStreamToCallback(self, streamHandle: str, callback: Callable[[Any], object], index: int = 0) -> None:
         """Refuse the callback: a model has no streams but its inputs and anchors, which a StepIO serves."""
@@ -108,15 +109,3 @@ class TrainingSession(Session):
             f"There is no stream '{streamHandle}': only ops in C++ have streams of their own, and these cannot be "
             "loaded. Use PyStepIOCallback for inputs and anchors"
         )
-
-    def _scalars(self, optimizer: Optimizer) -> Mapping[str, float]:
-        """Values of the scalar tensors of the optimiser by id."""
-        plan, model, graph = optimizer.plan, self._compilation.model, self._compilation.graph
-        divisor = self._compilation.step.options.remaining_divisor
-        values = {plan.loss_scaling_id(model.tensor(self._loss).dtype): plan.loss_scaling.value}
-        if plan.clips:
-            values[CLIP_SCALE] = clip_scale(plan, divisor=divisor).value
-        for gradient in (g for g in self._compilation.gradients if g.weight):
-            scalars = plan.scalars(gradient.weight, divisor=divisor)
-            values |= {id: hyper.value for id, hyper in scalars.items()}
-        return {id: value for id, value in values.items() if id in graph.tensors}

@@ -5,13 +5,13 @@ import hashlib
 import numpy as np
 
 from ipu_emu import popart
-from ipu_emu.popart.session.compilation import Compilation
 from ipu_emu.program.instructions import leaves
+from ipu_emu.session import compiled_program
 from tests.ipu_emu.helpers.sessions import device, options
 
 compiled = []
-lowered = Compilation.lowered
-Compilation.lowered = lambda self: (compiled.append(1), lowered(self))[1]
+lower = compiled_program.lower
+compiled_program.lower = lambda step: (compiled.append(1), lower(step))[1]
 builder = popart.Builder()
 x = builder.addInputTensor(popart.TensorInfo("FLOAT", [8]), "x")
 same = builder.addInputTensor(

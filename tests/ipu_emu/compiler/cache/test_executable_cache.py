@@ -20,7 +20,8 @@ from ipu_emu import models, popart
 from ipu_emu.compiler.cache import executable_cache
 from ipu_emu.compiler.cache.executable_file import from_bytes, to_bytes
 from ipu_emu.errors import EmulatorError
-from ipu_emu.popart.session.compilation import Compilation, cache_folder
+from ipu_emu.popart.session.compilation import cache_folder
+from ipu_emu.session import compiled_program
 from tests.ipu_emu.helpers.sessions import device, options
 
 
@@ -56,8 +57,8 @@ def losses(made: Any, model: models.Model) -> list[float]:
 def compiled(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Counts how often sessions compile."""
     count: list[int] = []
-    lowered = Compilation.lowered
-    monkeypatch.setattr(Compilation, "lowered", lambda self: (count.append(1), lowered(self))[1])
+    lower = compiled_program.lower
+    monkeypatch.setattr(compiled_program, "lower", lambda step: (count.append(1), lower(step))[1])
     return count
 
 
@@ -235,8 +236,9 @@ def test_prepare_device_uses_the_executable_that_was_loaded(tmp_path: Path, monk
     made.saveExecutable(str(tmp_path / "one"))
     other, _ = session()
     other.loadExecutable(str(tmp_path / "one"))
-    monkeypatch.setattr(other._compilation, "lowered", None)
-    other.prepareDevice()
+    with monkeypatch.context() as context:
+        context.setattr(compiled_program, "lower", None)
+        other.prepareDevice()
     assert losses(other, model) == run()
 
 
@@ -276,8 +278,8 @@ def test_a_folder_gets_a_file_of_a_fixed_name(tmp_path: Path) -> None:
 
 def _compile(folder: str, done: Any) -> None:
     made, _ = session()
-    lowered = Compilation.lowered
-    Compilation.lowered = lambda self: (done.put(os.getpid()), lowered(self))[1]  # type: ignore[method-assign]
+    lower = compiled_program.lower
+    compiled_program.lower = lambda step: (done.put(os.getpid()), lower(step))[1]
     os.environ["POPART_CACHE_DIR"] = folder
     with warnings.catch_warnings():
         warnings.simplefilter("error")

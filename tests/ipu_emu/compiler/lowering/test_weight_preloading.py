@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from ipu_emu import popart
-from ipu_emu.popart.types.tuning_enums import ExecutionPhaseIOSchedule
 from ipu_emu.program.instructions import Instruction, Preload, Repeat
+from ipu_emu.session.options.tuning_enums import ExecutionPhaseIOSchedule
 from tests.ipu_emu.helpers.pipelined_models import OFF, SHARED, WHOLE, kept
 from tests.ipu_emu.helpers.sessions import options
 

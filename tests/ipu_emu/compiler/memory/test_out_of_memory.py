@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -151,7 +150,7 @@ def test_changes_that_a_model_already_has_are_not_tried(
         tried.extend(change.advice for change in changes)
         return Remedies()
 
-    monkeypatch.setattr("ipu_emu.popart.session.compilation.find_remedies", found)
+    monkeypatch.setattr("ipu_emu.session.memory_advice.find_remedies", found)
     refused(1, **values)
     for advice in ("a model for micro-batches of 1/2", "convertFloatsToHalfs"):
         assert any(advice in one for one in tried) is (advice != without)
@@ -179,13 +178,13 @@ def test_a_tensor_that_can_never_fit_is_named() -> None:
 
 
 def test_nothing_is_moved_off_chip_without_streaming_memory() -> None:
-    model = models.mlp((16, 64, 4), batch=4)
+    model = models.mlp((64, 512, 4), batch=4)
     device = popart.DeviceManager().createIpuModelDevice({"ipuVersion": "ipu1", "tilesPerIPU": 1})
     optimizer = popart.Adam({"defaultLearningRate": (0.1, True)})
     made = popart.TrainingSession(model.proto, popart.DataFlow(1, [model.loss]), model.loss, optimizer, device)
-    need = memory_need(made._compilation.lowered(), device.device)
-    assert need is not None
-    assert "OffChip" not in str(made._compilation._remedies(replace(need, nbytes=2**40)))
+    with pytest.raises(popart.OutOfMemoryException) as caught:
+        made.prepareDevice()
+    assert "OffChip" not in str(caught.value.args[0])
 
 
 def test_devices_without_a_budget_run_any_program() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from ipu_emu import popart
 from ipu_emu.hardware import System
-from ipu_emu.popart.types.settings import Settings
+from ipu_emu.session.options.settings import Settings
 from tests.ipu_emu.helpers.sessions import options
 
 DEFAULTS = {

@@ -68,7 +68,7 @@ def test_its_memory_counts_in_addition_to_that_of_training() -> None:
     def fits(tiles: int) -> bool:
         return all(need.total <= tiles * GC200.tile_memory for need in footprints(executable, tiles))
 
-    executable = pipelined(GC200.tiles)._compilation.compiled()
+    executable = pipelined(GC200.tiles)._compilation.lowered()
     least = next(tiles for tiles in range(1, GC200.tiles) if fits(tiles))
     pipelined(least).prepareDevice(loadEngine=False)
     with pytest.raises(popart.OutOfMemoryException, match="Out of memory: IPU"):

@@ -1,10 +1,11 @@
-"""Compile options of a session: SessionOptions, DataFlow and a model's metadata as options of the compiler."""
+"""Compile options of a session: SessionOptions and a model's metadata as options of the compiler."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
+from numbers import Integral
 
 from ipu_emu.compiler.memory.tensor_locations import LocationRule, ShardingDomain, StorageChoice, TensorLocations
 from ipu_emu.compiler.model_properties import broadcast_inputs, overlapped_inputs, read_from_all
@@ -12,19 +13,17 @@ from ipu_emu.compiler.options import CompileOptions, HostStreams, TrainingOption
 from ipu_emu.compiler.placement.placement_options import PipelineOptions, PlacementMode, PlacementOptions
 from ipu_emu.errors import EmulatorError
 from ipu_emu.hostio import DataMode, mode_of
-from ipu_emu.popart.options import tensor_location
-from ipu_emu.popart.options.dataflow import DataFlow
-from ipu_emu.popart.options.input_settings import staged_inputs
-from ipu_emu.popart.options.session_options import SessionOptions
-from ipu_emu.popart.types.enums import (
+from ipu_emu.program.anchors import Anchor, StepShape
+from ipu_emu.session.options import tensor_location
+from ipu_emu.session.options.option_enums import (
     ReplicatedTensorSharding,
     SyntheticDataMode,
     TensorStorage,
     VirtualGraphMode,
 )
-from ipu_emu.program.anchors import StepShape
+from ipu_emu.session.options.session_options import SessionOptions
 
-__all__ = ["compile_options", "data_mode", "step_shape", "synthetic_values", "with_streams"]
+__all__ = ["compile_options", "data_mode", "synthetic_values", "with_streams"]
 
 _MODES = {
     VirtualGraphMode.Off: PlacementMode.OFF,
@@ -34,26 +33,22 @@ _MODES = {
 }
 
 
-def step_shape(options: SessionOptions, flow: DataFlow) -> StepShape:
-    """Return batches per step, accumulation factor and local replicas."""
-    return StepShape(flow.batchesPerStep(), options.accumulation(), options.localReplicas())
-
-
 def compile_options(
     options: SessionOptions,
-    flow: DataFlow,
+    batches: int,
+    anchors: Iterable[Anchor],
     metadata: Mapping[str, str],
     *,
     ipus: int,
     training: TrainingOptions | None = None,
 ) -> CompileOptions:
-    """Return the options that determine the graph of a step; a replica has ``ipus`` IPUs.
+    """Return the options that determine the graph of a step of ``batches``; a replica has ``ipus`` IPUs.
 
     Raise EmulatorError for invalid values.
     """
     return CompileOptions(
-        step=step_shape(options, flow),
-        anchors=tuple(flow.art(id).anchor(id) for id in flow.anchors()),
+        step=StepShape(batches, options.accumulation(), options.localReplicas()),
+        anchors=tuple(anchors),
         training=training,
         replicas=options.getGlobalReplicationFactor(),
         reduction=options.reduction(),
@@ -71,15 +66,33 @@ def compile_options(
 def with_streams(
     base: CompileOptions,
     options: SessionOptions,
-    flow: DataFlow,
+    batches: int,
     metadata: Mapping[str, str],
-    inputs: Sequence[str],
+    inputs: Iterable[str],
+    *,
+    sync: str = "Full",
 ) -> CompileOptions:
     """Return ``base`` with the options that determine the program of a step: host I/O and the size of buckets."""
     ahead = overlapped_inputs(metadata)
-    staged = staged_inputs(inputs, options, ahead)
+    staged = _staged_inputs(inputs, options, ahead)
     streams = HostStreams(broadcast_inputs(metadata), ahead, staged, data_mode(options) is DataMode.SYNTHETIC)
-    return replace(base, step=step_shape(options, flow), streams=streams, bucket_bytes=options.bucketBytes())
+    step = StepShape(batches, options.accumulation(), options.localReplicas())
+    return replace(base, step=step, streams=streams, bucket_bytes=options.bucketBytes(), sync=sync)
+
+
+def _staged_inputs(ids: Iterable[str], options: SessionOptions, overlapped: Collection[str]) -> dict[str, int]:
+    """The number of buffers in Streaming Memory of each buffered input; raise EmulatorError for an invalid depth.
+
+    Pipelines use at most two. Inputs of depth 1, and those that I/O tiles load ``overlapped``, have none.
+    """
+    depths = {id: options.bufferingDepthMap.get(id, options.defaultBufferingDepth) for id in ids}
+    for id, depth in depths.items():
+        if isinstance(depth, bool) or not isinstance(depth, Integral) or depth < 1:
+            raise EmulatorError(f"The buffering depth of {id} is {depth!r}; give a number of micro-batches above 0")
+    if not options.enablePrefetchDatastreams:
+        return {}
+    most = 2 if options.enablePipelining else max(depths.values(), default=1)
+    return {id: int(min(depth, most)) for id, depth in depths.items() if depth > 1 and id not in overlapped}
 
 
 def data_mode(options: SessionOptions) -> DataMode:

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import Any, ClassVar
 
 from ipu_emu.errors import ArgumentTypeError
-from ipu_emu.popart.types.settings import Settings
-from ipu_emu.popart.types.tuning_enums import (
+from ipu_emu.session.options.settings import Settings
+from ipu_emu.session.options.tuning_enums import (
     AccumulateOuterFragmentSchedule,
     AutodiffStitchStrategy,
     BatchSerializationBatchSchedule,

@@ -4,13 +4,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from ipu_emu.popart.types.enums import (
-    CommGroupType,
-    ReplicatedTensorSharding,
-    TensorStorage,
-    TileSet,
-)
-from ipu_emu.popart.types.settings import Settings
+from ipu_emu.session.options.option_enums import CommGroupType, ReplicatedTensorSharding, TensorStorage, TileSet
+from ipu_emu.session.options.settings import Settings
 
 __all__ = ["CommGroup", "TensorLocation", "TensorLocationSettings"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ipu_emu.popart.types.enums import Numbered
+from ipu_emu.session.options.option_enums import Numbered
 
 __all__ = [
     "AccumulateOuterFragmentSchedule",

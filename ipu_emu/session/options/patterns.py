@@ -1,15 +1,14 @@
-"""Patterns and InputShapeInfo; patterns never change results beyond rounding, but mandatory ones must be enabled."""
+"""Patterns: those of PopART; they never change results beyond rounding, but mandatory ones must be enabled."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from ipu_emu.errors import EmulatorError
-from ipu_emu.popart.types.enums import PatternsLevel
-from ipu_emu.popart.types.tensor_info import TensorInfo
+from ipu_emu.session.options.option_enums import PatternsLevel
 from popdist_py.messages.suggestion import did_you_mean
 
-__all__ = ["MANDATORY", "InputShapeInfo", "Patterns"]
+__all__ = ["ANY", "MANDATORY", "Patterns"]
 
 #: Any input.
 ANY = -1
@@ -197,26 +196,3 @@ def _check_name(name: str) -> None:
 def _check_known(name: str) -> None:
     if name not in _KNOWN:
         raise EmulatorError(f"Unknown pattern {name}{did_you_mean(name, sorted(_KNOWN))}")
-
-
-class InputShapeInfo:
-    """Shapes of inputs that a model leaves open."""
-
-    def __init__(self) -> None:
-        self.infos: dict[str, TensorInfo] = {}
-
-    def add(self, id: str, info: TensorInfo) -> None:
-        """Add the element type and shape of an input."""
-        self.infos[id] = info
-
-    def has(self, id: str) -> bool:
-        """Whether an input was added."""
-        return id in self.infos
-
-    def get(self, id: str) -> TensorInfo:
-        """The element type and shape of an input."""
-        return self.infos[id]
-
-    def getAllTensorIds(self) -> list[str]:
-        """Ids of the inputs that were added."""
-        return list(self.infos)

@@ -17,13 +17,21 @@ may be on several IPUs and read each other's results, and all of these IPUs are 
 
 from __future__ import annotations
 
+import logging
 from typing import Any, ClassVar
 
 from ipu_emu.compiler.gradients.activation_checkpointing import Recomputation
 from ipu_emu.compiler.gradients.gradient import GradientReduction
 from ipu_emu.errors import EmulatorError
-from ipu_emu.popart.logger import getLogger
-from ipu_emu.popart.options.option_groups import (
+from ipu_emu.session.options.option_enums import (
+    Instrumentation,
+    MeanReductionStrategy,
+    RecomputationType,
+    ReductionType,
+    SyntheticDataMode,
+    VirtualGraphMode,
+)
+from ipu_emu.session.options.option_groups import (
     AccumulateOuterFragmentSettings,
     AutodiffSettings,
     AutomaticLossScalingSettings,
@@ -32,17 +40,9 @@ from ipu_emu.popart.options.option_groups import (
     ExperimentalSettings,
     ReplicatedCollectivesSettings,
 )
-from ipu_emu.popart.options.tensor_location import TensorLocationSettings
-from ipu_emu.popart.types.enums import (
-    Instrumentation,
-    MeanReductionStrategy,
-    RecomputationType,
-    ReductionType,
-    SyntheticDataMode,
-    VirtualGraphMode,
-)
-from ipu_emu.popart.types.settings import Settings
-from ipu_emu.popart.types.tuning_enums import (
+from ipu_emu.session.options.settings import Settings
+from ipu_emu.session.options.tensor_location import TensorLocationSettings
+from ipu_emu.session.options.tuning_enums import (
     ExecutionPhaseIOSchedule,
     MergeVarUpdateType,
     SubgraphCopyingStrategy,
@@ -316,7 +316,7 @@ class SessionOptions(Settings):
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in self.renamed:
-            getLogger("session").warn(
+            logging.getLogger("popart.session").warning(
                 f"The session option {name} has been deprecated and will be removed in a future release. Please use "
                 f"the alias {self.renamed[name]} instead."
             )

@@ -1,0 +1,88 @@
+"""Compiled program: a step that was compiled, or loaded from the cache, and fits its IPUs; and its readers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+from ipu_emu.compiler.cache.executable_cache import cache_key, cached_file, compiled_once
+from ipu_emu.compiler.memory.out_of_memory import check_memory
+from ipu_emu.compiler.pipeline import STEP_GRAPH, CompileState, run_passes
+from ipu_emu.program.clock.modelled_step import ModelledStep
+from ipu_emu.program.executable import Executable, ProgramReport
+from ipu_emu.session.memory_advice import MemoryAdvice
+from ipu_emu.session.target import Target
+from popdist_py.trace import Category, span
+
+__all__ = ["CompiledProgram", "compile_program", "key_of", "lower", "step_graph"]
+
+
+@dataclass(frozen=True)
+class CompiledProgram:
+    """``step``: the compiler's state with the complete graph of a step; ``file``: the executable in the cache."""
+
+    step: CompileState
+    executable: Executable
+    target: Target
+    file: Path | None = None
+
+    @cached_property
+    def modelled(self) -> ModelledStep:
+        """The modelled time of a step."""
+        target = self.target
+        return ModelledStep(self.executable, target.device, target.total, target.ipus, target.io_tiles)
+
+    @property
+    def report(self) -> ProgramReport:
+        """Program, memory in bytes, and operations of a step."""
+        return ProgramReport.of(self.executable, self.target.local)
+
+
+def step_graph(state: CompileState) -> CompileState:
+    """Run the passes up to the complete graph of a step; raise EmulatorError for a model that cannot run."""
+    return run_passes(state, stop_after=STEP_GRAPH)
+
+
+def lower(step: CompileState) -> Executable:
+    """Compile the complete graph of a step."""
+    return run_passes(step).executable
+
+
+def key_of(step: CompileState) -> str:
+    """Return the key of the executable in the cache.
+
+    Training options are part of the graph that it hashes; the sync pattern does not change the program.
+    """
+    return cache_key(step.graph, replace(step.options, training=None, sync="Full"), step.gradients)
+
+
+@span("compile", Category.COMPILATION)
+def compile_program(
+    step: CompileState,
+    target: Target,
+    advice: MemoryAdvice,
+    *,
+    cache: str | None = None,
+    loaded: Executable | None = None,
+    forward: bool = False,
+) -> CompiledProgram:
+    """Compile ``step`` unless it is ``loaded`` or in the folder ``cache``; raise OutOfMemoryError if it does not fit.
+
+    With ``forward`` its forward pass is a second program of the same variables, which takes memory too.
+    """
+    key = "" if cache is None else key_of(step)
+
+    if loaded is not None:
+        executable = loaded
+    else:
+        made = lower(step) if cache is None else compiled_once(cache, step.graph, key, lambda: lower(step))
+        executable = replace(made, sync=step.options.sync)
+    beside = lower(replace(step, options=replace(step.options, forward_only=True))) if forward else None
+    check_memory(
+        executable,
+        target.device,
+        beside=beside,
+        remedies=lambda now: advice.remedies(step, target.device, now, forward=forward),
+    )
+    return CompiledProgram(step, executable, target, None if cache is None else cached_file(cache, key))
