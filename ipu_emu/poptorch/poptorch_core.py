@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ipu_emu.poptorch.errors import Error
-from ipu_emu.poptorch.executor.compiling import check_session_options
+from ipu_emu.poptorch.executor.session_options import check_session_options
 
 __all__ = ["Error"]
 

@@ -37,17 +37,13 @@ from ipu_emu.popart.session.popart_limits import check_arithmetic, check_limits,
 from ipu_emu.program.executable import Executable
 from ipu_emu.session.compiled_program import CompiledProgram, compile_program, key_of, lower, step_graph
 from ipu_emu.session.memory_advice import MemoryAdvice, MemoryRequest
-from ipu_emu.session.options.compile_options import compile_options, with_streams
+from ipu_emu.session.options.compile_options import cache_folder, compile_options, with_streams
 from ipu_emu.session.options.option_enums import TileSet, VirtualGraphMode
 from ipu_emu.session.options.patterns import Patterns
 from ipu_emu.session.options.session_options import SessionOptions
 from ipu_emu.session.target import Target
-from popdist_py.environment import EXECUTABLE_CACHE_PATH
 
-__all__ = ["Compilation", "Model", "cache_folder"]
-
-#: Variables that name the folder of saved executables, by priority; the launcher sets the first.
-_CACHE_VARIABLES = (EXECUTABLE_CACHE_PATH, "POPXL_CACHE_DIR", "POPART_CACHE_DIR")
+__all__ = ["Compilation", "Model"]
 
 Model = bytes | str | os.PathLike[str] | onnx.ModelProto
 
@@ -244,11 +240,3 @@ def _read(
         shapes=known,
         large=large,
     )
-
-
-def cache_folder(options: SessionOptions, environment: Mapping[str, str] = os.environ) -> str | None:
-    """Return the folder of saved executables, from the environment or the options; None without caching."""
-    for name in _CACHE_VARIABLES:
-        if environment.get(name):
-            return environment[name]
-    return options.cachePath if options.enableEngineCaching else None

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from copy import copy
 from typing import Any
 
-from ipu_emu.compiler.optimisers.automatic_loss_scaling import LossScaler, Tracking
 from ipu_emu.compiler.options import TrainingOptions
 from ipu_emu.engine import Engine
 from ipu_emu.engine.forward_program import ForwardProgram
@@ -20,19 +19,14 @@ from ipu_emu.popart.options.input_settings import InputShapeInfo
 from ipu_emu.popart.session.compilation import Model
 from ipu_emu.popart.session.session import Session
 from ipu_emu.session.loaded_program import update_scalars
+from ipu_emu.session.options.compile_options import loss_scaler
 from ipu_emu.session.options.patterns import Patterns
 from ipu_emu.session.options.session_options import SessionOptions
-from ipu_emu.session.options.tuning_enums import GradientTensorTrackingMethod
 
 __all__ = ["TrainingSession"]
 
 #: The name of the program that runs only the forward pass.
 _FORWARD_ONLY = "forwardOnly"
-_TRACKING = {
-    GradientTensorTrackingMethod.AllNonViewChangingGradientTensors: Tracking.ALL,
-    GradientTensorTrackingMethod.ConvAndMatmulGradients: Tracking.PRODUCTS,
-    GradientTensorTrackingMethod.GradientsOfUserSpecifiedTensors: Tracking.NAMED,
-}
 
 
 class TrainingSession(Session):
@@ -58,17 +52,8 @@ class TrainingSession(Session):
         self._forward_only = ForwardProgram(self._load_forward)
 
     def _training_options(self, options: SessionOptions) -> TrainingOptions:
-        settings, scaler = options.automaticLossScalingSettings, None
-        if settings.enabled:
-            scaler = LossScaler(
-                settings.binEdgeLocation,
-                settings.thresholdUpperCountProportion,
-                settings.updatePeriod,
-                _TRACKING[settings.gradientTensorTrackingMethod],
-                tuple(settings.toTrackTensors or ()),
-            )
         held = bool(options.ensureFp32LossScaleTensor)
-        return TrainingOptions(self._loss, self._optimizer.plan, scaler, options.trained(), held)
+        return TrainingOptions(self._loss, self._optimizer.plan, loss_scaler(options), options.trained(), held)
 
     @contextmanager
     def _engine_for(self, handle: str, engine: Engine) -> Iterator[Engine]:

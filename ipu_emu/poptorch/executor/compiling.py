@@ -4,34 +4,33 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 from ipu_emu.compiler.annotations import EXECUTION_PHASE, IPU_NUMBER, PIPELINE_STAGE
-from ipu_emu.compiler.cache.executable_cache import cache_key, cached_file, compiled_once
-from ipu_emu.compiler.gradients.activation_checkpointing import Recomputation
-from ipu_emu.compiler.gradients.gradient import GradientReduction
-from ipu_emu.compiler.optimisers.automatic_loss_scaling import LossScaler
+from ipu_emu.compiler.memory.memory_remedies import RemedyKind
 from ipu_emu.compiler.optimisers.update_rule import UpdateRule
-from ipu_emu.compiler.options import CompileOptions, HostStreams, TrainingOptions
-from ipu_emu.compiler.pipeline import STEP_GRAPH, CompileState, run_passes, start
-from ipu_emu.compiler.placement.placement_options import PipelineOptions, PlacementMode, PlacementOptions
+from ipu_emu.compiler.options import TrainingOptions
+from ipu_emu.compiler.pipeline import start
 from ipu_emu.errors import EmulatorError
-from ipu_emu.graph import Graph, Op
-from ipu_emu.poptorch.enums import MeanReductionStrategy, OutputMode, ReductionType
+from ipu_emu.graph import Graph, Op, Role
+from ipu_emu.poptorch.enums import ConnectionType, OutputMode
 from ipu_emu.poptorch.errors import Error
 from ipu_emu.poptorch.executor.balanced_stages import balanced_stages
+from ipu_emu.poptorch.executor.session_options import session_options
 from ipu_emu.poptorch.graph_writer import BLOCK
 from ipu_emu.poptorch.options.options import Options
 from ipu_emu.poptorch.options.strategies import BalancedPipeline
 from ipu_emu.poptorch.tracing.trace import ModuleTrace
-from ipu_emu.program.anchors import Anchor, Return, StepShape
-from ipu_emu.program.executable import Executable
-from popdist_py.trace import Category, span
+from ipu_emu.program.anchors import Anchor, Return
+from ipu_emu.session.compiled_program import CompiledProgram, compile_program, step_graph
+from ipu_emu.session.memory_advice import MemoryAdvice
+from ipu_emu.session.options.compile_options import cache_folder, compile_options, loss_scaler, with_streams
+from ipu_emu.session.options.session_options import SessionOptions
+from ipu_emu.session.target import Target
 
-__all__ = ["CompiledStep", "compile_trace", "output_mode"]
+__all__ = ["compile_trace", "output_mode"]
 
 _RETURNS = {
     OutputMode.Final: Return.FINAL,
@@ -40,107 +39,19 @@ _RETURNS = {
     OutputMode.Sum: Return.SUM,
 }
 _MOST_IPUS = 64
-#: Session options that a program may set by name and that have an effect here.
-_EFFECTLESS = frozenset(
-    [
-        "accumulateOuterFragmentSettings",
-        "accumulatorTensorLocationSettings",
-        "activationTensorLocationSettings",
-        "aliasZeroCopy",
-        "autoRecomputation",
-        "batchSerializationSettings",
-        "cachePath",
-        "constantWeights",
-        "convolutionOptions",
-        "decomposeGradSum",
-        "defaultBufferingDepth",
-        "defaultPrefetchBufferingDepth",
-        "delayVarUpdates",
-        "disableGradAccumulationTensorStreams",
-        "dotChecks",
-        "dotOpNames",
-        "enableConstantFoldingOfMultipleConsumers",
-        "enableEngineCaching",
-        "enableExplicitMainLoops",
-        "enableFullyConnectedPass",
-        "enableGradientAccumulation",
-        "enableInplaceAmbiguityChecking",
-        "enableLoadAndOffloadRNGState",
-        "enableMergeExchange",
-        "enableNonStableSoftmax",
-        "enableOutlining",
-        "enableOutliningCopyCostPruning",
-        "enablePipelining",
-        "enablePrefetchDatastreams",
-        "enableSerializedMatmuls",
-        "enableStableNorm",
-        "enableStochasticRounding",
-        "enableSupportedDataTypeCasting",
-        "engineOptions",
-        "enginesOptions",
-        "executionPhaseSettings",
-        "explicitRecomputation",
-        "exportPoplarComputationGraph",
-        "exportPoplarVertexGraph",
-        "finalDotOp",
-        "firstDotOp",
-        "gclOptions",
-        "groupHostSync",
-        "groupNormStridedChannelGrouping",
-        "hardwareInstrumentations",
-        "implicitPipelining",
-        "instrumentWithHardwareCycleCounter",
-        "kahnTieBreaker",
-        "logDir",
-        "lstmOptions",
-        "matmulOptions",
-        "mergeVarUpdate",
-        "mergeVarUpdateMemThreshold",
-        "numIOTiles",
-        "optimizerStateTensorLocationSettings",
-        "ooeExecution",
-        "opxAliasChecking",
-        "opxModifyChecking",
-        "outlineSequenceBreakCost",
-        "outlineThreshold",
-        "partialsTypeMatMuls",
-        "prefetchBufferingDepthMap",
-        "rearrangeAnchorsOnHost",
-        "rearrangeStreamsOnHost",
-        "replicatedCollectivesSettings",
-        "reportOptions",
-        "saveInitializersToFile",
-        "scheduleNonWeightUpdateGradientConsumersEarly",
-        "separateCallOpPdfs",
-        "serializedPoprithmsShiftGraphsDir",
-        "shouldDelayVarUpdates",
-        "strictOpVersions",
-        "subgraphCopyingStrategy",
-        "subgraphMemoryThreshold",
-        "swapLimitScheduler",
-        "syntheticDataMode",
-        "tensorLocationSettingsOverride",
-        "timeLimitScheduler",
-        "transitiveClosureOptimizationThreshold",
-        "useHostCopyOps",
-        "useLoopCandidateCreator",
-        "virtualGraphMode",
-        "weightTensorLocationSettings",
-        "automaticLossScalingSettings",
-        "accumulationFactor",
-        "replicatedGraphCount",
-    ]
-)
-
-
-@dataclass(frozen=True)
-class CompiledStep:
-    """A compiled step; ``step``: the compiler's state with the complete graph; ``file``: in the cache."""
-
-    step: CompileState
-    executable: Executable
-    ipus: int
-    file: Path | None = None
+#: Generations of offline IPUs by PopTorch's number.
+_VERSIONS = {1: "ipu1", 2: "ipu2", 21: "ipu21"}
+#: Changes that may save memory, as PopTorch's options.
+_LOCATION = "options.TensorLocations.set{}Location(poptorch.TensorLocationSettings().{})"
+_WORDS = {
+    RemedyKind.STATES_SHARDED: _LOCATION.format("Optimizer", "useReplicatedTensorSharding()"),
+    RemedyKind.STATES_OFF_CHIP: _LOCATION.format("Optimizer", "useOnChipStorage(False)"),
+    RemedyKind.ACCUMULATORS_OFF_CHIP: _LOCATION.format("Accumulator", "useOnChipStorage(False)"),
+    RemedyKind.ACTIVATIONS_OFF_CHIP: _LOCATION.format("Activation", "useOnChipStorage(False)"),
+    RemedyKind.WEIGHTS_OFF_CHIP: _LOCATION.format("Weight", "useOnChipStorage(False)"),
+    RemedyKind.RECOMPUTE: 'options._Popart.set("autoRecomputation", 1)',
+}
+_FURTHER = "A model in float16 (module.half()), or smaller micro-batches and more of them, also need less"
 
 
 def output_mode(options: Options, *, training: bool) -> OutputMode:
@@ -151,8 +62,7 @@ def output_mode(options: Options, *, training: bool) -> OutputMode:
     return OutputMode.Final if training else OutputMode.All
 
 
-@span("compile", Category.COMPILATION)
-def compile_trace(trace: ModuleTrace, options: Options, rule: UpdateRule | None) -> CompiledStep:
+def compile_trace(trace: ModuleTrace, options: Options, rule: UpdateRule | None) -> CompiledProgram:
     """Compile, or load the executable from the cache; raise poptorch.Error if that fails."""
     try:
         return _compiled(trace, options, rule)
@@ -160,21 +70,53 @@ def compile_trace(trace: ModuleTrace, options: Options, rule: UpdateRule | None)
         raise Error(str(error), "popart_exception") from error
 
 
-def _compiled(trace: ModuleTrace, options: Options, rule: UpdateRule | None) -> CompiledStep:
-    check_session_options(options._Popart.options)
+def _compiled(trace: ModuleTrace, options: Options, rule: UpdateRule | None) -> CompiledProgram:
     graph, ipus, stages = _placed(trace, options)
     _check_ipus(options, ipus)
-    asked = _compile_options(trace, options, rule, ipus, stages)
-    step = run_passes(start(graph, asked), stop_after=STEP_GRAPH)
-    folder = options.executable_cache
+    training, strategy = rule is not None, options._execution_strategy
+    if strategy.pipelined and ipus > 1:
+        _check_depth(options, stages, training=training)
+    session = session_options(options, training=training, ipus=ipus)
+    batches = int(options.device_iterations)
+    chosen = compile_options(
+        session,
+        batches,
+        _anchors(trace, options, training=training),
+        {},
+        ipus=ipus,
+        training=_training_options(trace, session, rule),
+    )
+    inputs = [tensor.id for tensor in graph.with_role(Role.INPUT)]
+    chosen = with_streams(chosen, session, batches, {}, inputs, sync=options.sync_pattern.name)
+    return compile_program(
+        step_graph(start(graph, chosen)),
+        _target(options, session, ipus),
+        MemoryAdvice(
+            _WORDS | {RemedyKind.MORE_IPUS: strategy.more_ipus},
+            lambda request: start(graph, request.options),
+            further=_FURTHER,
+        ),
+        cache=cache_folder(session),
+    )
 
-    def lower() -> Executable:
-        return run_passes(step).executable
 
-    if not folder:
-        return CompiledStep(step, lower(), ipus)
-    key = cache_key(step.graph, replace(step.options, training=None), step.gradients)
-    return CompiledStep(step, compiled_once(folder, step.graph, key, lower), ipus, cached_file(folder, key))
+def _target(options: Options, session: SessionOptions, ipus: int) -> Target:
+    offline = options.connection_type is ConnectionType.Never
+    return Target.in_system(
+        ipus,
+        local=session.localReplicas(),
+        offset=session.globalReplicaOffset,
+        total=session.getGlobalReplicationFactor(),
+        io_tiles=session.numIOTiles,
+        version=_VERSIONS.get(options.ipu_version, "") if offline else "",
+    )
+
+
+def _training_options(trace: ModuleTrace, session: SessionOptions, rule: UpdateRule | None) -> TrainingOptions | None:
+    if rule is None or trace.loss is None:
+        return None
+    trained = frozenset(name for name, is_trained in trace.parameters.items() if is_trained)
+    return TrainingOptions(trace.loss, rule, loss_scaler(session), trained, bool(session.ensureFp32LossScaleTensor))
 
 
 # Placement
@@ -259,60 +201,7 @@ def _check_depth(options: Options, stages: int, *, training: bool) -> None:
         )
 
 
-# Options of the compiler
-
-
-def _compile_options(
-    trace: ModuleTrace, options: Options, rule: UpdateRule | None, ipus: int, stages: int
-) -> CompileOptions:
-    strategy, training = options._execution_strategy, rule is not None
-    pipelined = strategy.pipelined and ipus > 1
-    if pipelined:
-        _check_depth(options, stages, training=training)
-    settings = options.Training
-    accumulation = int(settings.gradient_accumulation) if training else 1
-    replicas = options.replication_factor * options.Distributed.numProcesses
-    mode = PlacementMode.OFF if ipus == 1 else PlacementMode.MANUAL
-    if strategy.phased and ipus > 1:
-        mode = PlacementMode.EXECUTION_PHASES
-    given = None
-    if rule is not None and trace.loss is not None:
-        trained = frozenset(name for name, grad in trace.parameters.items() if grad)
-        scaler = LossScaler() if settings.auto_loss_scaling else None
-        given = TrainingOptions(trace.loss, rule, scaler, trained)
-    watched = bool(options.Precision.floating_point_exceptions)
-    return CompileOptions(
-        step=StepShape(int(options.device_iterations), accumulation, int(options.replication_factor)),
-        anchors=_anchors(trace, options, training=training),
-        training=given,
-        replicas=replicas,
-        reduction=_reduction(options),
-        placement=PlacementOptions(mode, ipus),
-        pipeline=PipelineOptions() if pipelined else None,
-        locations=options.TensorLocations.locations(),
-        recomputation=_recomputation(options, pipelined=pipelined and training),
-        streams=HostStreams(synthetic=bool(options.enable_synthetic_data)),
-        stochastic_rounding=bool(options.Precision.stochastic_rounding),
-        fuse_elementwise=not watched,
-        sync=options.sync_pattern.name,
-    )
-
-
-def _reduction(options: Options) -> GradientReduction:
-    settings = options.Training
-    if settings.accumulation_and_replication_reduction_type is ReductionType.Sum:
-        return GradientReduction.SUM
-    strategy = settings.meanAccumulationAndReplicationReductionStrategy
-    running = strategy is MeanReductionStrategy.Running
-    return GradientReduction.MEAN_RUNNING if running else GradientReduction.MEAN_POST
-
-
-def _recomputation(options: Options, *, pipelined: bool) -> Recomputation:
-    chosen = options._Popart.options.get("autoRecomputation")
-    if chosen is None:
-        return Recomputation.PIPELINE if pipelined else Recomputation.NONE
-    names = {0: Recomputation.NONE, 1: Recomputation.STANDARD, 2: Recomputation.STANDARD, 3: Recomputation.PIPELINE}
-    return names.get(int(chosen), Recomputation.STANDARD)
+# Anchors
 
 
 def _anchors(trace: ModuleTrace, options: Options, *, training: bool) -> tuple[Anchor, ...]:
@@ -327,16 +216,3 @@ def _anchors(trace: ModuleTrace, options: Options, *, training: bool) -> tuple[A
         found[long] = Anchor(long, _RETURNS[asked], int(period))
         del short
     return tuple(found.values())
-
-
-def check_session_options(options: Mapping[str, Any]) -> None:
-    """Raise poptorch.Error for a name that is not a session option of PopART."""
-    for key, value in options.items():
-        name = str(key).split(".")[0]
-        if name in _EFFECTLESS:
-            continue
-        kinds = {bool: "bool", int: "uint64", str: "string", float: "double", dict: "map", list: "vector"}
-        kind = kinds.get(type(value))
-        if kind is None:
-            raise Error(f"Unknown value type {type(value)} for option {key}")
-        raise Error(f"Unknown {kind} option {key}")

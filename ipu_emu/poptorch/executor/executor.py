@@ -18,7 +18,6 @@ from ipu_emu.poptorch.errors import Error
 from ipu_emu.poptorch.executor.arguments import Arguments, cleaned, first_micro_batch
 from ipu_emu.poptorch.executor.checks import check_buffers, check_inference, check_overlap, checked_options
 from ipu_emu.poptorch.executor.compiling import compile_trace, output_mode
-from ipu_emu.poptorch.executor.cycles import profile
 from ipu_emu.poptorch.executor.device_program import DeviceProgram, TrainedState
 from ipu_emu.poptorch.executor.hooks import compilation
 from ipu_emu.poptorch.executor.inspection import Inspection
@@ -152,9 +151,8 @@ class PoplarExecutor(Inspection):
                 raise Error(f"No output mode for {long}")
         compiled = compile_trace(trace, self._options, rule)
         mode = output_mode(self._options, training=self._training)
-        check_overlap(trace.overlaps, self._options, mode, compiled.ipus)
+        check_overlap(trace.overlaps, self._options, mode, compiled.target.ipus)
         self._program = DeviceProgram(trace, compiled, self._options, rule)
-        profile(self._program, "training" if self._training else "inference")
         if isinstance(self._optimizer, Optimizer):
             self._optimizer._state_source = None if self._offline else self._optimizer_values
         if other := (executor_of(self._user_model) if not self._training else None):
@@ -261,7 +259,7 @@ class PoplarExecutor(Inspection):
         assert self._program is not None
         self._program.take(self._tensors())
         try:
-            self._program.load()
+            self._program.attach()
         except EmulatorError as error:
             raise Error(str(error), "poplar_exception") from error
 
@@ -332,8 +330,7 @@ class PoplarExecutor(Inspection):
     def copyWeightsToDevice(self) -> None:
         """Overwrite the device's weights with those of the module."""
         program = self._compiled_program()
-        if program.engine is not None:
-            program.weights.fetch(program.engine)
+        program.fetch()
         self._dirty = False
         program.take(self._tensors())
         program.upload()
@@ -346,8 +343,7 @@ class PoplarExecutor(Inspection):
         if not names:
             raise Error("No named buffers marked as updatable via updatableNamedBuffers option")
         program = self._compiled_program()
-        if program.engine is not None:
-            program.weights.fetch(program.engine)
+        program.fetch()
         program.take({name: one for name, one in self._tensors().items() if name in names})
         program.upload()
 

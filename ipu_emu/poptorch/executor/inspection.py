@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import torch
 
 from ipu_emu.poptorch.errors import Error
-from ipu_emu.poptorch.executor.cycles import cycles_of
 from ipu_emu.poptorch.executor.device_program import DeviceProgram
 from ipu_emu.poptorch.options.options import Options
+from ipu_emu.program.executable import ProgramReport
 
 __all__ = ["Inspection"]
 
@@ -90,11 +90,19 @@ class Inspection:
         """As ``getLatency``, for the outputs."""
         return self._latency(2)
 
+    def modelledSeconds(self) -> dict[str, float]:
+        """Return the modelled time of a step: busy seconds by kind, and in total. An extension of PopTorch."""
+        return self._compiled_program().compiled.modelled.seconds()
+
+    def getReport(self) -> ProgramReport:
+        """Return program, memory in bytes, and operations of a step. An extension of PopTorch."""
+        return self._compiled_program().compiled.report
+
     def cycleCount(self) -> int:
         """Return the modelled cycles of a step."""
         if not self._options.log_cycle_count:
             raise Error("Cycle count logging is disabled. Please set option logCycleCount to True to enable.")
-        return cycles_of(self._compiled_program())
+        return self._compiled_program().compiled.modelled.cycles()
 
 
 def _latency(steps: Sequence[tuple[float, float, float]], *parts: int) -> Latency:

@@ -45,6 +45,8 @@ class Strategy:
 
     pipelined = False
     phased = False
+    #: The advice to use more IPUs, if a model does not fit.
+    more_ipus = "poptorch.Block on {ipus} IPUs with poptorch.ShardedExecution"
 
     def place(self, uses: Sequence[BlockUse]) -> list[tuple[int, int]]:
         """Return the stage and the IPU of each block, in the order of ``uses``."""
@@ -123,7 +125,7 @@ class BalancedPipeline(Strategy):
     An extension of PopTorch.
     """
 
-    pipelined = True
+    pipelined, more_ipus = True, "ipus={ipus}"
 
     def __init__(self, ipus: int) -> None:
         self.ipus = ipus

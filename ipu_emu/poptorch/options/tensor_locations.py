@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ipu_emu.compiler.memory.tensor_locations import LocationRule, StorageChoice, TensorLocations
 from ipu_emu.poptorch.options.option_group import OptionGroup, checked
+from ipu_emu.session.options import tensor_location as session_locations
+from ipu_emu.session.options.option_enums import ReplicatedTensorSharding, TensorStorage
 
 __all__ = ["TensorLocationSettings", "_TensorLocationOptions"]
 
@@ -52,15 +53,17 @@ class TensorLocationSettings(OptionGroup):
         """Accepted; it concerns the tiles of an IPU alone."""
         return self.set(useIOTilesToStore=checked("useIOTilesToStore", use, bool))
 
-    def rule(self) -> LocationRule:
-        """Return the compiler's form of these options."""
-        values = self._values
-        chosen = StorageChoice(
-            off_chip=values["onChip"] is False, sharded=bool(values["useReplicatedTensorSharding"])
-        )
-        given = (values["minElementsForOffChip"], values["minElementsForReplicatedTensorSharding"])
-        off_chip, sharded = (default if one is None else one for one, default in zip(given, (2, 8192), strict=True))
-        return LocationRule(chosen, off_chip, sharded)
+    def in_session(self) -> session_locations.TensorLocationSettings:
+        """Return these settings as those of a session."""
+        values, settings = self._values, session_locations.TensorLocationSettings()
+        if values["onChip"] is False:
+            settings.location.storage = TensorStorage.OffChip
+        if values["useReplicatedTensorSharding"]:
+            settings.location.replicatedTensorSharding = ReplicatedTensorSharding.On
+        for name in ("minElementsForOffChip", "minElementsForReplicatedTensorSharding"):
+            if values[name] is not None:
+                setattr(settings, name, values[name])
+        return settings
 
 
 class _TensorLocationOptions(OptionGroup):
@@ -96,15 +99,15 @@ class _TensorLocationOptions(OptionGroup):
         """Place the accumulators of gradients."""
         return self._set("location_accumulator", location)
 
-    def locations(self) -> TensorLocations:
-        """Return the compiler's form of these options."""
-        given = {name: self._values[key] for name, key in _KINDS.items()}
-        return TensorLocations(**{name: one.rule() for name, one in given.items() if one is not None})
+    def settings(self) -> dict[str, session_locations.TensorLocationSettings]:
+        """Return the settings that were made, by the name of the session option."""
+        chosen = {name: self._values[key] for name, key in _KINDS.items()}
+        return {name: location.in_session() for name, location in chosen.items() if location is not None}
 
 
 _KINDS = {
-    "weights": "location_weight",
-    "states": "location_optimizer",
-    "accumulators": "location_accumulator",
-    "activations": "location_activation",
+    "weightTensorLocationSettings": "location_weight",
+    "optimizerStateTensorLocationSettings": "location_optimizer",
+    "accumulatorTensorLocationSettings": "location_accumulator",
+    "activationTensorLocationSettings": "location_activation",
 }

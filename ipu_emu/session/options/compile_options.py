@@ -9,6 +9,7 @@ from numbers import Integral
 
 from ipu_emu.compiler.memory.tensor_locations import LocationRule, ShardingDomain, StorageChoice, TensorLocations
 from ipu_emu.compiler.model_properties import broadcast_inputs, overlapped_inputs, read_from_all
+from ipu_emu.compiler.optimisers.automatic_loss_scaling import LossScaler, Tracking
 from ipu_emu.compiler.options import CompileOptions, HostStreams, TrainingOptions
 from ipu_emu.compiler.placement.placement_options import PipelineOptions, PlacementMode, PlacementOptions
 from ipu_emu.errors import EmulatorError
@@ -22,9 +23,18 @@ from ipu_emu.session.options.option_enums import (
     VirtualGraphMode,
 )
 from ipu_emu.session.options.session_options import SessionOptions
+from ipu_emu.session.options.tuning_enums import GradientTensorTrackingMethod
+from popdist_py.environment import EXECUTABLE_CACHE_PATH
 
-__all__ = ["compile_options", "data_mode", "synthetic_values", "with_streams"]
+__all__ = ["cache_folder", "compile_options", "data_mode", "loss_scaler", "synthetic_values", "with_streams"]
 
+#: Variables that name the folder of saved executables, by priority; the launcher sets the first.
+_CACHE_VARIABLES = (EXECUTABLE_CACHE_PATH, "POPXL_CACHE_DIR", "POPART_CACHE_DIR")
+_TRACKING = {
+    GradientTensorTrackingMethod.AllNonViewChangingGradientTensors: Tracking.ALL,
+    GradientTensorTrackingMethod.ConvAndMatmulGradients: Tracking.PRODUCTS,
+    GradientTensorTrackingMethod.GradientsOfUserSpecifiedTensors: Tracking.NAMED,
+}
 _MODES = {
     VirtualGraphMode.Off: PlacementMode.OFF,
     VirtualGraphMode.Manual: PlacementMode.MANUAL,
@@ -93,6 +103,28 @@ def _staged_inputs(ids: Iterable[str], options: SessionOptions, overlapped: Coll
         return {}
     most = 2 if options.enablePipelining else max(depths.values(), default=1)
     return {id: int(min(depth, most)) for id, depth in depths.items() if depth > 1 and id not in overlapped}
+
+
+def loss_scaler(options: SessionOptions) -> LossScaler | None:
+    """Return the settings of automatic loss scaling, if it is enabled."""
+    settings = options.automaticLossScalingSettings
+    if not settings.enabled:
+        return None
+    return LossScaler(
+        settings.binEdgeLocation,
+        settings.thresholdUpperCountProportion,
+        settings.updatePeriod,
+        _TRACKING[settings.gradientTensorTrackingMethod],
+        tuple(settings.toTrackTensors or ()),
+    )
+
+
+def cache_folder(options: SessionOptions, environment: Mapping[str, str] = os.environ) -> str | None:
+    """Return the folder of saved executables, from the environment or the options; None without caching."""
+    for name in _CACHE_VARIABLES:
+        if environment.get(name):
+            return environment[name]
+    return options.cachePath if options.enableEngineCaching else None
 
 
 def data_mode(options: SessionOptions) -> DataMode:

@@ -207,7 +207,9 @@ def locations_change_no_bit():
 @row("_Popart")
 def session_options_are_checked_when_a_model_is_compiled():
     options = poptorch.Options()
-    options._Popart.set("autoRecomputation", 1).set("replicatedCollectivesSettings.prepareScheduleForMerge", True)
+    options._Popart.set("autoRecomputation", 1).set(
+        "replicatedCollectivesSettings.prepareScheduleForMergingCollectives", True
+    )
     assert trained(ONE, options) == trained(ONE)
     unknown = poptorch.Options()
     unknown._Popart.set("noSuch", True)

@@ -20,8 +20,8 @@ from ipu_emu import models, popart
 from ipu_emu.compiler.cache import executable_cache
 from ipu_emu.compiler.cache.executable_file import from_bytes, to_bytes
 from ipu_emu.errors import EmulatorError
-from ipu_emu.popart.session.compilation import cache_folder
 from ipu_emu.session import compiled_program
+from ipu_emu.session.options.compile_options import cache_folder
 from tests.ipu_emu.helpers.sessions import device, options
 
 
