@@ -155,7 +155,7 @@ class Compilation:
                 lambda request: start(self._model_of(request), request.options),
                 report=lambda text: warn(f"the model does not fit; trying {text}"),
             ),
-            cache=cache_folder(self.options),
+            cache=cache_folder(self.options.cacheFolder()),
             loaded=loaded,
             forward=bool(self.options.createImplicitPipeliningFwdOnlyProgram),
         )

@@ -96,7 +96,7 @@ def _compiled(trace: ModuleTrace, options: Options, rule: UpdateRule | None) -> 
             lambda request: start(graph, request.options),
             further=_FURTHER,
         ),
-        cache=cache_folder(session),
+        cache=cache_folder(session.cacheFolder()),
     )
 
 

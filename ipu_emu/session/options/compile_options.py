@@ -119,12 +119,12 @@ def loss_scaler(options: SessionOptions) -> LossScaler | None:
     )
 
 
-def cache_folder(options: SessionOptions, environment: Mapping[str, str] = os.environ) -> str | None:
-    """Return the folder of saved executables, from the environment or the options; None without caching."""
+def cache_folder(chosen: str | None, environment: Mapping[str, str] = os.environ) -> str | None:
+    """Return the folder of saved executables, of the environment or else ``chosen``; None without caching."""
     for name in _CACHE_VARIABLES:
         if environment.get(name):
             return environment[name]
-    return options.cachePath if options.enableEngineCaching else None
+    return chosen
 
 
 def data_mode(options: SessionOptions) -> DataMode:

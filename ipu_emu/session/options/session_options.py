@@ -371,6 +371,10 @@ class SessionOptions(Settings):
             raise EmulatorError(f"maximum_reduce_many_buffer_size={asked}: give a number of bytes")
         return int(asked)
 
+    def cacheFolder(self) -> str | None:
+        """The folder of saved executables that the options choose."""
+        return self.cachePath if self.enableEngineCaching else None
+
     def usesVirtualGraphs(self) -> bool:
         """Whether ops are assigned to several IPUs."""
         return self.virtualGraphMode is not VirtualGraphMode.Off

@@ -2,38 +2,45 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
-from ipu_emu.compiler.cache.executable_cache import cache_key, cached_file, compiled_once
 from ipu_emu.compiler.gradients.activation_checkpointing import Recomputation
 from ipu_emu.compiler.gradients.gradient import GradientReduction
+from ipu_emu.compiler.memory.memory_remedies import RemedyKind
 from ipu_emu.compiler.memory.tensor_locations import LocationRule, StorageChoice, TensorLocations
 from ipu_emu.compiler.options import CompileOptions, HostStreams
-from ipu_emu.compiler.pipeline import CompileState, run_passes
+from ipu_emu.compiler.pipeline import CompileState
 from ipu_emu.compiler.placement.placement_options import PipelineOptions
 from ipu_emu.compiler.rewriting.expansion import expanded
 from ipu_emu.compiler.traced_training import traced_step
 from ipu_emu.graph import StepPhase
 from ipu_emu.program.anchors import Anchor, Return, StepShape
-from ipu_emu.program.executable import Executable
+from ipu_emu.session.compiled_program import CompiledProgram, compile_program, step_graph
+from ipu_emu.session.memory_advice import MemoryAdvice
+from ipu_emu.session.options.compile_options import cache_folder
+from ipu_emu.session.target import Target
 from ipu_emu.tensorflow.run.configured_system import DeviceShare
-from ipu_emu.tensorflow.run.environment import cache_folder
+from ipu_emu.tensorflow.run.environment import flags
 from ipu_emu.tensorflow.run.section_import import ImportedSection
 
-__all__ = ["CompiledSection", "compile_section", "compile_state", "runs_of"]
+__all__ = ["compile_section", "compile_state", "rows_of", "runs_of"]
 
 _REDUCTIONS = {"RUNNING_MEAN": GradientReduction.MEAN_RUNNING}
 
 
-@dataclass(frozen=True)
-class CompiledSection:
-    """A compiled section; ``rows``: of each anchor in a run; ``file``: of the executable in the cache."""
-
-    executable: Executable
-    rows: dict[str, int] = field(default_factory=dict)
-    file: Path | None = None
+#: Changes that may save memory: those of any program, and those of pipelines, as TensorFlow's arguments.
+_WORDS = {RemedyKind.RECOMPUTE: "IPUConfig.allow_recompute = True"}
+_WORDS_OF_PIPELINES = _WORDS | {
+    RemedyKind.STATES_OFF_CHIP: "offload_weight_update_variables=True",
+    RemedyKind.ACCUMULATORS_OFF_CHIP: "offload_gradient_accumulation_buffers=True",
+    RemedyKind.ACTIVATIONS_OFF_CHIP: "offload_activations=True",
+    RemedyKind.WEIGHTS_OFF_CHIP: "offload_weights=True",
+}
+_FURTHER = (
+    "More pipeline stages, the Sequential schedule, offload_weight_update_variables of a gradient accumulation "
+    "optimizer, or a smaller mini-batch also save memory"
+)
 
 
 def runs_of(imported: ImportedSection) -> int:
@@ -73,24 +80,31 @@ def compile_state(imported: ImportedSection, share: DeviceShare, *, synthetic: b
     return traced_step(expanded(imported.graph), options, imported.gradients, trains=_trains(imported))
 
 
-def compile_section(imported: ImportedSection, share: DeviceShare, *, synthetic: bool = False) -> CompiledSection:
-    """Compile a section; raise EmulatorError if that fails."""
+def compile_section(imported: ImportedSection, share: DeviceShare, *, synthetic: bool = False) -> CompiledProgram:
+    """Compile a section; raise EmulatorError if that fails, and OutOfMemoryError if it does not fit."""
     state = compile_state(imported, share, synthetic=synthetic)
-    folder, file = cache_folder(), None
+    words = _WORDS if imported.section.pipeline is None else _WORDS_OF_PIPELINES
+    return compile_program(
+        step_graph(state),
+        Target.in_system(
+            share.ipus,
+            local=share.local,
+            offset=share.offset,
+            total=share.total,
+            io_tiles=int(_option(share, "io_tiles.num_io_tiles", 0)),
+        ),
+        MemoryAdvice(words, lambda request: replace(state, options=request.options), further=_FURTHER),
+        cache=cache_folder(flags().get("executable_cache_path")),
+    )
 
-    def compile() -> Executable:
-        return run_passes(state).executable
 
-    if folder is None:
-        made = compile()
-    else:
-        key = cache_key(state.graph, replace(state.options, training=None), state.gradients)
-        made, file = compiled_once(folder, state.graph, key, compile), cached_file(folder, key)
-    step, rows = made.step, {}
-    for anchor in state.options.anchors:
+def rows_of(compiled: CompiledProgram) -> dict[str, int]:
+    """The rows of each anchor in a run of a section."""
+    step, rows = compiled.executable.step, {}
+    for anchor in compiled.step.options.anchors:
         all_of_them = anchor.returns is Return.ALL
         rows[anchor.tensor] = (step.batches * step.accumulation if all_of_them else 1) * step.replicas
-    return CompiledSection(made, rows, file)
+    return rows
 
 
 def _anchors(imported: ImportedSection) -> list[Anchor]:

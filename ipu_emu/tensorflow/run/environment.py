@@ -8,7 +8,7 @@ import warnings
 
 from popdist_py.messages.suggestion import did_you_mean
 
-__all__ = ["cache_folder", "engine_options", "flags", "warn_of_unknown_flags"]
+__all__ = ["engine_options", "flags", "warn_of_unknown_flags"]
 
 #: The flags of TF_POPLAR_FLAGS. Those that configure the compiler or its output have no effect here.
 _FLAGS = (
@@ -51,11 +51,6 @@ def warn_of_unknown_flags() -> None:
         listed = ", ".join(f"--{name}" for name in unknown)
         meant = did_you_mean(unknown[0], _FLAGS)
         warnings.warn(f"TF_POPLAR_FLAGS has flags that do not exist and are ignored: {listed}{meant}", stacklevel=2)
-
-
-def cache_folder() -> str | None:
-    """The folder of the executable cache, if there is one."""
-    return flags().get("executable_cache_path") or None
 
 
 def engine_options() -> dict[str, str]:

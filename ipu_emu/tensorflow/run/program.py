@@ -21,23 +21,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipu_emu.compiler.traced_training import TRACE_FOLDER, to_bytes
-from ipu_emu.engine import Engine, Replicas
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import StepPhase
 from ipu_emu.hostio.traced_weight_copies import TracedWeightCopies
+from ipu_emu.session.loaded_program import LoadedProgram
 from ipu_emu.tensorflow.importer.values import on_device
 from ipu_emu.tensorflow.run.argument_checks import check_program
 from ipu_emu.tensorflow.run.compiling import (
-    CompiledSection,
     compile_section,
     compile_state,
+    rows_of,
     runs_of,
 )
 from ipu_emu.tensorflow.run.configured_system import DeviceShare, has_remote_memory, share_of
 from ipu_emu.tensorflow.run.device_variables import id_of, read_variable, write_variable
 from ipu_emu.tensorflow.run.environment import engine_options, flags, warn_of_unknown_flags
 from ipu_emu.tensorflow.run.feeding import RunData, StopRequested
-from ipu_emu.tensorflow.run.inspection import check_fits, cycles_of, profile, write_report
+from ipu_emu.tensorflow.run.inspection import write_report
 from ipu_emu.tensorflow.run.measured_runs import MeasuredRuns, is_synthetic
 from ipu_emu.tensorflow.run.section_import import ImportedSection, import_section
 from ipu_emu.tensorflow.run.section_work import SectionWork, divided_work
@@ -53,9 +53,10 @@ _MOST_LOADED = 8
 class Loaded:
     """A compiled section that is loaded on a device."""
 
-    def __init__(self, imported: ImportedSection, compiled: CompiledSection, engine: Engine) -> None:
-        self.imported, self.compiled, self.engine = imported, compiled, engine
-        step = compiled.executable.step
+    def __init__(self, imported: ImportedSection, program: LoadedProgram) -> None:
+        self.imported, self.program, self.engine = imported, program, program.load()
+        self.rows = rows_of(program.compiled)
+        step = program.compiled.executable.step
         elements = step.batches * step.accumulation * step.replicas * runs_of(imported)
         self.measured = MeasuredRuns(imported, elements)
 
@@ -148,17 +149,12 @@ class Program:
         warn_of_unknown_flags()
         synthetic = is_synthetic() and bool(imported.infeeds)
         compiled = compile_section(imported, share, synthetic=synthetic)
-        check_fits(compiled.executable, share)
         if options.get("autoReport.all") == "true":
             write_report(compiled.executable, options.get("autoReport.directory", "."), f"program_{number}")
         _warn_of_drift(imported, share)
-        replicas = Replicas(local=share.local, offset=share.offset, total=share.total)
-        with span("load the engine", Category.INITIALISATION):
-            engine = Engine(
-                compiled.executable, replicas, folder=options.get("streamingMemory.folder"), watch=_watches(share)
-            )
-        engine.record = profile(compiled.executable, share, f"program_{number}", compiled.file)
-        return Loaded(imported, compiled, engine)
+        folder = options.get("streamingMemory.folder")
+        program = LoadedProgram(compiled, f"program_{number}", folder=folder, watch=_watches(share))
+        return Loaded(imported, program)
 
     def listings(self) -> list[str]:
         """The texts of the executables that have been made."""
@@ -167,7 +163,7 @@ class Program:
 
     def _unload(self, counts: tuple[int, ...]) -> None:
         for one in self._loaded.pop(counts, ()):
-            one.engine.close()
+            one.program.close()
 
     def _counts(self, inputs: Mapping[str, NDArray[Any]]) -> tuple[int, ...]:
         """Set the counts of mini-batches that are inputs of the program; return them."""
@@ -228,7 +224,7 @@ class Program:
     def _log(self, one: Loaded, seconds: float) -> None:
         """Print modelled cycles if TF_POPLAR_FLAGS requests them."""
         if "log_cycle_count" in flags():
-            cycles = cycles_of(one.engine.executable, self.share) * runs_of(one.imported)
+            cycles = one.program.compiled.modelled.cycles() * runs_of(one.imported)
             print(f"modelled cycles: {cycles}, wall time: {seconds:.3f} s", file=sys.stderr)
 
     def _result(self, tensor: Any, values: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
@@ -310,7 +306,7 @@ class Program:
         tensors = one.engine.executable.graph.tensors
         anchors = one.engine.executable.anchors
         made = {}
-        for id, count in one.compiled.rows.items():
+        for id, count in one.rows.items():
             tensor = tensors[id]
             repeated = runs if anchors[id].returns.name == "ALL" else 1
             make = np.zeros if is_synthetic() else np.empty  # a program on synthetic data stores nothing

@@ -257,12 +257,12 @@ def test_variables_are_saved_if_asked_for(saved: bool, tmp_path: Path) -> None:
 
 def test_where_the_folder_comes_from() -> None:
     opts = popart.SessionOptions()
-    assert cache_folder(opts, {}) is None
+    assert cache_folder(opts.cacheFolder(), {}) is None
     opts.enableEngineCaching, opts.cachePath = True, "here"
-    assert cache_folder(opts, {}) == "here"
-    assert cache_folder(opts, {"POPART_CACHE_DIR": "a"}) == "a"
-    assert cache_folder(opts, {"POPART_CACHE_DIR": "a", "POPXL_CACHE_DIR": "b"}) == "b"
-    assert cache_folder(opts, {"POPART_CACHE_DIR": "a", "POPDIST_EXECUTABLE_CACHE_PATH": "c"}) == "c"
+    assert cache_folder(opts.cacheFolder(), {}) == "here"
+    assert cache_folder(opts.cacheFolder(), {"POPART_CACHE_DIR": "a"}) == "a"
+    assert cache_folder(opts.cacheFolder(), {"POPART_CACHE_DIR": "a", "POPXL_CACHE_DIR": "b"}) == "b"
+    assert cache_folder(opts.cacheFolder(), {"POPART_CACHE_DIR": "a", "POPDIST_EXECUTABLE_CACHE_PATH": "c"}) == "c"
 
 
 def test_a_folder_gets_a_file_of_a_fixed_name(tmp_path: Path) -> None:
