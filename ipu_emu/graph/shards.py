@@ -21,13 +21,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gcl import BalancedReorder, Group, HostRearrangement
+from ipu_emu.hardware.generation import GC200
 
 __all__ = ["Shards", "StridedPieces"]
 
 #: Shards start at a multiple of this number of bytes, as tensors do, and consist of lines of this size.
 _ALIGNMENT = 64
-#: Tiles of a GC200 or a Bow; on a smaller IPU the same shards use fewer tiles.
-_TILES = 1472
+#: On an IPU with fewer tiles the same shards use fewer of them.
+_TILES = GC200.tiles
 
 _Array = NDArray[Any]
 

@@ -46,7 +46,7 @@ __all__ = [
 PATIENCE = 300.0
 
 _ROOT = Path(__file__).parents[2]
-_COMPILER = ("graph", "ops", "compiler", "program")
+_COMPILER = ("graph", "ops", "compiler", "program", "hardware")
 
 
 def without_variables(graph: Graph) -> Graph:

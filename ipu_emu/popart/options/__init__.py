@@ -1,1 +1,1 @@
-"""options: SessionOptions, DataFlow, Patterns and other settings, and their translation for the compiler."""
+"""options: DataFlow and the settings of inputs and variables, and the rules for the options of a session."""

@@ -1,1 +1,1 @@
-"""types: PopART's enumerations, TensorInfo, DebugContext, and the base of option objects."""
+"""types: PopART's enumerations, TensorInfo and DebugContext."""

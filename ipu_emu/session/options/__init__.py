@@ -1,1 +1,1 @@
-"""Options: session options and patterns under PopART's names, and their translation for the compiler."""
+"""options: session options and patterns under PopART's names, and their translation for the compiler."""

@@ -1,0 +1,152 @@
+"""TensorFlow 1 and Keras in the table of front ends: each cell works."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.ipu_emu.helpers.front_ends import WIDE, Settings, Weights, cells, check
+
+X, Y = np.random.default_rng(0).normal(size=(64, 8)).astype(np.float32), (np.arange(64) % 3).astype(np.int32)
+#: Mini-batches of a weight update.
+COUNT = 8
+
+
+def configured(configure: Callable[..., None], settings: Settings) -> None:
+    configure(
+        settings.replicas * (2 if settings.schedule else 1),
+        io_tiles__num_io_tiles=settings.io_tiles,
+        optimizations__minimum_remote_tensor_size=0,
+    )
+
+
+def arguments(ipu: Any, settings: Settings) -> dict[str, Any]:
+    """The arguments of a pipeline of two stages."""
+    return {
+        "device_mapping": [0, 1] if settings.schedule else [0, 0],
+        "pipeline_schedule": settings.schedule or ipu.pipelining_ops.PipelineSchedule.Sequential,
+        "offload_weight_update_variables": settings.off_chip,
+        "replicated_optimizer_state_sharding": settings.sharded,
+    }
+
+
+class TensorFlow1:
+    """A pipeline in a session."""
+
+    def __init__(self, tf: Any, ipu: Any, configure: Callable[..., None]) -> None:
+        self.tf, self.ipu, self.configure = tf, ipu, configure
+        self.schedules = tuple(ipu.pipelining_ops.PipelineSchedule)
+
+    def train(self, settings: Settings, *, first: int = 0, restored: Path | None = None) -> Weights:
+        """Train a step on the data from ``first`` on; ``restored`` is the checkpoint to begin with."""
+        tf, ipu = self.tf, self.ipu
+        configured(self.configure, settings)
+        width = WIDE if settings.wide else 8
+
+        def weights(name: str, *shape: int) -> Any:
+            values = np.random.default_rng(len(name)).normal(0, 0.5, shape).astype(np.float32)
+            return tf.get_variable(name, initializer=values, use_resource=True)
+
+        def hidden(x: Any, y: Any) -> Any:
+            return tf.matmul(tf.tanh(tf.matmul(x, weights("in", 8, width))), weights("hidden", width, width)), y
+
+        def last(x: Any, y: Any) -> Any:
+            logits = tf.matmul(x, weights("out", width, 3))
+            return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(logits=logits, labels=y))
+
+        def optimizer(loss: Any) -> Any:
+            made = tf.train.AdamOptimizer(0.01)
+            made = ipu.optimizers.CrossReplicaOptimizer(made) if settings.replicas > 1 else made
+            return ipu.pipelining_ops.OptimizerFunctionOutput(made, loss)
+
+        with tf.Graph().as_default():
+            dataset = tf.data.Dataset.from_tensor_slices((X, Y)).skip(first).batch(4, drop_remainder=True)
+            infeed, outfeed = ipu.ipu_infeed_queue.IPUInfeedQueue(dataset), ipu.ipu_outfeed_queue.IPUOutfeedQueue()
+
+            def program() -> Any:
+                return ipu.pipelining_ops.pipeline(
+                    [hidden, last],
+                    gradient_accumulation_count=COUNT // settings.replicas,
+                    infeed_queue=infeed,
+                    outfeed_queue=outfeed,
+                    optimizer_function=optimizer,
+                    **arguments(ipu, settings),
+                )
+
+            with ipu.scopes.ipu_scope("/device:IPU:0"):
+                made = ipu.ipu_compiler.compile(program, [])
+            saver = tf.train.Saver()
+            with tf.Session() as session:
+                session.run(tf.global_variables_initializer())
+                if restored is not None and first:
+                    saver.restore(session, str(restored))
+                session.run(infeed.initializer)
+                try:
+                    session.run(made)
+                finally:
+                    session.run(infeed.deleter)
+                if restored is not None:
+                    saver.save(session, str(restored))
+                return [session.run(one) for one in tf.trainable_variables()]
+
+    def resumed(self, folder: Path) -> tuple[Weights, Weights]:
+        """The weights of two steps on one IPU, and with the second one of a pipeline of two."""
+        found = []
+        for number, schedule in enumerate((None, self.schedules[0])):
+            file = folder / f"run{number}" / "weights"
+            self.train(Settings(), restored=file)
+            found.append(self.train(Settings(schedule=schedule), first=4 * COUNT, restored=file))
+        return found[0], found[1]
+
+
+class Keras:
+    """A model that is fitted in a strategy."""
+
+    def __init__(self, tf: Any, ipu: Any, configure: Callable[..., None]) -> None:
+        self.tf, self.ipu, self.configure = tf, ipu, configure
+        self.schedules = tuple(ipu.pipelining_ops.PipelineSchedule)
+
+    def train(self, settings: Settings, *, first: int = 0, restored: Path | None = None) -> Weights:
+        """Train a step on the data from ``first`` on; ``restored`` is the checkpoint to begin with."""
+        tf, keras = self.tf, self.tf.keras
+        configured(self.configure, settings)
+        width = WIDE if settings.wide else 8
+        keras.backend.clear_session()
+        keras.utils.set_random_seed(3)
+        dataset = tf.data.Dataset.from_tensor_slices((X, Y)).skip(first).batch(4, drop_remainder=True)
+        with self.ipu.ipu_strategy.IPUStrategy().scope():
+            layers = [keras.layers.Dense(width, "tanh"), keras.layers.Dense(width), keras.layers.Dense(3)]
+            model = keras.Sequential([keras.Input((8,)), *layers])
+            model.set_pipeline_stage_assignment([0, 0, 1])
+            model.set_pipelining_options(
+                gradient_accumulation_steps_per_replica=COUNT // settings.replicas, **arguments(self.ipu, settings)
+            )
+            loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+            model.compile(keras.optimizers.Adam(0.01), loss, steps_per_execution=COUNT)
+            if restored is not None and first:
+                model.load_weights(restored)
+            model.fit(dataset, steps_per_epoch=COUNT, verbose=0)
+            if restored is not None:
+                model.save_weights(restored)
+            weights: Weights = model.get_weights()
+            return weights
+
+    resumed = TensorFlow1.resumed
+
+
+@pytest.fixture(params=[TensorFlow1, Keras], ids=["TensorFlow 1", "Keras"])
+def face(request: pytest.FixtureRequest, tensorflow: Any, ipu: Any, configure: Any) -> Any:
+    from ipu_emu.tensorflow.run import configured_system
+
+    is_first = request.param is TensorFlow1
+    yield request.param(tensorflow.tf if is_first else tensorflow.v2, ipu, configure)
+    configured_system.configure(configured_system.ConfiguredSystem())
+
+
+@pytest.mark.parametrize("name", [name for name, _ in cells("TensorFlow 1")])
+def test_a_cell_of_the_table_works(name: str, face: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    check(name, face, tmp_path, monkeypatch)
