@@ -63,7 +63,7 @@ class StepRunner:
         if isinstance(data, StepFeed):
             self._step(engine, data)
             return
-        if self._probe is None:
+        if self._probe is None and self.is_measured:
             self._probe = StepProbe.from_environment(self._mode, *_amounts(engine))
         if self._probe is None:
             self._step(engine, data)

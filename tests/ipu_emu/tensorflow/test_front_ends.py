@@ -29,7 +29,7 @@ def arguments(ipu: Any, settings: Settings) -> dict[str, Any]:
     return {
         "device_mapping": [0, 1] if settings.schedule else [0, 0],
         "pipeline_schedule": settings.schedule or ipu.pipelining_ops.PipelineSchedule.Sequential,
-        "offload_weight_update_variables": settings.off_chip,
+        "offload_weight_update_variables": settings.off_chip or settings.sharded,
         "replicated_optimizer_state_sharding": settings.sharded,
     }
 
@@ -48,6 +48,8 @@ class TensorFlow1:
         width = WIDE if settings.wide else 8
 
         def weights(name: str, *shape: int) -> Any:
+            if settings.wide:
+                return tf.get_variable(name, shape, initializer=tf.zeros_initializer(), use_resource=True)
             values = np.random.default_rng(len(name)).normal(0, 0.5, shape).astype(np.float32)
             return tf.get_variable(name, initializer=values, use_resource=True)
 
@@ -98,6 +100,7 @@ class TensorFlow1:
         found = []
         for number, schedule in enumerate((None, self.schedules[0])):
             file = folder / f"run{number}" / "weights"
+            file.parent.mkdir(parents=True)
             self.train(Settings(), restored=file)
             found.append(self.train(Settings(schedule=schedule), first=4 * COUNT, restored=file))
         return found[0], found[1]
