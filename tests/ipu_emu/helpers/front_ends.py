@@ -173,7 +173,8 @@ CHECKS: dict[str, Callable[[Cell], None]] = {
 REFUSED = {
     ("offline executable", "ipu_emu.torch"): "one call compiles and trains; options of an offline IPU are refused",
     ("offline executable", "TensorFlow 1"): "no function saves a program; the cache does",
-    ("offline executable", "Keras"): "no function saves a program; the cache does",
+    ("offline executable", "Keras"): "no function saves a program",
+    ("executable cache", "Keras"): "compiled anew: its variables have other names in each run",
 }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -141,15 +141,22 @@ class Keras:
     resumed = TensorFlow1.resumed
 
 
-@pytest.fixture(params=[TensorFlow1, Keras], ids=["TensorFlow 1", "Keras"])
-def face(request: pytest.FixtureRequest, tensorflow: Any, ipu: Any, configure: Any) -> Any:
+FACES = {"TensorFlow 1": TensorFlow1, "Keras": Keras}
+
+
+@pytest.fixture
+def system() -> Iterator[None]:
+    """Leave the system unconfigured."""
     from ipu_emu.tensorflow.run import configured_system
 
-    is_first = request.param is TensorFlow1
-    yield request.param(tensorflow.tf if is_first else tensorflow.v2, ipu, configure)
+    yield
     configured_system.configure(configured_system.ConfiguredSystem())
 
 
-@pytest.mark.parametrize("name", [name for name, _ in cells("TensorFlow 1")])
-def test_a_cell_of_the_table_works(name: str, face: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    check(name, face, tmp_path, monkeypatch)
+@pytest.mark.usefixtures("system")
+@pytest.mark.parametrize(("name", "face"), cells(*FACES))
+def test_a_cell_of_the_table_works(
+    name: str, face: str, tensorflow: Any, configure: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tf = tensorflow.tf if face == "TensorFlow 1" else tensorflow.v2
+    check(name, FACES[face](tf, tensorflow.ipu, configure), tmp_path, monkeypatch)
