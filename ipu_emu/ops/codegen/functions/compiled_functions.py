@@ -1,11 +1,9 @@
-"""Compiled functions: those of ``codegen.functions`` for the code that numba compiles, with the same bits."""
+"""Compiled functions: the functions for code that numba compiles, with the same bits."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
-
-from numba import types
 
 from gcl.kernels.jit import intrinsic, part
 from ipu_emu.ops.codegen.functions.float32_math import DOUBLE_FUNCTIONS, FUNCTIONS
@@ -16,9 +14,10 @@ __all__ = ["cos_of_turns", "exp", "log", "log1p", "whole_power"]
 
 def _emitted(name: str, x: Any) -> tuple[Any, Callable[..., Any]] | None:
     """The signature of a function of one number and the function that appends it; None unless it is a float."""
-    if x not in (types.float32, types.float64):
+    table = {"float32": FUNCTIONS, "float64": DOUBLE_FUNCTIONS}.get(str(x))
+    if table is None:
         return None
-    emit = (FUNCTIONS if x == types.float32 else DOUBLE_FUNCTIONS)[name]
+    emit = table[name]
     return x(x), lambda context, builder, signature, values: emit(Emitter(builder), *values)
 
 
