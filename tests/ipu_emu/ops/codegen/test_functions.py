@@ -43,7 +43,7 @@ EXACT: dict[str, tuple[Any, float]] = {
     "tanh": (np.tanh, 2.5),
 }
 #: Functions whose float32 form is not the float64 one; its bounds are tested with the kernels.
-OWN = ("exp", "tanh")
+OWN = ("exp", "log", "tanh")
 
 
 def numbers(dtype: Any, seed: int) -> np.ndarray:
