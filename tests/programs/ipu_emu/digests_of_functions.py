@@ -10,7 +10,6 @@ import numpy as np
 from ipu_emu.ops.codegen.functions.float64_math import FUNCTIONS
 from ipu_emu.ops.core.array_functions import function
 
-
 #: The functions of float32 that are not those of float64 rounded.
 OWN = ("exp", "exp_falling", "expm1_falling", "tanh", "erf", "sigmoid", "softplus", "pow", "sin", "gelu_erf",
        "gelu_erf_slope", "gelu_tanh", "gelu_tanh_slope")  # fmt: skip
