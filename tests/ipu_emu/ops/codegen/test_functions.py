@@ -89,14 +89,14 @@ def test_float64_functions_are_as_accurate_as_stated(name: str) -> None:
         assert distance(function(name)(*inputs), want).max() <= bound
 
 
-def test_float64_error_function_and_its_activations_are_exact_to_ten_bits_less() -> None:
+def test_float64_error_function_and_activations_are_as_accurate_as_their_references() -> None:
     x = numbers(np.float64, 0)
     x = np.concatenate([x[np.abs(x) < 30], np.linspace(-8, 8, 20_001)])
     erf, share = (
         np.array([f(v) for v in x.tolist()]) for f in (math.erf, lambda v: math.erfc(-v / math.sqrt(2)) / 2)
     )
     np.testing.assert_allclose(function("erf")(x), erf, rtol=6e-16)
-    np.testing.assert_allclose(function("gelu_erf")(x), x * share, rtol=1e-15, atol=1e-300)
+    np.testing.assert_allclose(function("gelu_erf")(x), x * share, rtol=2e-13, atol=1e-300)  # of -v / sqrt(2)
     np.testing.assert_allclose(function("softplus")(x), np.logaddexp(x, 0), rtol=1e-15)
     np.testing.assert_allclose(function("sigmoid")(x), np.exp(-np.logaddexp(-x, 0)), rtol=2e-14)
 
