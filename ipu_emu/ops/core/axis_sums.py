@@ -65,14 +65,14 @@ def axis_sum(x: _Array, y: _Array, axes: _Axes = None) -> Call:
     """
     axes = _all(x, axes)
     if y.ndim == x.ndim:
-        y = y[tuple(0 if axis in axes else slice(None) for axis in range(x.ndim))]
+        y = y[(*(0 if axis in axes else slice(None) for axis in range(x.ndim)), ...)]
     if x.dtype.kind != "f":
-        return partial(np.add.reduce, x, axes, None, y[...])
+        return partial(np.add.reduce, x, axes, None, y)
     if x.dtype == np.float64:
-        return partial(_fold_into, x, axes, y[...])
+        return partial(_fold_into, x, axes, y)
     if not x.size:
-        return partial(y[...].fill, 0)
-    return call_chain(*_passes(x, axes, y[...]))
+        return partial(y.fill, 0)
+    return call_chain(*_passes(x, axes, y))
 
 
 def _all(x: _Array, axes: _Axes) -> tuple[int, ...]:

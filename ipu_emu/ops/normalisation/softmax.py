@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipu_emu.graph import Graph, Op
+from ipu_emu.ops.core.axis_sums import axis_sum
 from ipu_emu.ops.core.call_chain import call_chain
 from ipu_emu.ops.core.cost import per_element
 from ipu_emu.ops.core.kernel_helpers import in_float32, view, with_contiguous_operands
@@ -89,7 +90,7 @@ def _log_softmax(bound: BoundOp) -> Call:
     return call_chain(
         *_shifted_exp(x, y, column),
         partial(np.exp, y, exponentials),
-        partial(np.add.reduce, exponentials, 1, None, column, True),
+        axis_sum(exponentials, column, (1,)),
         partial(np.log, column, column),
         partial(np.subtract, y, column, y),
     )
@@ -105,7 +106,7 @@ def _log_softmax_grad(bound: BoundOp) -> Call:
     if g.dtype == np.float32 and g.size:
         return log_softmax_grad(g, y, out, *g.shape)
     return call_chain(
-        partial(np.add.reduce, g, 1, None, column, True),
+        axis_sum(g, column, (1,)),
         partial(np.exp, y, out),
         partial(np.multiply, out, column, out),
         partial(np.subtract, g, out, out),
