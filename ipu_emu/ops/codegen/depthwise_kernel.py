@@ -4,7 +4,7 @@
 
 Rows and columns outside of the image are left out, so the image is copied neither for padding nor for strides. A
 vector of LANES, on every processor, holds neighbours of a row of y; where only some of its numbers lie in the image,
-the others are read as zeros. A sum starts from the bias and takes one fused multiply-add per tap: i, then j ascending.
+the others are read as zeros. A sum starts from the bias and takes one fused multiply-add per tap, i and j ascending.
 
     stride 1, 5 columns of 8 samples, tap 0     vector 0   0 0 0 0 0 0 0 0 x x x x x x x x
                                                 vector 1   x x x x ...

@@ -22,6 +22,7 @@ __all__ = ["DEPTHWISE_WEIGHTS", "depthwise_weights"]
 #: Names of the arguments, in order.
 DEPTHWISE_WEIGHTS = ["x", "g", "dw", "channels"]
 
+
 @generated
 def depthwise_weights(shape: DepthwiseShape) -> str:
     """Takes addresses of x [C, H, W, N], g [C, OH, OW, N] and dw [C, kh, kw], then C."""

@@ -18,9 +18,9 @@ in float32 or half. Instructions make values, numbered from 0 in each pass:
     ("sum", name, v)           ("largest", name, v)        over the row, for later passes and for ``then``
     ("define", name, v)        ("put", operand, v)         in ``then``, once for a row: a number, to a row operand
 
-On every processor, sums and maxima have LANES lanes: element i is added to lane i mod LANES in ascending order, then
-lanes i and i + LANES/2, i and i + LANES/4, ... Last comes the sum of the elements that do not fill LANES, in ascending
-order. A column operand gathers rows in ascending order.
+On every processor, sums and maxima have LANES lanes. Lane i takes elements i, i + LANES, ... in ascending order; then
+lanes i and i + LANES/2 are added, i and i + LANES/4, and so on; last comes the sum of the elements that do not fill
+LANES, in ascending order. A column operand gathers rows in ascending order.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class RowPass:
 
 @generated
 def row_kernel(operands: tuple[Operand, ...], passes: tuple[RowPass, ...]) -> str:
-    """Arguments: the addresses of the operands, the bytes of a row and of a matrix of each, matrices, rows, columns."""
+    """Arguments: the addresses of the operands, bytes of a row of each, of a matrix, then matrices, rows, columns."""
     return _Rows(operands, passes).text()
 
 
@@ -79,7 +79,8 @@ def bound_rows(
         assert array.dtype == (np.float16 if operand.half else np.float32), (operand, array.dtype)
     pairs = zip(operands, arrays, strict=True)
     strides = [_strides(operand.kind, array, (matrices, rows, columns)) for operand, array in pairs]
-    return call(function, *arrays, *(row for _, row in strides), *(matrix for matrix, _ in strides), matrices, rows, columns)
+    apart = [*(row for _, row in strides), *(matrix for matrix, _ in strides)]
+    return call(function, *arrays, *apart, matrices, rows, columns)
 
 
 def _strides(kind: str, array: NDArray[Any], shape: tuple[int, int, int]) -> tuple[int, int]:

@@ -1,13 +1,13 @@
 """Axis sums: the sum of an array along some of its axes, in one order on every processor.
 
-    FLOAT, FLOAT16   float32 sums; axes in the order of memory, the innermost first:
-                         of neighbours    blocks of 4,096 as row passes sum them; the sums of blocks likewise
-                         of other axes    rows added in ascending order
-    DOUBLE           element i + element i + n/2 (rounded up) until one is left, n elements in the order of the axes
-    integers         exact in any order
+FLOAT, FLOAT16   float32 sums; axes in the order of memory, the innermost first:
+                     of neighbours    blocks of 4,096 as row passes sum them; the sums of blocks likewise
+                     of other axes    rows added in ascending order
+DOUBLE           element i + element i + n/2 (rounded up) until one is left, n elements in the order of the axes
+integers         exact in any order
 
-    x [N, C, H, W] along N, H and W, stored [C, H, W, N]      a row of H W N neighbours for each channel
-                                     stored [N, C, H, W]      rows of H W neighbours, then N rows of C sums
+x [N, C, H, W] along N, H and W, stored [C, H, W, N]      a row of H W N neighbours for each channel
+                                 stored [N, C, H, W]      rows of H W neighbours, then N rows of C sums
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ipu_emu.ops.core.kernel_helpers import view
 from ipu_emu.ops.core.op_definition import Call
 from ipu_emu.ops.core.row_kernels import column_sums, row_sums
 
-__all__ = ["axis_sum", "folded", "sum_of"]
+__all__ = ["axis_sum", "folded", "mean_of", "sum_of"]
 
 _Array = NDArray[Any]
 _Axes = Sequence[int] | None
@@ -39,6 +39,13 @@ def sum_of(x: _Array, axes: _Axes = None) -> _Array:
     """The sum of ``x`` along ``axes``, all by default, as a new array without them."""
     made = np.empty([size for axis, size in enumerate(x.shape) if axis not in _all(x, axes)], x.dtype)
     axis_sum(x, made, axes)()
+    return made
+
+
+def mean_of(x: _Array, axes: _Axes = None) -> _Array:
+    """The mean of ``x`` along ``axes``, all by default, summed in DOUBLE and rounded once."""
+    total = sum_of(x.astype(np.float64), axes)
+    made: _Array = (total / (x.size / max(total.size, 1))).astype(x.dtype)
     return made
 
 
@@ -122,7 +129,8 @@ def _row_sums(x: _Array, y: _Array, rows: int, columns: int) -> list[Call]:
         return [row_sums(x, y, rows, columns)]
     blocks, left = divmod(columns, _BLOCK)
     lines, sums = view(x, (rows, columns)), np.empty((rows, blocks + bool(left)), np.float32)
-    steps = [row_sums(view(lines[:, : columns - left], (rows, blocks, _BLOCK)), sums[:, :blocks], blocks, _BLOCK, rows)]
+    matrices = view(lines[:, : columns - left], (rows, blocks, _BLOCK))
+    steps = [row_sums(matrices, sums[:, :blocks], blocks, _BLOCK, rows)]
     if left:
         steps.append(row_sums(lines[:, None, columns - left :], sums[:, blocks:], 1, left, rows))
     return [*steps, *_row_sums(sums, y, rows, sums.shape[1])]

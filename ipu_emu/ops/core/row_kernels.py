@@ -37,8 +37,8 @@ _Array = NDArray[Any]
 class RowKernel:
     """Builds a kernel from named operands and passes over them."""
 
-    def __init__(self, rows: int, columns: int, matrices: int = 1, **operands: tuple[str, _Array]) -> None:
-        self.size = rows, columns, matrices
+    def __init__(self, rows: int, columns: int, **operands: tuple[str, _Array]) -> None:
+        self.rows, self.columns = rows, columns
         self.places = {name: place for place, name in enumerate(operands)}
         self.operands = [Operand(kind, array.dtype == np.float16) for kind, array in operands.values()]
         self.arrays = [array for _, array in operands.values()]
@@ -84,8 +84,8 @@ class RowKernel:
                 made.append((line[0], target, argument))
         return tuple(made)
 
-    def bound(self) -> Call:
-        step: Call = bound_rows(self.operands, self.passes, self.arrays, *self.size)
+    def bound(self, matrices: int = 1) -> Call:
+        step: Call = bound_rows(self.operands, self.passes, self.arrays, self.rows, self.columns, matrices)
         return step
 
 
@@ -287,9 +287,9 @@ def shared_norm_grad(
 
 def column_sums(x: _Array, y: _Array, rows: int, columns: int, matrices: int = 1) -> Call:
     """Add the sum of each column of each matrix to the float32 ``y``."""
-    return RowKernel(rows, columns, matrices, x=("full", x), y=("column", y)).add("gather y x").bound()
+    return RowKernel(rows, columns, x=("full", x), y=("column", y)).add("gather y x").bound(matrices)
 
 
 def row_sums(x: _Array, y: _Array, rows: int, columns: int, matrices: int = 1) -> Call:
     """Set ``y`` to the sum of each row of each matrix."""
-    return RowKernel(rows, columns, matrices, x=("full", x), y=("row", y)).add("sum s x", "put y s").bound()
+    return RowKernel(rows, columns, x=("full", x), y=("row", y)).add("sum s x", "put y s").bound(matrices)
