@@ -27,7 +27,7 @@ def results(**environment: str) -> dict[str, str]:
 
 def narrow() -> dict[str, str]:
     """The variables for kernels of 8 lanes, numpy without instructions of newer processors, and BLAS for AVX2."""
-    features = np.show_config(mode="dicts")["SIMD Extensions"]["found"]  # type: ignore[index]
+    features = np.show_config(mode="dicts")["SIMD Extensions"]["found"]
     disabled = {"NPY_DISABLE_CPU_FEATURES": " ".join(features)} if features else {}
     return {"IPU_EMU_PROCESSOR": "x86-64-v3", "OPENBLAS_CORETYPE": "Haswell", **disabled}
 

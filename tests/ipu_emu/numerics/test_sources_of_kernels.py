@@ -1,7 +1,7 @@
 """Sources of kernels: they call neither BLAS nor libm, nor functions of numpy that depend on the processor.
 
-So do the sources of what runs kernels, and of collectives. Uses that were reviewed are listed, with the reason why their
-results are defined.
+So do the sources of what runs kernels, and of collectives. Uses that were reviewed are listed, with the reason why
+their results are defined.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ REVIEWED = {
     "recorded by the numpy tracer, which multiplies by gemm and sums by axis_sum": """
         ipu_emu/ops/core/numpy_tracer.py: np.matmul
         ipu_emu/ops/recurrence/recurrent_cells.py: @
-        ipu_emu/ops/recurrence/recurrent_cells.py: np.concatenate([gi * before[1], go * after[1], gf * before[1]], -1).sum
+        ipu_emu/ops/recurrence/recurrent_cells.py: by_peepholes.sum
         ipu_emu/ops/recurrence/recurrent_cells.py: recurrent.sum""",
     "text on a terminal": """
         ipu_emu/ops/control/print_style.py: 10.0 ** (-(self.digits - 1))""",
