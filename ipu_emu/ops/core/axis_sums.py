@@ -1,13 +1,14 @@
 """Axis sums: the sum of an array along some of its axes, in one order on every processor.
 
-FLOAT, FLOAT16   float32 sums; axes in the order of memory, the innermost first:
-                     of neighbours    blocks of 4,096 as row passes sum them; the sums of blocks likewise
-                     of other axes    rows added in ascending order
-DOUBLE           element i + element i + n/2 (rounded up) until one is left, n elements in the order of the axes
-integers         exact in any order
+FLOAT and DOUBLE in their own type, FLOAT16 in float32; axes in the order of memory, the innermost first:
 
-x [N, C, H, W] along N, H and W, stored [C, H, W, N]      a row of H W N neighbours for each channel
-                                 stored [N, C, H, W]      rows of H W neighbours, then N rows of C sums
+    of neighbours    blocks of 4,096 as row passes sum them; the sums of blocks likewise
+    of other axes    rows added in ascending order
+
+    x [N, C, H, W] along N, H and W, stored [C, H, W, N]      a row of H W N neighbours for each channel
+                                     stored [N, C, H, W]      rows of H W neighbours, then N rows of C sums
+
+Sums of integers are exact.
 """
 
 from __future__ import annotations
@@ -75,8 +76,6 @@ def axis_sum(x: _Array, y: _Array, axes: _Axes = None) -> Call:
         y = y[(*(0 if axis in axes else slice(None) for axis in range(x.ndim)), ...)]
     if x.dtype.kind != "f":
         return partial(np.add.reduce, x, axes, None, y)
-    if x.dtype == np.float64:
-        return partial(_fold_into, x, axes, y)
     if not x.size:
         return partial(y.fill, 0)
     return call_chain(*_passes(x, axes, y))
@@ -86,14 +85,11 @@ def _all(x: _Array, axes: _Axes) -> tuple[int, ...]:
     return tuple(range(x.ndim)) if axes is None else tuple(axis % x.ndim for axis in axes)
 
 
-def _fold_into(x: _Array, axes: Sequence[int], y: _Array) -> None:
-    np.copyto(y, folded(np.add, x, axes))
-
-
 def _passes(x: _Array, axes: Sequence[int], y: _Array) -> list[Call]:
-    """The passes of a sum of FLOAT or FLOAT16 elements, of which there is at least one."""
+    """The passes of a sum of floats, of which there is at least one."""
     order = sorted(range(x.ndim), key=lambda axis: (-abs(x.strides[axis]), axis))
     values, steps = _in_order(x.transpose(order))
+    kind = np.float64 if x.dtype == np.float64 else np.float32
     stay = [axis for axis in order if axis not in axes]
     turned = y.transpose([sorted(stay).index(axis) for axis in stay])
     runs = groupby([axis for axis in order if x.shape[axis] > 1], key=lambda axis: axis in axes)
@@ -102,8 +98,8 @@ def _passes(x: _Array, axes: Sequence[int], y: _Array) -> list[Call]:
         summed, columns = sizes.pop()
         rows = 1 if summed else sizes.pop()[1]
         left = values.size // (columns if summed else rows)
-        ends = left == y.size and y.dtype == np.float32 and turned.flags.c_contiguous
-        sums = view(turned, (left,)) if ends else np.empty(left, np.float32)
+        ends = left == y.size and y.dtype == kind and turned.flags.c_contiguous
+        sums = view(turned, (left,)) if ends else np.empty(left, kind)
         if summed:
             steps += _row_sums(values, sums, left, columns)
         else:
@@ -128,7 +124,7 @@ def _row_sums(x: _Array, y: _Array, rows: int, columns: int) -> list[Call]:
     if columns <= _BLOCK:
         return [row_sums(x, y, rows, columns)]
     blocks, left = divmod(columns, _BLOCK)
-    lines, sums = view(x, (rows, columns)), np.empty((rows, blocks + bool(left)), np.float32)
+    lines, sums = view(x, (rows, columns)), np.empty((rows, blocks + bool(left)), y.dtype)
     matrices = view(lines[:, : columns - left], (rows, blocks, _BLOCK))
     steps = [row_sums(matrices, sums[:, :blocks], blocks, _BLOCK, rows)]
     if left:

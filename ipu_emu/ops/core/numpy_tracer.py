@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from ipu_emu.graph import Tensor
 from ipu_emu.graph.dtype import FLOAT16
 from ipu_emu.ops.codegen.gemm import gemm, gemm_workspace
+from ipu_emu.ops.core.array_functions import ArrayFunction
 from ipu_emu.ops.core.axis_sums import axis_sum
 from ipu_emu.ops.core.call_chain import call_chain
 from ipu_emu.ops.core.node import Node
@@ -128,7 +129,9 @@ class Tracer:
         self._free.append((start, size))
 
     def call(self, function: Callable[..., object], *operands: Any, **named: Any) -> None:
-        self.steps.append(partial(function, *map(_plain, operands), **{k: _plain(v) for k, v in named.items()}))
+        if self.memory is not None:
+            bind = function.bound if isinstance(function, ArrayFunction) else partial(partial, function)
+            self.steps.append(bind(*map(_plain, operands), **{k: _plain(v) for k, v in named.items()}))
 
 
 class _Allocation:

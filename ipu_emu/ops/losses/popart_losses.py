@@ -16,6 +16,7 @@ from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.core.adjoint import Adjoint, Value
 from ipu_emu.ops.core.axis_sums import axis_sum
 from ipu_emu.ops.core.call_chain import call_chain
+from ipu_emu.ops.core.compiled_functions import log
 from ipu_emu.ops.core.cost import per_element
 from ipu_emu.ops.core.kernel_helpers import scalar, view
 from ipu_emu.ops.core.node import Node, OutputTypes, listed
@@ -147,7 +148,7 @@ def nll(
         elif is_log:
             losses[i] = -picked / count
         else:
-            losses[i] = -np.log(np.float32(smallest) if picked < smallest else picked) / count
+            losses[i] = -log(np.float32(smallest) if picked < smallest else picked) / count
 
 
 @jit

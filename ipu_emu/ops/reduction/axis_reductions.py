@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from gcl.kernels.jit import jit
 from ipu_emu.ops.core.adjoint import Adjoint, Value
+from ipu_emu.ops.core.array_functions import function
 from ipu_emu.ops.core.axis_sums import axis_sum, folded, sum_of
 from ipu_emu.ops.core.call_chain import call_chain
 from ipu_emu.ops.core.cost import flops
@@ -91,6 +92,10 @@ def _sum_to(bound: BoundOp) -> Call:
 # Other ways to combine
 
 
+def _log(x: NDArray[Any], out: NDArray[Any]) -> None:
+    function("log")(x, out=out)
+
+
 def _root(x: NDArray[Any], out: NDArray[Any]) -> None:
     """out = sqrt(x); roots of integers are truncated."""
     np.copyto(out, np.sqrt(x), "unsafe") if out.dtype.kind in "iu" else np.sqrt(x, out)
@@ -141,15 +146,16 @@ def _log_sum_exp(bound: BoundOp) -> Call:
         partial(np.logical_not, odd, odd),
         partial(np.copyto, largest, 0, where=odd),
         partial(np.subtract, x, largest, shifted),
-        partial(np.exp, shifted, shifted),
+        function("exp").bound(shifted, out=shifted),
         axis_sum(shifted, total, axes),
-        partial(np.log, total, total),
+        function("log").bound(total, out=total),
         partial(np.add, total, largest, total),
     )
 
 
 def _log_sum_exp_of_any(node: Node, x: Any) -> Any:
-    return np.log(sum_of(np.exp(x), _axes(node))).reshape(node.outputs[0].shape)
+    total = sum_of(function("exp")(x), _axes(node))
+    return function("log")(total).reshape(node.outputs[0].shape)
 
 
 def _whole_and_kept(node: Node) -> list[int]:
@@ -252,7 +258,7 @@ OPS = [
     ),
     _reduction(
         "ReduceLogSum",
-        _sum_of(after=np.log),
+        _sum_of(after=_log),
         lambda d: [_spread(d, d.g / d.y.op("Exp"))],
     ),
     _reduction(
