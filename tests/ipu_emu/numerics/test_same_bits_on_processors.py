@@ -36,6 +36,6 @@ def narrow() -> dict[str, str]:
 def test_every_op_computes_the_same_bits_with_narrow_vectors() -> None:
     with ThreadPoolExecutor(2) as threads:
         here, there = threads.map(lambda variables: results(**variables), ({}, narrow()))
-    assert len(here) > 400
+    assert len(here) > 250
     assert here.keys() == there.keys()
     assert [name for name in here if here[name] != there[name]] == []

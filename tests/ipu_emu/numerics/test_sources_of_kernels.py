@@ -23,10 +23,11 @@ REVIEWED = {
     "a product of integers, which is exact": """
         ipu_emu/ops/codegen/gemm.py: np.matmul
         ipu_emu/ops/products/quantization.py: @""",
-    "arithmetic of sizes and places": """
+    "arithmetic of integers, most of them sizes": """
         ipu_emu/compiler/lowering/lowered_step.py: self.sum
         ipu_emu/engine/replicas/local_replicas.py: np.cumsum
         ipu_emu/graph/onnx_tensors.py: np.prod
+        ipu_emu/ops/codegen/functions/float64_math.py: (-1) ** (n // 2)
         ipu_emu/ops/image/grid_sample.py: _TAPS[str(node.attribute('mode', 'linear'))] ** (node.input(0).rank - 2)
         ipu_emu/ops/normalisation/batch_norm.py: np.prod
         ipu_emu/ops/products/determinant.py: (n - k) ** 2
@@ -43,7 +44,7 @@ REVIEWED = {
     "in ascending order, as each result needs the one before": """
         ipu_emu/ops/data_movement/padding.py: np.add.at
         ipu_emu/ops/indexing/gather_scatter.py: np.add.at
-        ipu_emu/ops/random/distributions.py: np.exp(logs - logs.max(1, keepdims=True)).cumsum
+        ipu_emu/ops/random/distributions.py: np.add.accumulate
         ipu_emu/ops/reduction/axis_reductions.py: np.cumprod
         ipu_emu/ops/reduction/sorting.py: np.add.accumulate
         ipu_emu/ops/reduction/sorting.py: np.multiply.accumulate""",
