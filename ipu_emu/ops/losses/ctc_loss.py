@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from gcl.kernels.jit import jit, part
 from ipu_emu.graph import dtype_named
 from ipu_emu.graph.op import GRAPHCORE
+from ipu_emu.ops.codegen.functions.compiled_functions import exp, log1p
 from ipu_emu.ops.core.adjoint import Adjoint, Value
-from ipu_emu.ops.core.compiled_functions import exp, log1p
 from ipu_emu.ops.core.cost import flops
 from ipu_emu.ops.core.kernel_helpers import with_contiguous_operands
 from ipu_emu.ops.core.node import Node, OutputTypes

@@ -13,10 +13,10 @@ from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Tensor
 from ipu_emu.graph.dtype import FLOAT16
 from ipu_emu.graph.op import GRAPHCORE
+from ipu_emu.ops.codegen.functions.compiled_functions import log
 from ipu_emu.ops.core.adjoint import Adjoint, Value
 from ipu_emu.ops.core.axis_sums import axis_sum
 from ipu_emu.ops.core.call_chain import call_chain
-from ipu_emu.ops.core.compiled_functions import log
 from ipu_emu.ops.core.cost import per_element
 from ipu_emu.ops.core.kernel_helpers import scalar, view
 from ipu_emu.ops.core.node import Node, OutputTypes, listed

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from gcl.kernels.jit import jit
 from ipu_emu.graph import Graph, Op
 from ipu_emu.graph.dtype import FLOAT, INT32, DType, dtype_numbered
+from ipu_emu.ops.codegen.functions.compiled_functions import cos_of_turns, log
 from ipu_emu.ops.core.array_functions import function
-from ipu_emu.ops.core.compiled_functions import cos_of_turns, log
 from ipu_emu.ops.core.cost import per_element
 from ipu_emu.ops.core.kernel_helpers import allocating_kernel, with_contiguous_operands
 from ipu_emu.ops.core.node import Node, OutputTypes, input_node

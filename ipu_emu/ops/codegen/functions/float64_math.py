@@ -67,7 +67,7 @@ def _exp(x: Lanes, *, shift: float = 0.0, error: Lanes | None = None) -> Lanes:
     n, r = _reduced(_clamped(x, -800.0, 800.0))
     total, low = _sum(x.like(1.0), r)
     rest = r * r * r.polynomial(_EXP)
-    low = low if error is None else low + error * total
+    low = low if error is None else low + error * (total + rest)
     return _scaled(total + (rest + low), n + shift)
 
 
@@ -119,14 +119,6 @@ def _log1p(x: Lanes) -> Lanes:
     near = k.equals(0.0)
     y = _log_of(k, near.then(x, m - 1.0), near.then(x.like(0.0), error))
     return _of_domain(x, x.equals(0.0).then(x, y), -1.0)
-
-
-def _log_add_exp(x: Lanes, y: Lanes) -> Lanes:
-    """log(exp(x) + exp(y))"""
-    high, low = (y > x).then(y, x), (y > x).then(x, y)
-    total = high + _log1p(_exp(low - high))
-    same = x.equals(y).then(x + _LOG2, total)
-    return x.is_nan().then(x, y.is_nan().then(y, same))
 
 
 # Trigonometric functions
@@ -418,7 +410,6 @@ FUNCTIONS: Mapping[str, Callable[..., Lanes]] = {
     "gelu_tanh_slope": _gelu_tanh_slope,
     "log": _log,
     "log1p": _log1p,
-    "log_add_exp": _log_add_exp,
     "pow": _pow,
     "short_pow": _short_pow,
     "sigmoid": _sigmoid,
