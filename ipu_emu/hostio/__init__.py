@@ -10,6 +10,7 @@ from ipu_emu.hostio.feeds.queues import InfeedQueue, OutfeedMode, OutfeedQueue
 from ipu_emu.hostio.feeds.step_data_sizes import check_sizes
 from ipu_emu.hostio.feeds.step_feed import StepFeed
 from ipu_emu.hostio.probe.probe import Probe, StepProbe
+from ipu_emu.hostio.weights_digest import digest
 
 __all__ = [
     "ArrayFeed",
@@ -26,6 +27,7 @@ __all__ = [
     "StepProbe",
     "check_sizes",
     "dataset_benchmark",
+    "digest",
     "infeed_benchmark",
     "like_real",
     "mode_of",
