@@ -72,6 +72,7 @@ _NETWORKS: dict[str, _Network] = {
 def _exported(name: str, *, training: bool, half: bool) -> tuple[bytes, list[str]]:
     """The network as ONNX, with its loss for training; and the names of its parameters."""
     import torch
+
     from benchmarks.support.torch_networks import language, vision
 
     class WithLoss(torch.nn.Module):

@@ -173,7 +173,9 @@ def _tower(kind: str, how: Mapping[str, Any]) -> dict[str, str]:
     for stage in range(3):
         with net.builder.virtualGraph(stage), net.builder.pipelineStage(stage):
             h = net.onnx.gemm([y, net.weight(f"w{stage}", 8, 8), net.weight(f"b{stage}", 8)])
-            h = net.graphcore.groupnormalization([h, net.weight(f"{stage}/scale", 8), net.weight(f"shift{stage}", 8)], 2)
+            h = net.graphcore.groupnormalization(
+                [h, net.weight(f"{stage}/scale", 8), net.weight(f"shift{stage}", 8)], 2
+            )
             h = net.onnx.dropout([net.onnx.tanh(h[:1])], 1, 0.25)[0]
             y = net.onnx.add([h, y])
             loss = net.loss(y) if stage == 2 else ""
@@ -181,7 +183,7 @@ def _tower(kind: str, how: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _spread() -> dict[str, str]:
-    """Four replicas of a convolutional network with statistics that each replica computes, and their mean gradient."""
+    """Four replicas of a convolutional network, each of which computes statistics, and their mean gradient."""
     net = _Built((3, 2, 7, 7), (3,), 5)
     h = net.onnx.conv([net.x, net.weight("w", 8, 2, 3, 3)], pads=[1, 1, 1, 1])
     scales = [net.weight("n/scale", 8), net.weight("n/shift", 8)]
@@ -190,7 +192,9 @@ def _spread() -> dict[str, str]:
         for name, value in (("n/mean", 0.0), ("n/var", 1.0))
     ]
     h = net.onnx.relu([net.onnx.batchnormalization([h, *scales, *statistics], 5)[0]])
-    y = net.onnx.matmul([net.onnx.flatten([net.onnx.maxpool([h], 1, [3, 3], strides=[2, 2])[0]]), net.weight("h", 72, 5)])
+    y = net.onnx.matmul(
+        [net.onnx.flatten([net.onnx.maxpool([h], 1, [3, 3], strides=[2, 2])[0]]), net.weight("h", 72, 5)]
+    )
     return net.trained(net.loss(y), R=4, A=2, optimiser=ADAM)
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
 from typing import Any
@@ -18,16 +19,22 @@ __all__ = ["PROGRAMS"]
 _CLASSES = 5
 
 
-def _tensorflow(ipus: int) -> tuple[Any, Any]:
-    """TensorFlow 2 and ``tensorflow.python.ipu``, with a device of ``ipus`` IPUs."""
+@contextmanager
+def _tensorflow(ipus: int) -> Iterator[tuple[Any, Any]]:
+    """Context manager of TensorFlow 2 and ``tensorflow.python.ipu``, with a device of ``ipus`` IPUs."""
     os.environ["TF_USE_LEGACY_KERAS"] = "1"
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
     import_module("ipu_emu.tensorflow.install")
     tf, ipu = import_module("tensorflow"), import_module("tensorflow.python.ipu")
     config = ipu.config.IPUConfig()
     config.auto_select_ipus = ipus
     config.configure_ipu_system()
-    return tf, ipu
+    try:
+        yield tf, ipu
+    finally:
+        configured = import_module("ipu_emu.tensorflow.configured_system")
+        configured.configure(configured.ConfiguredSystem())
 
 
 def _images(rows: int) -> tuple[Any, Any]:
@@ -50,31 +57,26 @@ def _sequences(layers: Any, given: Any, stage: Any) -> Any:
     return layers.Dense(_CLASSES, "softmax")(layers.GlobalAveragePooling1D()(x))
 
 
-def _keras(body: Any, optimiser: str, *, ipus: int = 1, fits: bool = True, policy: str = "float32") -> dict[str, str]:
+def _keras(body: Any, optimiser: str, *, ipus: int = 1, fits: bool = True) -> dict[str, str]:
     """Two epochs of ``fit``, or a prediction."""
-    tf, ipu = _tensorflow(ipus)
-    keras = tf.keras
-    keras.backend.clear_session()
-    keras.utils.set_random_seed(1)
-    keras.mixed_precision.set_global_policy(policy)
     x, y = _images(32)
-    try:
-        with ipu.ipu_strategy.IPUStrategy().scope():
-            given = keras.Input((6, 6, 3))
-            model = keras.Model(given, body(keras.layers, given, ipu.keras.PipelineStage))
-            if ipus > 1:
-                model.set_pipelining_options(4, gradient_accumulation_reduction_method="mean")
-            else:
-                model.reset_pipeline_stage_assignment()
-            model.compile(optimiser, "sparse_categorical_crossentropy", steps_per_execution=4)
-            model.set_weights([_initial(number, one.shape) for number, one in enumerate(model.weights)])
-            data = tf.data.Dataset.from_tensor_slices((x, y)).batch(4, drop_remainder=True)
-            if not fits:
-                return digests(results=np.asarray(model.predict(data, verbose=0)))
-            losses = model.fit(data, epochs=2, verbose=0).history["loss"]
-            return digests(losses=losses, weights=model)
-    finally:
-        keras.mixed_precision.set_global_policy("float32")
+    with _tensorflow(ipus) as (tf, ipu), ipu.ipu_strategy.IPUStrategy().scope():
+        keras = tf.keras
+        keras.backend.clear_session()
+        keras.utils.set_random_seed(1)
+        given = keras.Input((6, 6, 3))
+        model = keras.Model(given, body(keras.layers, given, ipu.keras.PipelineStage))
+        if ipus > 1:
+            model.set_pipelining_options(4, gradient_accumulation_reduction_method="mean")
+        else:
+            model.reset_pipeline_stage_assignment()
+        model.compile(optimiser, "sparse_categorical_crossentropy", steps_per_execution=4)
+        model.set_weights([_initial(number, one.shape) for number, one in enumerate(model.weights)])
+        data = tf.data.Dataset.from_tensor_slices((x, y)).batch(4, drop_remainder=True)
+        if not fits:
+            return digests(results=np.asarray(model.predict(data, verbose=0)))
+        losses = model.fit(data, epochs=2, verbose=0).history["loss"]
+        return digests(losses=losses, weights=model)
 
 
 def _initial(number: int, shape: Sequence[int]) -> Any:
@@ -85,53 +87,51 @@ def _initial(number: int, shape: Sequence[int]) -> Any:
 
 def _graph(kind: str, dtype: Any) -> dict[str, str]:
     """A pipeline of three stages, or a loop of weight updates, in TensorFlow 1."""
-    tf2, ipu = _tensorflow(4)
-    tf = tf2.compat.v1
-
-    def dense(x: Any, name: str, columns: int) -> Any:
-        shape = (int(x.shape[-1]), columns)
-        with tf.variable_scope(name, use_resource=True, reuse=tf.AUTO_REUSE):
-            w = tf.get_variable("w", initializer=weight(name, shape).astype(dtype))
-        return tf.matmul(x, w)
-
-    def loss(x: Any, y: Any) -> Any:
-        return tf.reduce_mean(tf.square(dense(x, "last", 2) - y))
-
-    stages = [
-        lambda x, y: (tf.tanh(dense(x, "first", 9)), y),
-        lambda x, y: (tf.nn.sigmoid(dense(x, "second", 7)), y),
-        loss,
-    ]
-    with tf.Graph().as_default():
-        x, y = (numbers(name, (24, 4, columns)).astype(dtype) for name, columns in (("x", 6), ("y", 2)))
+    with _tensorflow(4) as (tf2, ipu), tf2.Graph().as_default():
+        tf, (x, y) = (
+            tf2.compat.v1,
+            (numbers(name, (24, 4, size)).astype(dtype) for name, size in (("x", 6), ("y", 2))),
+        )
         infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(tf.data.Dataset.from_tensor_slices((x, y)).repeat())
         outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
-
-        def pipeline() -> Any:
-            def optimizer_function(value: Any) -> Any:
-                return ipu.pipelining_ops.OptimizerFunctionOutput(tf.train.MomentumOptimizer(0.0625, 0.875), value)
-
-            return ipu.pipelining_ops.pipeline(
-                stages, gradient_accumulation_count=12, repeat_count=2, infeed_queue=infeed, outfeed_queue=outfeed,
-                optimizer_function=optimizer_function,
-            )  # fmt: skip
-
-        def body(x: Any, y: Any) -> Any:
-            for stage in stages[:-1]:
-                x, y = stage(x, y)
-            value = loss(x, y)
-            return outfeed.enqueue(value), tf.train.AdamOptimizer(0.01, epsilon=0.001).minimize(value)
-
-        loop = partial(ipu.loops.repeat, 8, body, infeed_queue=infeed)
+        make = _pipeline if kind == "pipeline" else _loop
         with ipu.scopes.ipu_scope("/device:IPU:0"):
-            made = ipu.ipu_compiler.compile(pipeline if kind == "pipeline" else loop, [])
+            made = ipu.ipu_compiler.compile(make(tf, ipu, _stages(tf, dtype), infeed, outfeed), [])
         dequeued = outfeed.dequeue()
         with tf.Session() as session:
             session.run([tf.global_variables_initializer(), infeed.initializer])
             session.run(made)
             losses = np.asarray(session.run(dequeued)).ravel()
             session.run(infeed.deleter)
-            return digests(losses=losses, weights={one.op.name: session.run(one) for one in tf.trainable_variables()})
+            weights = {one.op.name: session.run(one) for one in tf.trainable_variables()}
+            return digests(losses=losses, weights=weights)
+
+
+def _stages(tf: Any, dtype: Any) -> list[Any]:
+    def dense(x: Any, name: str, columns: int) -> Any:
+        with tf.variable_scope(name, use_resource=True, reuse=tf.AUTO_REUSE):
+            w = tf.get_variable("w", initializer=weight(name, (int(x.shape[-1]), columns)).astype(dtype))
+        return tf.matmul(x, w)
+
+    return [
+        lambda x, y: (tf.tanh(dense(x, "first", 9)), y),
+        lambda x, y: (tf.nn.sigmoid(dense(x, "second", 7)), y),
+        lambda x, y: tf.reduce_mean(tf.square(dense(x, "last", 2) - y)),
+    ]
+
+
+def _pipeline(tf: Any, ipu: Any, stages: list[Any], infeed: Any, outfeed: Any) -> Any:
+    rule = partial(ipu.pipelining_ops.OptimizerFunctionOutput, tf.train.MomentumOptimizer(0.0625, 0.875))
+    how = {"gradient_accumulation_count": 12, "repeat_count": 2, "optimizer_function": rule}
+    return partial(ipu.pipelining_ops.pipeline, stages, infeed_queue=infeed, outfeed_queue=outfeed, **how)
+
+
+def _loop(tf: Any, ipu: Any, stages: list[Any], infeed: Any, outfeed: Any) -> Any:
+    def body(x: Any, y: Any) -> Any:
+        loss = stages[2](*stages[1](*stages[0](x, y)))
+        return outfeed.enqueue(loss), tf.train.AdamOptimizer(0.01, epsilon=0.001).minimize(loss)
+
+    return partial(ipu.loops.repeat, 8, body, infeed_queue=infeed)
 
 
 _RUNS = {

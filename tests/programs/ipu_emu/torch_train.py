@@ -1,4 +1,4 @@
-"""Trains a module of which only the first instance's weights count; each instance prints the digest of its weights."""
+"""Trains a module of which only the first instance's weights count; each instance prints their digest."""
 
 import torch
 from torch import nn
