@@ -48,16 +48,20 @@ def trained(
         popdist_py.init()
         popdist_py.popart.configureSessionOptions(opts)
         local, first = popdist_py.getNumLocalReplicas(), popdist_py.getReplicaIndexOffset()
+        device = popdist_py.popart.getDevice()
+    else:
+        device = _device(ipus * R)
     flow = popart.DataFlow(1, {loss: popart.AnchorReturnType("All")})
-    session = popart.TrainingSession(proto, flow, loss, optimiser, _device(ipus * local), userOptions=opts)
+    session = popart.TrainingSession(proto, flow, loss, optimiser, device, userOptions=opts)
     session.prepareDevice()
     session.weightsFromHost()
     anchors, losses = session.initAnchorArrays(), []
     for step in range(steps):
-        data = _data(inputs, step, (A, R))
-        session.run(popart.PyStepIO({id: value[:, first : first + local] for id, value in data.items()}, anchors))
-        own = anchors[loss].reshape(A, local)
-        losses += (popdist_py.allGather(own).swapaxes(0, 1) if local < R else own).ravel().tolist()
+        own = slice(first, first + local)
+        data = {id: value[:, own].copy() for id, value in _data(inputs, step, (A, R)).items()}
+        session.run(popart.PyStepIO(data, anchors))
+        found = anchors[loss].reshape(A, local)
+        losses += (popdist_py.allGather(found).swapaxes(0, 1) if local < R else found).ravel().tolist()
     session.weightsToHost()
     found = digests(losses=losses, weights=session)
     session.close()
