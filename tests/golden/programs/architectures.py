@@ -128,7 +128,8 @@ def _programs(name: str) -> dict[str, Program]:
         ", forward": partial(_infer, name, half=False),
         ", forward, float16": partial(_infer, name, half=True),
     }
-    return {f"architecture: {name}{how}": Program(run, ("torch",), quick=True) for how, run in runs.items()}
+    quick = name in ("llama", "mobilenet_v3")
+    return {f"architecture: {name}{how}": Program(run, ("torch",), quick=quick) for how, run in runs.items()}
 
 
 PROGRAMS = {title: program for name in _NETWORKS for title, program in _programs(name).items()}

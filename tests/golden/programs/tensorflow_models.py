@@ -143,4 +143,4 @@ _RUNS = {
     "tensorflow: Adam, float16": partial(_graph, "loop", np.float16),
 }
 
-PROGRAMS = {name: Program(run, ("tensorflow", "tf_keras"), quick=True) for name, run in _RUNS.items()}
+PROGRAMS = {name: Program(run, ("tensorflow", "tf_keras")) for name, run in _RUNS.items()}

@@ -126,5 +126,5 @@ _POPTORCH = {
 
 PROGRAMS = {
     **{f"torch: {name}": Program(partial(_train, name), ("torch",), quick=True, spread=True) for name in _NETWORKS},
-    **{f"poptorch: {name}": Program(run, ("torch",), quick=True) for name, run in _POPTORCH.items()},
+    **{f"poptorch: {name}": Program(run, ("torch",)) for name, run in _POPTORCH.items()},
 }
