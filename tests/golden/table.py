@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 
 from tests.golden.catalogue import PROGRAMS
 from tests.golden.runs import Outcome
-from tests.golden.settings import Setting
+from tests.golden.settings import NATIVE, Setting
 
 __all__ = ["table"]
 
 _LEGEND = """
-=  the digests in the repository         L R W  losses, results or weights differ        !  failed
-.  no replicas to spread                 x      this host cannot run the setting         -  a package is missing"""
+=  the digests in the repository     L R W  losses, results or weights differ, also from this processor's
+.  no replicas to spread             l r w  they differ from the repository alone: numerics have changed
+!  failed                            x      this host cannot run the setting         -  a package is missing"""
 
 
 def table(
@@ -48,8 +49,9 @@ def _cell(
         return "!"
     if name not in outcome.digests:
         return "."
-    found = outcome.digests[name]
-    return "".join(what[0].upper() for what in found if found[what] != expected.get(what)) or "="
+    found, native = outcome.digests[name], outcomes.get(NATIVE.name, Outcome()).digests.get(name, {})
+    different = [what for what in sorted(found) if found[what] != expected.get(what)]
+    return "".join(what[0] if found[what] == native.get(what) else what[0].upper() for what in different) or "="
 
 
 def _is_bad(cell: str) -> bool:

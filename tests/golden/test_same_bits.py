@@ -46,6 +46,8 @@ def test_a_table_shows_what_differs_what_fails_and_what_cannot_run():
     assert not is_same
     for said in ("2 are the same", "2 of 2 differ", "1 of 1 differ", "has no alien_instructions", "ValueError: no"):
         assert said in text
+    changed = {one.name: outcomes[KERNELS[0].name] for one in (NATIVE, KERNELS[0])}
+    assert tables.table([MLP], [NATIVE, KERNELS[0]], changed, GOLDEN)[0].splitlines()[1].split()[2:] == ["w", "w"]
     assert tables.table([MLP, SPREAD], [NATIVE, alien], {NATIVE.name: Outcome(GOLDEN, {})}, GOLDEN)[1]
 
 
