@@ -40,9 +40,16 @@ def _watching(make: Callable[..., None]) -> Any:
 
 
 def first_difference(one: Sequence[str], other: Sequence[str]) -> str:
-    """Describe the first line in which two files differ."""
-    for number, (line, theirs) in enumerate(zip(one, other, strict=False)):
-        if line != theirs:
-            same = line.split(" ", 1)[1] == theirs.split(" ", 1)[1]
-            return f"{number} results are equal, then {line.split(' ', 1)[1]}" + ("" if same else f" and {theirs}")
-    return f"the results of all {len(one)} ops are equal" if len(one) == len(other) else "the number of ops differs"
+    """Describe the first op whose results differ; ops of pipelines may be in another order in the other file.
+
+    The ops of each label are compared in their order.
+    """
+    theirs: dict[str, list[str]] = {}
+    for line in other:
+        found, label = line.split(" ", 1)
+        theirs.setdefault(label, []).append(found)
+    for number, line in enumerate(one):
+        found, label = line.split(" ", 1)
+        if not theirs.get(label) or theirs[label].pop(0) != found:
+            return f"{number} results are equal, then {label}"
+    return f"the results of all {len(one)} ops are equal"

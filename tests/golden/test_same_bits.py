@@ -64,4 +64,5 @@ def test_the_first_op_that_differs_is_named():
         ["1 Op MatMul (y)", "7 Op Exp (z)", "8 Op Sum (s)"],
     )
     assert first_difference(one, other) == "1 results are equal, then Op Exp (z)"
-    assert first_difference(one, one) == "the results of all 3 ops are equal"
+    assert first_difference(one, one[::-1]) == "the results of all 3 ops are equal"
+    assert first_difference([*one, "4 Op Exp (z)"], [*one, "5 Op Exp (z)"]) == "3 results are equal, then Op Exp (z)"
