@@ -33,7 +33,7 @@ def _tensorflow(ipus: int) -> Iterator[tuple[Any, Any]]:
     try:
         yield tf, ipu
     finally:
-        configured = import_module("ipu_emu.tensorflow.configured_system")
+        configured = import_module("ipu_emu.tensorflow.run.configured_system")
         configured.configure(configured.ConfiguredSystem())
 
 
