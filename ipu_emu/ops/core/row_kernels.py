@@ -24,6 +24,7 @@ __all__ = [
     "norm_grad",
     "norm_slopes",
     "row_moments",
+    "row_sums",
     "shared_norm",
     "shared_norm_grad",
     "softmax",
@@ -83,8 +84,8 @@ class RowKernel:
                 made.append((line[0], target, argument))
         return tuple(made)
 
-    def bound(self) -> Call:
-        step: Call = bound_rows(self.operands, self.passes, self.arrays, self.rows, self.columns)
+    def bound(self, matrices: int = 1) -> Call:
+        step: Call = bound_rows(self.operands, self.passes, self.arrays, self.rows, self.columns, matrices)
         return step
 
 
@@ -284,6 +285,11 @@ def shared_norm_grad(
     ).bound()
 
 
-def column_sums(x: _Array, y: _Array, rows: int, columns: int) -> Call:
-    """Add the sum of each column to the float32 ``y``."""
-    return RowKernel(rows, columns, x=("full", x), y=("column", y)).add("gather y x").bound()
+def column_sums(x: _Array, y: _Array, rows: int, columns: int, matrices: int = 1) -> Call:
+    """Add the sum of each column of each matrix to ``y``, in its type."""
+    return RowKernel(rows, columns, x=("full", x), y=("column", y)).add("gather y x").bound(matrices)
+
+
+def row_sums(x: _Array, y: _Array, rows: int, columns: int, matrices: int = 1) -> Call:
+    """Set ``y`` to the sum of each row of each matrix."""
+    return RowKernel(rows, columns, x=("full", x), y=("row", y)).add("sum s x", "put y s").bound(matrices)
