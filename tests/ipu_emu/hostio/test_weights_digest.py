@@ -7,6 +7,10 @@ import pytest
 
 import ipu_emu.popart as popart
 from ipu_emu.hostio import digest
+from ipu_emu.trace import read_run
+from ipu_emu.trace.findings import analyse
+from ipu_emu.trace.report_data import report_data
+from popdist_py import trace
 from popdist_py.environment import NAMES, VERBOSITY
 from tests.ipu_emu.helpers.sessions import train
 
@@ -88,3 +92,13 @@ def test_a_session_prints_that_of_its_weights_when_it_reads_them(environment, pr
     session.readWeights(popart.PyWeightsIO({w: value}))
     assert digest(session) == digest({w: value})  # without the momentum
     assert said == (f"weights {digest(session)}\n" if prints else "")
+
+
+def test_the_report_of_a_traced_run_has_the_last(tmp_path):
+    trace.start(tmp_path)
+    try:
+        session, _, _ = linear()
+        session.weightsToHost()
+    finally:
+        trace.stop()
+    assert report_data(analyse(read_run(tmp_path)))["weights"] == digest(session)
