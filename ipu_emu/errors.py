@@ -4,6 +4,7 @@ EmulatorError                     popart_exception
 +-- RefusedError                  popart_exception
 +-- ArgumentError                 popart_exception, also a ValueError
 +-- ArgumentTypeError             popart_exception, also a TypeError
++-- MissingDataError              popart_exception
 +-- UnsupportedError              popart_exception, also a NotImplementedError
 +-- InternalError                 popart_internal_exception
 +-- SessionError                  popart_runtime_error
@@ -29,6 +30,7 @@ __all__ = [
     "EmulatorError",
     "FeedError",
     "InternalError",
+    "MissingDataError",
     "OutOfMemoryError",
     "PoplarError",
     "PoplarRuntimeError",
@@ -79,6 +81,15 @@ class ArgumentError(EmulatorError, ValueError):
 @_named("popart_exception")
 class ArgumentTypeError(EmulatorError, TypeError):
     """An argument of the wrong type in a framework's pipeline call."""
+
+
+@_named("popart_exception")
+class MissingDataError(EmulatorError):
+    """The ``file`` with the external data of the initializer ``id`` does not exist."""
+
+    def __init__(self, id: str, file: str) -> None:
+        super().__init__(f"Unrecognised file name '{file}' for externally stored tensor '{id}'")
+        self.id, self.file = id, file
 
 
 @_named("popart_exception")

@@ -37,8 +37,8 @@ from tests.hostile.inputs.command_output import environment
 from tests.hostile.inputs.mutations import ODD_WORDS, damaged, deep_json, odd_value, torn_word
 from tests.hostile.kind import Trial
 from tests.ipu_emu.compiler.cache.test_executable_cache import session
-from tests.ipu_emu.graph import test_malformed_models as malformed
 from tests.ipu_emu.helpers.resuming_job import Job
+from tests.ipu_emu.onnx import test_malformed_models as malformed
 
 __all__ = [
     "checkpoints",

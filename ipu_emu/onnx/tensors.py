@@ -8,22 +8,23 @@
     UINT32 UINT64                                  uint64_data
 
 Any form that ONNX allows can be read, and PopART's own form of FLOAT16, which ONNX's tools refuse: two values packed
-in one entry.
+in one entry. BFLOAT16 becomes FLOAT, which represents all its values.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx
 from numpy.typing import NDArray
 from onnx import numpy_helper
 
 from ipu_emu.errors import EmulatorError
-from ipu_emu.graph.dtype import BOOL, FLOAT, FLOAT16, DType, dtype_numbered, dtype_of
-from ipu_emu.graph.external_data import array_in
-from ipu_emu.graph.protobuf_wire import Piece, field_header
+from ipu_emu.graph.dtype import BOOL, FLOAT, FLOAT16, dtype_of
+from ipu_emu.onnx.external_data import DataPlace, bytes_at, size_of, stored_type
+from ipu_emu.onnx.wire import Piece, field_header
 
 __all__ = ["array_of", "pieces_of", "proto_of"]
 
@@ -59,25 +60,29 @@ def proto_of(id: str, array: NDArray[Any]) -> onnx.TensorProto:
     return proto
 
 
-def array_of(proto: onnx.TensorProto) -> NDArray[Any]:
-    """Read an initializer in any of its forms; the array belongs to the caller."""
-    if min(proto.dims, default=0) < 0:
-        raise EmulatorError(f"Initializer '{proto.name}' has the shape {list(proto.dims)}; no size can be negative")
-    if proto.data_location == onnx.TensorProto.EXTERNAL:
-        return array_in(proto)
-    dtype = dtype_numbered(proto.data_type)
-    if dtype is FLOAT16 and not proto.raw_data and len(proto.int32_data):
-        return _halves(proto, dtype)
+def array_of(proto: onnx.TensorProto, place: DataPlace | None = None) -> NDArray[Any]:
+    """Read an initializer in any of its forms, or at ``place`` of a file; the array belongs to the caller."""
+    count, stored = size_of(proto), stored_type(proto)
+    if place is not None:
+        return _widened(bytes_at(proto, place).view(stored).reshape(tuple(proto.dims)))
+    if stored == np.float16 and not proto.raw_data and len(proto.int32_data):
+        return _halves(proto, count)
     try:
-        if dtype is FLOAT and proto.float_data and not proto.raw_data:
+        if stored == np.float32 and proto.float_data and not proto.raw_data:
             return _floats(proto).reshape(tuple(proto.dims))
-        return np.array(numpy_helper.to_array(proto))
+        return _widened(np.array(numpy_helper.to_array(proto)))
     except (ValueError, TypeError) as error:
         raise EmulatorError(f"Initializer '{proto.name}' cannot be read: {error}") from error
 
 
+def _widened(array: NDArray[Any]) -> NDArray[Any]:
+    return array.astype(np.float32) if array.dtype == ml_dtypes.bfloat16 else array
+
+
 def pieces_of(id: str, array: NDArray[Any]) -> list[Piece]:
     """Return the initializer ``id`` serialised in pieces; the last piece is a view of float data."""
+    if array.dtype == ml_dtypes.bfloat16:
+        return [numpy_helper.from_array(array, id).SerializeToString()]
     if dtype_of(array) is not FLOAT or not array.size:
         return [proto_of(id, array).SerializeToString()]
     proto = onnx.TensorProto(name=id, data_type=FLOAT.onnx, dims=array.shape)
@@ -92,11 +97,10 @@ def _floats(proto: onnx.TensorProto) -> NDArray[np.float32]:
     return np.frombuffer(data, "<f4", count, data.index(announced) + len(announced)).astype(np.float32)
 
 
-def _halves(proto: onnx.TensorProto, dtype: DType) -> NDArray[Any]:
-    count = int(np.prod(tuple(proto.dims), dtype=np.int64))
+def _halves(proto: onnx.TensorProto, count: int) -> NDArray[Any]:
     entries = np.array(proto.int32_data, dtype=np.int64).astype(np.int32)
     packed = len(entries) == (count + 1) // 2 and count > 1
     bits = entries.view(np.uint16) if packed else entries.astype(np.uint16)
     if bits.size < count:
         raise EmulatorError(f"Initializer '{proto.name}' has {bits.size} values, its shape needs {count}")
-    return bits[:count].view(dtype.numpy).reshape(tuple(proto.dims))
+    return bits[:count].view(np.float16).reshape(tuple(proto.dims))

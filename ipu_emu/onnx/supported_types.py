@@ -15,15 +15,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import onnx
-
 from ipu_emu.graph import Graph, Op, Role, Tensor, dtype_named
+from ipu_emu.graph.body_inputs import Kind
 from ipu_emu.graph.dtype import INT32, INT64, UINT32, DType
 from ipu_emu.ops import append
 
-__all__ = ["append_supported", "supported_inputs"]
-
-_Described = tuple[DType, tuple[int, ...]]
+__all__ = ["append_supported", "supported"]
 
 _SUPPORTED = {INT64: INT32, dtype_named("UINT64"): UINT32}
 _NUMBERS = {wide.onnx: narrow for wide, narrow in _SUPPORTED.items()}
@@ -31,14 +28,9 @@ _NUMBERS = {wide.onnx: narrow for wide, narrow in _SUPPORTED.items()}
 _TYPES = ("to", "dtype")
 
 
-def supported_inputs(model: onnx.ModelProto, known: Mapping[str, _Described]) -> dict[str, _Described]:
-    """Return type and shape of the inputs that are ``known`` from elsewhere, or whose type changes."""
-    declared = {
-        info.name: (_NUMBERS[kind.elem_type], tuple(int(size.dim_value) for size in kind.shape.dim))
-        for info in model.graph.input
-        if (kind := info.type.tensor_type).elem_type in _NUMBERS
-    }
-    return declared | {id: (_SUPPORTED.get(dtype, dtype), shape) for id, (dtype, shape) in known.items()}
+def supported(kind: Kind) -> Kind:
+    """Return the type that IPUs have for that of an input, and its shape."""
+    return _SUPPORTED.get(kind[0], kind[0]), kind[1]
 
 
 def append_supported(graph: Graph, op: Op) -> list[Tensor]:

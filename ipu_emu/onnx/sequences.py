@@ -16,7 +16,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from ipu_emu.graph.onnx_tensors import array_of
+from ipu_emu.onnx.tensors import array_of
 
 __all__ = ["without_sequences"]
 
@@ -70,11 +70,6 @@ class _Removal:
                 self.nodes.append(node)
         del self.graph.node[:]
         self.graph.node.extend(self.nodes)
-
-    def check_inner(self, node: onnx.NodeProto) -> None:
-        """Raise _UnknownError if a sequence is an output of the model."""
-        if any(info.name in node.output and info.type.HasField("sequence_type") for info in self.graph.output):
-            raise _UnknownError
 
     def number(self, id: str) -> int:
         """The value of a position."""
