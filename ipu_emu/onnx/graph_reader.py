@@ -1,82 +1,97 @@
-"""Graph reader: the graph of a parsed ONNX model.
+"""Graph reader: the graph of a parsed ONNX model, with types that IPUs support.
 
-Models stored in BFLOAT16 are computed in FLOAT: results are not rounded to the 8 bits that BFLOAT16 keeps.
+64-bit integers become 32-bit integers, and BFLOAT16 becomes FLOAT: results are not rounded to its 8 bits.
 
-    initializer w: BFLOAT16        w: FLOAT
-    Cast(x, to=BFLOAT16)     ->    Cast(x, to=FLOAT)
+    labels: INT64 (input)          labels: INT32; INT64 step data are converted
+    best = ArgMax(scores)          best: INT32, not ONNX's INT64
+    Equal(best, labels)            of INT32
+    shape, axes: INT64 constants   unchanged, but cast if another operand is INT32
+    Cast(x, to=BFLOAT16)           Cast(x, to=FLOAT)
+
+The bodies of loops and branches, and their outputs, keep their integers. PopART does so with
+``enableSupportedDataTypeCasting``, its default.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import onnx
 from numpy.typing import NDArray
 from onnx import helper
 
-from ipu_emu.errors import EmulatorError
-from ipu_emu.graph import Graph, Op, Role, Tensor
+from ipu_emu.errors import EmulatorError, OpenShapeError
+from ipu_emu.graph import Graph, Op, Role, Tensor, dtype_named
 from ipu_emu.graph.body_inputs import Kind, body_input_kinds
-from ipu_emu.graph.dtype import FLOAT, dtype_numbered, dtype_of
+from ipu_emu.graph.dtype import FLOAT, INT32, INT64, UINT32, DType, dtype_numbered, dtype_of
 from ipu_emu.graph.graph import IMPORTED_FROM, SIGNATURE
 from ipu_emu.graph.op import GRAPHCORE
+from ipu_emu.onnx.files import ParsedModel
 from ipu_emu.onnx.properties import ModelProperties, grouped_variables
-from ipu_emu.onnx.tensors import array_of
 from ipu_emu.onnx.write import PRODUCER
+from ipu_emu.ops import append
 from ipu_emu.ops.communication.collective_ops import MODEL_COLLECTIVES, REPLICA_COUNT
 
-__all__ = ["Describe", "GraphReader", "declared"]
+__all__ = ["GraphReader"]
 
-#: A function that adds an op to a graph and infers its outputs.
-Append = Callable[[Graph, Op], object]
-#: A function that returns type and shape of an input.
-Describe = Callable[[onnx.ValueInfoProto], Kind]
-
-_STORED = onnx.TensorProto.BFLOAT16
-#: Attributes that hold the number of an element type.
-_TYPES = ("to", "dtype", "output_dtype", "stash_type")
-
-
-def declared(info: onnx.ValueInfoProto) -> Kind:
-    """Return type and shape as the model declares them; open sizes are 0."""
-    kind = info.type.tensor_type
-    return dtype_numbered(_computed(kind.elem_type)), tuple(int(size.dim_value) for size in kind.shape.dim)
-
-
-def _computed(number: int) -> int:
-    """Return the element type in which a stored one is computed."""
-    return FLOAT.onnx if number == _STORED else number
+_SUPPORTED = {INT64: INT32, dtype_named("UINT64"): UINT32}
+_NUMBERS = {wide.onnx: narrow for wide, narrow in _SUPPORTED.items()}
+#: Attributes that hold the number of an element type: of integers, of any.
+_INTEGER_TYPES = ("to", "dtype")
+_TYPES = (*_INTEGER_TYPES, "output_dtype", "stash_type")
 
 
 @dataclass(frozen=True)
 class GraphReader:
-    """Reads models of the opset ``version``.
+    """Reads the graph of ``model`` with the arguments of ``read``."""
 
-    ``append`` adds each node with the tensors that it makes; ``describe`` returns type and shape of an input.
-    """
-
-    append: Append
-    describe: Describe
-    version: int
+    model: ParsedModel
     replicas: int | None
+    as_written: bool
+    supported_types: bool
+    inputs: Mapping[str, Kind]
+    batch: int | None
 
-    def read(self, model: onnx.ModelProto, data: Mapping[str, NDArray[Any]]) -> Graph:
-        """Return the graph of ``model``, whose initializers have ``data``."""
-        graph = Graph(metadata=_metadata(model), name=model.graph.name)
-        for info in model.graph.input:
+    @property
+    def _narrows(self) -> bool:
+        return self.supported_types and not self.as_written
+
+    def read(self, rewritten: onnx.ModelProto, data: Mapping[str, NDArray[Any]]) -> Graph:
+        """Return the graph of a model that is ``rewritten`` with known ops, and whose initializers have ``data``."""
+        proto = rewritten.graph
+        graph = Graph(metadata=_metadata(rewritten), name=proto.name)
+        for info in proto.input:
             if info.name not in data:
-                graph.add(Tensor(info.name, *self.describe(info), Role.INPUT))
+                dtype, shape = self.inputs.get(info.name) or self._input(info)
+                dtype = _SUPPORTED.get(dtype, dtype) if self._narrows else dtype
+                graph.add(Tensor(info.name, dtype, shape, Role.INPUT))
         self._add_weights(graph, data)
-        self._add_nodes(graph, model.graph)
-        graph.outputs = [info.name for info in model.graph.output]
+        self._add_nodes(graph, proto)
+        graph.outputs = [info.name for info in proto.output]
         for id in graph.outputs:
             graph.tensor(id)
         for id in graph.tensors:
             if not isinstance(id, str):  # protobuf returns bytes that are not UTF-8 as bytes
                 raise EmulatorError(f"The ModelProto is malformed: the name {id!r} is not in UTF-8")
         return graph
+
+    def has_open_batch(self, graph: onnx.GraphProto) -> bool:
+        """Whether inputs have an open first size."""
+        return any(_is_open(size) for info in graph.input for size in info.type.tensor_type.shape.dim[:1])
+
+    def _input(self, info: onnx.ValueInfoProto) -> Kind:
+        dtype, shape = _declared(info)
+        dims = info.type.tensor_type.shape.dim
+        if self.as_written or not any(map(_is_open, dims)):
+            return dtype, shape
+        sizes: list[Any] = [(d.dim_param or str(d.dim_value or "?")) if _is_open(d) else d.dim_value for d in dims]
+        if isinstance(sizes[0], str) and self.batch is not None:
+            sizes[0] = self.batch
+        if any(isinstance(size, str) for size in sizes):
+            raise OpenShapeError(info.name, sizes)
+        return dtype, tuple(sizes)
 
     def _add_weights(self, graph: Graph, data: Mapping[str, NDArray[Any]]) -> None:
         """Add weights; those of groups of replicas have a leading axis, with one entry for each group."""
@@ -90,15 +105,16 @@ class GraphReader:
             graph.add(Tensor(id, dtype_of(array), shape, Role.WEIGHT, groups.get(id)), array)
 
     def _add_nodes(self, graph: Graph, proto: onnx.GraphProto) -> None:
+        add = _append_supported if self._narrows else append
         for node in proto.node:
-            self.append(graph, self._op(graph, node))
+            add(graph, self._op(graph, node))
 
     def _op(self, graph: Graph, node: onnx.NodeProto) -> Op:
         domain = "" if node.domain == "ai.onnx" else node.domain
         for text in (node.op_type, domain, node.name, *node.input, *node.output, *(a.name for a in node.attribute)):
             if not isinstance(text, str):
                 raise EmulatorError(f"The ModelProto is malformed: the name {text!r} is not in UTF-8")
-        attributes = {a.name: _attribute(a) for a in node.attribute if not a.HasField("g")}
+        attributes = {a.name: self._attribute(a) for a in node.attribute if not a.HasField("g")}
         if domain == GRAPHCORE and node.op_type in MODEL_COLLECTIVES and (self.replicas or 1) > 1:
             attributes[REPLICA_COUNT] = self.replicas  # on which groups and shards depend
         return Op(
@@ -107,7 +123,7 @@ class GraphReader:
             tuple(node.output),
             attributes | self._bodies(graph, node, attributes),
             domain,
-            self.version if domain == "" else 1,
+            self.model.opset if domain == "" else 1,
             node.name,
         )
 
@@ -133,17 +149,44 @@ class GraphReader:
             parent=parent, inputs=[info.name for info in proto.input], outputs=[o.name for o in proto.output]
         )
         operands = [parent.tensor(id) if id else None for id in node.input]
-        hints = body_input_kinds(node.domain, node.op_type, self.version, attributes, operands)
+        hints = body_input_kinds(node.domain, node.op_type, self.model.opset, attributes, operands)
         for index, info in enumerate(proto.input):
-            kind = hints[index] if index < len(hints) else declared(info)
+            kind = hints[index] if index < len(hints) else _declared(info)
             graph.add(Tensor(info.name, *kind, Role.COMPUTED))
         for initializer in proto.initializer:
-            array = array_of(initializer)
+            array = self.model.tensors.array(initializer)
             graph.add(Tensor(initializer.name, dtype_of(array), array.shape, Role.CONSTANT), array)
         self._add_nodes(graph, proto)
         for id in graph.outputs:
             graph.tensor(id)
         return graph
+
+    def _attribute(self, proto: onnx.AttributeProto) -> Any:
+        value = helper.get_attribute_value(proto)
+        if isinstance(value, onnx.TensorProto):
+            return self.model.tensors.array(value)
+        if isinstance(value, bytes):
+            return value.decode()
+        if isinstance(value, int) and proto.name in _TYPES:
+            return _computed(value)
+        if isinstance(value, int | float | str):
+            return value
+        return [item.decode() if isinstance(item, bytes) else item for item in value]
+
+
+def _is_open(size: onnx.TensorShapeProto.Dimension) -> bool:
+    return not size.HasField("dim_value") or size.dim_value < 0
+
+
+def _declared(info: onnx.ValueInfoProto) -> Kind:
+    """Return type and shape as the model declares them; open sizes are 0."""
+    kind = info.type.tensor_type
+    return dtype_numbered(_computed(kind.elem_type)), tuple(int(size.dim_value) for size in kind.shape.dim)
+
+
+def _computed(number: int) -> int:
+    """Return the element type in which a stored one is computed."""
+    return FLOAT.onnx if number == onnx.TensorProto.BFLOAT16 else number
 
 
 def _metadata(model: onnx.ModelProto) -> dict[str, str]:
@@ -164,14 +207,37 @@ def _taken_branch(parent: Graph, node: onnx.NodeProto) -> str | None:
     return "then_branch" if condition.all() else "else_branch"
 
 
-def _attribute(proto: onnx.AttributeProto) -> Any:
-    value = helper.get_attribute_value(proto)
-    if isinstance(value, onnx.TensorProto):
-        return array_of(value)
-    if isinstance(value, bytes):
-        return value.decode()
-    if isinstance(value, int) and proto.name in _TYPES:
-        return _computed(value)
-    if isinstance(value, int | float | str):
-        return value
-    return [item.decode() if isinstance(item, bytes) else item for item in value]
+def _append_supported(graph: Graph, op: Op) -> list[Tensor]:
+    """Append an op as ``append`` does, with the types that IPUs have."""
+    inputs = _matched(graph, op)
+    made = append(graph, op if inputs == op.inputs else replace(op, inputs=inputs))
+    wide = [tensor for tensor in made if tensor.role is Role.COMPUTED and tensor.dtype in _SUPPORTED]
+    if not wide or graph.parent is not None or any(isinstance(value, Graph) for value in op.attributes.values()):
+        return made
+    graph.tensors |= {tensor.id: replace(tensor, dtype=_SUPPORTED[tensor.dtype]) for tensor in wide}
+    graph.ops[-1] = replace(graph.ops[-1], attributes=_attributes(op))
+    return [graph.tensors[tensor.id] for tensor in made]
+
+
+def _attributes(op: Op) -> dict[str, Any]:
+    return {
+        key: _NUMBERS[value].onnx if key in _INTEGER_TYPES and value in _NUMBERS else value
+        for key, value in op.attributes.items()
+    }
+
+
+def _matched(graph: Graph, op: Op) -> tuple[str, ...]:
+    """Return the inputs of ``op``; 64-bit inputs are cast if other inputs of the same kind have 32 bits."""
+    types = {graph.tensor(id).dtype for id in op.inputs if id}
+    met = {wide: narrow for wide, narrow in _SUPPORTED.items() if wide in types and narrow in types}
+    return tuple(_cast(graph, id, met) if id else id for id in op.inputs)
+
+
+def _cast(graph: Graph, id: str, met: Mapping[DType, DType]) -> str:
+    dtype = met.get(graph.tensor(id).dtype)
+    if dtype is None:
+        return id
+    name = f"{id}/{dtype}"
+    if not graph.knows(name):
+        append(graph, Op("Cast", (id,), (name,), {"to": dtype.onnx}))
+    return name

@@ -6,6 +6,7 @@ GridSample(x, grid)    refused, together with all others that are in the model
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
 
 import onnx
@@ -25,16 +26,18 @@ _ONNX = ("", "ai.onnx")
 
 def with_known_ops(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
     """Return ``model`` with ops of the table only; raise RefusedError that names all others."""
-    unknown = {_key(node) for node in nodes_of(model.graph)} - set(TABLE.table)
+    nodes = list(nodes_of(model.graph))
+    unknown = {_key(node) for node in nodes} - set(TABLE.table)
     if unknown:
         model = _inlined(model, unknown, opset)
-    _check(model)
+        nodes = list(nodes_of(model.graph))
+    _check(nodes)
     return model
 
 
-def _check(model: onnx.ModelProto) -> None:
+def _check(nodes: Iterable[onnx.NodeProto]) -> None:
     found: dict[_Key, list[str]] = {}
-    for node in nodes_of(model.graph):
+    for node in nodes:
         key = _key(node)
         if key not in TABLE.table or (key[0] == "" and key[1] in REASONS):
             found.setdefault(key, []).append(node.name or ", ".join(node.output))

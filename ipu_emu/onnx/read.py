@@ -6,24 +6,24 @@ of replicas, on which their shapes depend, and tensors get types that IPUs suppo
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from numpy.typing import NDArray
 
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph
+from ipu_emu.graph.body_inputs import Kind
 from ipu_emu.onnx.external_data import Places
-from ipu_emu.onnx.files import Source, opset_of, parsed
-from ipu_emu.onnx.graph_reader import Describe, GraphReader, declared
+from ipu_emu.onnx.files import Source, parsed
+from ipu_emu.onnx.graph_reader import GraphReader
 from ipu_emu.onnx.known_ops import with_known_ops
 from ipu_emu.onnx.properties import ModelProperties
 from ipu_emu.onnx.sequences import without_sequences
-from ipu_emu.onnx.supported_types import append_supported, supported
 from ipu_emu.onnx.write import OnnxTemplate
-from ipu_emu.ops import append
 
 __all__ = ["OnnxModel", "initializers", "read"]
 
@@ -32,7 +32,8 @@ __all__ = ["OnnxModel", "initializers", "read"]
 class OnnxModel:
     """A graph with the properties of its inputs and variables, the opset, and where external data are.
 
-    ``template`` is the model without data, to be written with other values.
+    ``template`` is the model without data, to be written with other values; ``has_open_batch``: inputs have an open
+    first size.
     """
 
     graph: Graph
@@ -40,6 +41,7 @@ class OnnxModel:
     opset: int
     external: Places
     template: OnnxTemplate
+    has_open_batch: bool
 
 
 def read(
@@ -48,30 +50,31 @@ def read(
     replicas: int | None = None,
     as_written: bool = False,
     supported_types: bool = True,
-    describe: Describe = declared,
+    inputs: Mapping[str, Kind] = MappingProxyType({}),
+    batch: int | None = None,
 ) -> OnnxModel:
-    """Read a model for ``replicas``, if their number is known; ``describe`` returns type and shape of an input.
+    """Read a model for ``replicas``, if their number is known; ``inputs`` has types and shapes known from elsewhere.
 
-    With ``supported_types`` integers of 64 bits become integers of 32 bits, as ``supported_types.py`` says. A model
-    that is to be written again keeps its ops and types ``as_written``.
+    Open first sizes become ``batch``; raise OpenShapeError for others. With ``supported_types`` integers of 64 bits
+    become integers of 32 bits. A model that is written again keeps its ops, types and open sizes ``as_written``.
     """
     with _malformed():
         model = parsed(source)
-        opset, proto = opset_of(model.proto), model.proto
+        data, places = model.tensors.initializers(model.proto.graph)
+        proto = model.proto
         if not as_written:
-            proto = with_known_ops(without_sequences(proto, opset), opset)
-        if as_written or not supported_types:
-            reader = GraphReader(append, describe, opset, replicas)
-        else:
-            reader = GraphReader(append_supported, lambda info: supported(describe(info)), opset, replicas)
-        graph = reader.read(proto, model.initializers())
-        return OnnxModel(graph, ModelProperties.of(graph.metadata), opset, model.places, OnnxTemplate(model.proto))
+            proto = with_known_ops(without_sequences(proto, model.opset, model.tensors), model.opset)
+        reader = GraphReader(model, replicas, as_written, supported_types, inputs, batch)
+        graph = reader.read(proto, data)
+        properties, template = ModelProperties.of(graph.metadata), OnnxTemplate(model.proto)
+        return OnnxModel(graph, properties, model.opset, places, template, reader.has_open_batch(proto.graph))
 
 
 def initializers(source: Source) -> dict[str, NDArray[Any]]:
     """Return the data of the initializers of a model by id."""
     with _malformed():
-        return parsed(source).initializers()
+        model = parsed(source)
+        return model.tensors.initializers(model.proto.graph)[0]
 
 
 @contextmanager

@@ -13,6 +13,8 @@ in one entry. BFLOAT16 becomes FLOAT, which represents all its values.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import ml_dtypes
@@ -23,10 +25,10 @@ from onnx import numpy_helper
 
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph.dtype import BOOL, FLOAT, FLOAT16, dtype_of
-from ipu_emu.onnx.external_data import DataPlace, bytes_at, size_of, stored_type
+from ipu_emu.onnx.external_data import DataPlace, Places, bytes_at, is_external, place_of, size_of, stored_type
 from ipu_emu.onnx.wire import Piece, field_header
 
-__all__ = ["array_of", "pieces_of", "proto_of"]
+__all__ = ["TensorReader", "array_at", "array_of", "pieces_of", "proto_of"]
 
 _FIELDS = {
     "DOUBLE": "double_data",
@@ -60,11 +62,51 @@ def proto_of(id: str, array: NDArray[Any]) -> onnx.TensorProto:
     return proto
 
 
-def array_of(proto: onnx.TensorProto, place: DataPlace | None = None) -> NDArray[Any]:
-    """Read an initializer in any of its forms, or at ``place`` of a file; the array belongs to the caller."""
+@dataclass(frozen=True)
+class TensorReader:
+    """Reads the tensors of a model in ``folder``, without the data of ``large`` initializers.
+
+    External data are in the folder or below it, or in files that are the program's ``own``.
+    """
+
+    large: Mapping[str, NDArray[Any]]
+    folder: str
+    own: Collection[str] = ()
+
+    def initializers(self, graph: onnx.GraphProto) -> tuple[dict[str, NDArray[Any]], Places]:
+        """Return the data of initializers by id, in order, and the places of external data.
+
+        Of two initializers with one name the last one counts.
+        """
+        places = self.places(graph)
+        return {proto.name: self._initializer(proto, places) for proto in graph.initializer}, places
+
+    def places(self, graph: onnx.GraphProto) -> Places:
+        """Return the places of initializers with external data."""
+        protos = [proto for proto in graph.initializer if is_external(proto)]
+        return {proto.name: place_of(proto, self.folder, self.own) for proto in protos}
+
+    def _initializer(self, proto: onnx.TensorProto, places: Places) -> NDArray[Any]:
+        if is_external(proto):
+            return array_at(proto, places[proto.name])
+        if proto.name not in self.large or proto.raw_data or proto.float_data or proto.int32_data:
+            return array_of(proto)
+        array = self.large[proto.name]
+        return array if array.flags.writeable else np.array(array)  # else it is a view of the model
+
+    def array(self, proto: onnx.TensorProto) -> NDArray[Any]:
+        """Read a tensor in any of its forms; the array belongs to the caller."""
+        return array_at(proto, place_of(proto, self.folder, self.own)) if is_external(proto) else array_of(proto)
+
+
+def array_at(proto: onnx.TensorProto, place: DataPlace) -> NDArray[Any]:
+    """Read a tensor with external data."""
+    return _widened(bytes_at(proto, place).view(stored_type(proto)).reshape(tuple(proto.dims)))
+
+
+def array_of(proto: onnx.TensorProto) -> NDArray[Any]:
+    """Read a tensor that has its data in any of their forms; the array belongs to the caller."""
     count, stored = size_of(proto), stored_type(proto)
-    if place is not None:
-        return _widened(bytes_at(proto, place).view(stored).reshape(tuple(proto.dims)))
     if stored == np.float16 and not proto.raw_data and len(proto.int32_data):
         return _halves(proto, count)
     try:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ipu_emu.errors import EmulatorError
+from ipu_emu.errors import EmulatorError, OpenShapeError
 from ipu_emu.graph import Graph
-from ipu_emu.graph.body_inputs import Kind
 from ipu_emu.graph.tensor import Role
-from ipu_emu.onnx.graph_reader import declared
 from ipu_emu.onnx.read import read
 
 if TYPE_CHECKING:
@@ -33,22 +30,23 @@ class OnnxFile:
     @classmethod
     def read(cls, path: str, batch: int, replicas: int | None = None) -> OnnxFile:
         """Read a file, with ``batch`` for open first dimensions; raise EmulatorError if it is not a model."""
-        is_open = list[bool]()
-
-        def describe(info: Any) -> Kind:
-            dims = info.type.tensor_type.shape.dim
-            is_open.extend(not axis.HasField("dim_value") for axis in dims[:1])
-            shape = tuple(_sizes(path, info, batch))
-            if 0 in shape:
-                raise EmulatorError(
-                    f"input '{info.name}' of {path} has no elements: its shape is {list(shape)}; export the model "
-                    "with sizes from 1"
-                )
-            return declared(info)[0], shape
-
-        graph = read(path, replicas=replicas, describe=describe).graph
-        first = next((tensor.shape for tensor in graph.with_role(Role.INPUT) if tensor.shape), (1,))
-        return cls(path, graph, tuple(_outputs(path, graph)), first[0], any(is_open))
+        try:
+            model = read(path, replicas=replicas, batch=batch)
+        except OpenShapeError as error:
+            axis = next(axis for axis, size in enumerate(error.sizes) if isinstance(size, str))
+            raise EmulatorError(
+                f"input '{error.input}' of {path} has no size in dimension {axis}; only the first one, the batch, "
+                "may be open: export the model with fixed sizes"
+            ) from None
+        inputs = model.graph.with_role(Role.INPUT)
+        empty = next((tensor for tensor in inputs if not tensor.nelms), None)
+        if empty is not None:
+            raise EmulatorError(
+                f"input '{empty.id}' of {path} has no elements: its shape is {list(empty.shape)}; export the model "
+                "with sizes from 1"
+            )
+        first = next((tensor.shape for tensor in inputs if tensor.shape), (1,))
+        return cls(path, model.graph, tuple(_outputs(path, model.graph)), first[0], model.has_open_batch)
 
     def loss(self, given: str) -> str:
         """Return the id of the loss tensor; raise EmulatorError if none is given."""
@@ -90,16 +88,3 @@ def _outputs(path: str, graph: Graph) -> list[str]:
     if not outputs:
         raise EmulatorError(f"{path} has no ops; export a model that has some")
     return outputs
-
-
-def _sizes(path: str, info: Any, batch: int) -> Iterator[int]:
-    for axis, dimension in enumerate(info.type.tensor_type.shape.dim):
-        if dimension.HasField("dim_value"):
-            yield dimension.dim_value
-        elif axis == 0:
-            yield batch
-        else:
-            raise EmulatorError(
-                f"input '{info.name}' of {path} has no size in dimension {axis}; only the first one, the batch, "
-                "may be open: export the model with fixed sizes"
-            )

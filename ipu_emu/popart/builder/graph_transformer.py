@@ -16,7 +16,7 @@ from ipu_emu.graph.dtype import FLOAT, FLOAT16, INT32, DType, dtype_named
 from ipu_emu.onnx.external_data import Places, is_external, reference, stored_type, write_external
 from ipu_emu.onnx.files import ModelBytes, Source, parsed
 from ipu_emu.onnx.proto_parts import attributes_of, graphs_of, tensors_of
-from ipu_emu.onnx.tensors import array_of, proto_of
+from ipu_emu.onnx.tensors import array_at, array_of, proto_of
 
 __all__ = ["GraphTransformer"]
 
@@ -36,8 +36,13 @@ class GraphTransformer:
 
     def __init__(self, modelProtoOrFilename: Source) -> None:
         model = parsed(modelProtoOrFilename, light=False)
-        self._model, self._places = model.proto, dict(model.places)
-        self._refer(model.places)
+        self._model = model.proto
+        self._places = dict(model.tensors.places(self._model.graph))
+        self._refer(self._places)
+        for graph in graphs_of(self._model.graph):
+            for proto in filter(is_external, tensors_of(graph)):
+                if proto.name not in self._places:
+                    proto.CopyFrom(proto_of(proto.name, model.tensors.array(proto)))
 
     def _refer(self, places: Places) -> None:
         """Let initializers name the files of their data."""
@@ -142,7 +147,7 @@ class GraphTransformer:
         self._refer(places)
 
     def _array(self, proto: onnx.TensorProto) -> NDArray[Any]:
-        return array_of(proto, self._places[proto.name] if is_external(proto) else None)
+        return array_at(proto, self._places[proto.name]) if is_external(proto) else array_of(proto)
 
     def _initializers(self, ids: Sequence[str]) -> dict[str, onnx.TensorProto]:
         found = {proto.name: proto for proto in self._model.graph.initializer}

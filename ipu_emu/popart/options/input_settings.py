@@ -8,11 +8,7 @@ from dataclasses import dataclass
 from numbers import Integral
 from typing import Any, TypeVar
 
-import onnx
-
 from ipu_emu.errors import EmulatorError
-from ipu_emu.graph.body_inputs import Kind
-from ipu_emu.onnx.graph_reader import declared
 from ipu_emu.onnx.properties import EXCHANGE_STRATEGY, STREAM_MODE, TILE_SET
 from ipu_emu.popart.options.session_options import SessionOptions
 from ipu_emu.popart.types.enums import ExchangeStrategy, ReplicatedStreamMode, TileSet
@@ -21,13 +17,12 @@ from ipu_emu.popart.types.tensor_info import TensorInfo
 __all__ = [
     "InputArguments",
     "InputSettings",
-    "closed",
     "one_of_kind",
     "staged_inputs",
 ]
 
 _KEYS = {TileSet: TILE_SET, ExchangeStrategy: EXCHANGE_STRATEGY, ReplicatedStreamMode: STREAM_MODE}
-Chosen = TypeVar("Chosen")
+Kind = TypeVar("Kind")
 Default = TypeVar("Default")
 
 _NAMES = ("tensorInfo", "dataType", "shape", "settings", "debugContext", "debugPrefix")
@@ -76,24 +71,6 @@ class InputSettings:
         return {_KEYS[type(value)] + id: value.name for value in values if int(value)}
 
 
-def closed(info: onnx.ValueInfoProto) -> Kind:
-    """Return type and shape of an input; raise EmulatorError if the model leaves sizes open."""
-    dims = info.type.tensor_type.shape.dim
-    is_open = [not dimension.HasField("dim_value") or dimension.dim_value < 0 for dimension in dims]
-    if True in is_open:
-        names = [
-            dimension.dim_param or (str(dimension.dim_value) if dimension.dim_value else "?")
-            if unknown
-            else str(dimension.dim_value)
-            for dimension, unknown in zip(dims, is_open, strict=True)
-        ]
-        raise EmulatorError(
-            f"Input tensor '{info.name}' must be specified in InputShapeInfo, as it has shape [{' '.join(names)}], "
-            f"which uses an unknown value '{names[is_open.index(True)]}'."
-        )
-    return declared(info)
-
-
 def staged_inputs(ids: Iterable[str], options: SessionOptions, overlapped: Collection[str]) -> dict[str, int]:
     """The number of buffers in Streaming Memory of each buffered input; raise EmulatorError for an invalid depth.
 
@@ -138,6 +115,6 @@ class InputArguments:
         return cls(TensorInfo(given[0], given[1]), InputSettings(), one_of_kind(given[2:], str, ""))
 
 
-def one_of_kind(values: Sequence[Any], kind: type[Chosen], default: Default) -> Chosen | Default:
+def one_of_kind(values: Sequence[Any], kind: type[Kind], default: Default) -> Kind | Default:
     """The first of ``values`` that is a ``kind``."""
     return next((value for value in values if isinstance(value, kind)), default)

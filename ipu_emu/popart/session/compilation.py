@@ -19,7 +19,7 @@ from ipu_emu.compiler.memory.out_of_memory import check_memory, memory_need, str
 from ipu_emu.compiler.options import CompileOptions, TrainingOptions
 from ipu_emu.compiler.pipeline import STEP_GRAPH, CompileState, run_passes, start
 from ipu_emu.compiler.placement.autoshard import TooFewOpsError
-from ipu_emu.errors import EmulatorError
+from ipu_emu.errors import EmulatorError, OpenShapeError
 from ipu_emu.graph import Graph, Role
 from ipu_emu.graph.body_inputs import Kind
 from ipu_emu.graph.dtype import FLOAT, FLOAT16
@@ -32,7 +32,6 @@ from ipu_emu.popart.ir.serialised_ir import IrView
 from ipu_emu.popart.logger import getLogger
 from ipu_emu.popart.options.compile_options import compile_options, step_shape, with_streams
 from ipu_emu.popart.options.dataflow import DataFlow
-from ipu_emu.popart.options.input_settings import closed
 from ipu_emu.popart.options.memory_advice import MemoryRequest, memory_changes
 from ipu_emu.popart.options.option_rules import check_combination
 from ipu_emu.popart.options.patterns import InputShapeInfo, Patterns
@@ -223,12 +222,16 @@ class Compilation:
 
 def _read(model: Source, options: SessionOptions, known: Mapping[str, Kind]) -> OnnxModel:
     """Read the model for this number of replicas; ``known`` gives types and shapes of inputs that it leaves open."""
-    return read(
-        model,
-        replicas=options.getGlobalReplicationFactor(),
-        supported_types=bool(options.enableSupportedDataTypeCasting),
-        describe=lambda info: known.get(info.name) or closed(info),
-    )
+    replicas, supported = options.getGlobalReplicationFactor(), bool(options.enableSupportedDataTypeCasting)
+    try:
+        return read(model, replicas=replicas, supported_types=supported, inputs=known)
+    except OpenShapeError as error:
+        sizes = error.sizes
+        raise EmulatorError(
+            f"Input tensor '{error.input}' must be specified in InputShapeInfo, as it has shape "
+            f"[{' '.join(map(str, sizes))}], which uses an unknown value "
+            f"'{next(size for size in sizes if isinstance(size, str))}'."
+        ) from None
 
 
 def cache_folder(options: SessionOptions, environment: Mapping[str, str] = os.environ) -> str | None:
