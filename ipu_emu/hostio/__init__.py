@@ -5,8 +5,6 @@ from ipu_emu.hostio.data.sample_order import ReplicaRange
 from ipu_emu.hostio.feeds.array_feed import ArrayFeed
 from ipu_emu.hostio.feeds.callback_feed import CallbackFeed
 from ipu_emu.hostio.feeds.feed import Feed
-from ipu_emu.hostio.feeds.feed_benchmark import dataset_benchmark, infeed_benchmark
-from ipu_emu.hostio.feeds.queues import InfeedQueue, OutfeedMode, OutfeedQueue
 from ipu_emu.hostio.feeds.step_data_sizes import check_sizes
 from ipu_emu.hostio.feeds.step_feed import StepFeed
 from ipu_emu.hostio.probe.probe import Probe, StepProbe
@@ -16,17 +14,12 @@ __all__ = [
     "CallbackFeed",
     "DataMode",
     "Feed",
-    "InfeedQueue",
-    "OutfeedMode",
-    "OutfeedQueue",
     "Probe",
     "RepeatedFeed",
     "ReplicaRange",
     "StepFeed",
     "StepProbe",
     "check_sizes",
-    "dataset_benchmark",
-    "infeed_benchmark",
     "like_real",
     "mode_of",
     "synthetic_chunk",

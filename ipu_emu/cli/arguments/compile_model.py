@@ -364,7 +364,7 @@ def _without_values(graph: Graph) -> Graph:
 def _zeros(graph: Graph) -> dict[str, NDArray[Any]]:
     """Weights that take memory only where they are changed; raise EmulatorError without enough memory."""
     data = {weight.id: graph.data[weight.id] for weight in graph.with_role(Role.WEIGHT)}
-    nbytes = sum(value.size * value.itemsize for value in data.values())
+    nbytes = sum(value.size * value.itemsize for value in graph.data.values())
     free = psutil.virtual_memory().available
     if _COPIES * nbytes > free:
         raise EmulatorError(

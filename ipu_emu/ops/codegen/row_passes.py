@@ -10,7 +10,7 @@ A kernel is plain data. Operands are
     full      [rows, columns], neighbours in a row       column    one number for each column, of all rows
     row       one number for each row                    scalar    one number
 
-in float32 or half. Instructions make values, numbered from 0 in each pass:
+in float32 or half, or all in float64. Instructions make values, numbered from 0 in each pass:
 
     ("load", operand)          ("number", value)           ("let", name)          a number of this row, see below
     (function, value, ...)     see ``functions``
@@ -32,9 +32,10 @@ from llvmlite import ir
 from numpy.typing import NDArray
 
 from ipu_emu.ops.codegen.compiled_call import call
-from ipu_emu.ops.codegen.llvm_builder import FLOAT, HALF, I32, Kernel, const, repeat
+from ipu_emu.ops.codegen.functions.float32_math import DOUBLE_FUNCTIONS, FUNCTIONS
+from ipu_emu.ops.codegen.functions.lane_values import number
+from ipu_emu.ops.codegen.llvm_builder import DOUBLE, FLOAT, HALF, I32, Kernel, const, repeat
 from ipu_emu.ops.codegen.llvm_compiler import generated, vector_width
-from ipu_emu.ops.codegen.simd_math import FUNCTIONS, number
 
 __all__ = ["Instruction", "Operand", "RowPass", "bound_rows", "row_kernel"]
 
@@ -47,6 +48,16 @@ class Operand:
 
     kind: str
     half: bool = False
+    double: bool = False
+
+    @classmethod
+    def of(cls, kind: str, array: NDArray[Any]) -> Operand:
+        """The operand for ``array``."""
+        return cls(kind, array.dtype == np.float16, array.dtype == np.float64)
+
+    @property
+    def itemsize(self) -> int:
+        return 2 if self.half else 8 if self.double else 4
 
 
 @dataclass(frozen=True)
@@ -70,7 +81,7 @@ def bound_rows(
     function = row_kernel(tuple(operands), tuple(passes))
     strides = []
     for operand, array in zip(operands, arrays, strict=True):
-        assert array.dtype == (np.float16 if operand.half else np.float32), (operand, array.dtype)
+        assert operand == Operand.of(operand.kind, array), (operand, array.dtype)
         apart = array.itemsize * {"full": columns, "row": 1}.get(operand.kind, 0)
         strides.append(array.strides[0] if operand.kind == "full" and array.shape == (rows, columns) else apart)
     return call(function, *arrays, *strides, rows, columns)
@@ -85,6 +96,8 @@ class _Rows:
         self.pointers = [self.kernel.pointer(i) for i in range(count)]
         self.strides = self.kernel.arguments[count : 2 * count]
         self.rows, self.columns = self.kernel.arguments[2 * count :]
+        double = any(operand.double for operand in operands)
+        self.real, self.functions = (DOUBLE, DOUBLE_FUNCTIONS) if double else (FLOAT, FUNCTIONS)
         self.names: dict[str, Any] = {}
         self.lines: list[Any] = []
         self.fixed: dict[int, Any] = {}
@@ -132,10 +145,10 @@ class _Rows:
 
     def _first(self, kind: str, count: int) -> Any:
         value = 0.0 if kind == "sum" else float("-inf")
-        return ir.Constant(ir.VectorType(FLOAT, count), [value] * count) if count > 1 else ir.Constant(FLOAT, value)
+        return number(value, ir.Constant(self._type(False, count), ir.Undefined))
 
     def _combined(self, kind: str, x: Any, y: Any) -> Any:
-        return self.b.fadd(x, y) if kind == "sum" else FUNCTIONS["max"](self.kernel, x, y)
+        return self.b.fadd(x, y) if kind == "sum" else self.functions["max"](self.kernel, x, y)
 
     def _across(self, kind: str, vector: Any) -> Any:
         b, count = self.b, vector_width()
@@ -164,11 +177,10 @@ class _Rows:
 
     def _value(self, kind: str, rest: list[Any], values: list[Any], count: int) -> Any:
         if kind == "number":
-            like = ir.Constant(ir.VectorType(FLOAT, count) if count > 1 else FLOAT, ir.Undefined)
-            return number(rest[0], like)
+            return number(rest[0], ir.Constant(self._type(False, count), ir.Undefined))
         if kind == "let":
             return self._spread(self.names[rest[0]], count)
-        return FUNCTIONS[kind](self.kernel, *(values[v] for v in rest))
+        return self.functions[kind](self.kernel, *(values[v] for v in rest))
 
     def _spread(self, value: Any, count: int) -> Any:
         return self.kernel.splat(value, count) if count > 1 else value
@@ -176,17 +188,16 @@ class _Rows:
     def _element(self, operand: int, index: Any, count: int) -> Any:
         if self.operands[operand].kind in ("row", "scalar"):
             return self._spread(self.fixed[operand], count)
-        size = 2 if self.operands[operand].half else 4
+        size = self.operands[operand].itemsize
         return self._load(operand, self.b.gep(self.lines[operand], [self.b.mul(index, const(size))]), count)
 
     def _load(self, operand: int, pointer: Any, count: int) -> Any:
         half = self.operands[operand].half
-        stored = self.kernel.load(pointer, const(0), self._type(half, count), 2 if half else 4)
+        stored = self.kernel.load(pointer, const(0), self._type(half, count), self.operands[operand].itemsize)
         return self.b.fpext(stored, self._type(False, count)) if half else stored
 
     def _store(self, kind: str, operand: int, value: Any, index: Any, count: int) -> None:
-        half = self.operands[operand].half
-        size = 2 if half else 4
+        half, size = self.operands[operand].half, self.operands[operand].itemsize
         place = self.b.gep(self.lines[operand], [self.b.mul(index, const(size))])
         if kind == "gather":
             value = self.b.fadd(self._load(operand, place, count), value)
@@ -195,7 +206,7 @@ class _Rows:
         self.kernel.store(value, place, const(0), size)
 
     def _type(self, half: bool, count: int) -> Any:
-        kind = HALF if half else FLOAT
+        kind = HALF if half else self.real
         return ir.VectorType(kind, count) if count > 1 else kind
 
     # Once for a row

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from ipu_emu.graph import Tensor
 from ipu_emu.graph.dtype import FLOAT16
+from ipu_emu.ops.core.array_functions import ArrayFunction
 from ipu_emu.ops.core.call_chain import call_chain
 from ipu_emu.ops.core.node import Node
 from ipu_emu.ops.core.op_definition import BoundOp, Call, Kernel, Workspace
@@ -126,7 +127,9 @@ class Tracer:
         self._free.append((start, size))
 
     def call(self, function: Callable[..., object], *operands: Any, **named: Any) -> None:
-        self.steps.append(partial(function, *map(_plain, operands), **{k: _plain(v) for k, v in named.items()}))
+        if self.memory is not None:
+            bind = function.bound if isinstance(function, ArrayFunction) else partial(partial, function)
+            self.steps.append(bind(*map(_plain, operands), **{k: _plain(v) for k, v in named.items()}))
 
 
 class _Allocation:

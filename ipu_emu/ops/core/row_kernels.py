@@ -6,7 +6,6 @@ function returns the call for its arrays.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -39,7 +38,7 @@ class RowKernel:
     def __init__(self, rows: int, columns: int, **operands: tuple[str, _Array]) -> None:
         self.rows, self.columns = rows, columns
         self.places = {name: place for place, name in enumerate(operands)}
-        self.operands = [Operand(kind, array.dtype == np.float16) for kind, array in operands.values()]
+        self.operands = [Operand.of(kind, array) for kind, array in operands.values()]
         self.arrays = [array for _, array in operands.values()]
         self.passes: list[RowPass] = []
 
@@ -47,7 +46,7 @@ class RowKernel:
         """Append scalar operands."""
         for name, array in arrays.items():
             self.places[name] = len(self.operands)
-            self.operands.append(Operand("scalar", array.dtype == np.float16))
+            self.operands.append(Operand.of("scalar", array))
             self.arrays.append(array)
         return self
 
@@ -108,13 +107,11 @@ def softmax_grad(g: _Array, y: _Array, dx: _Array, rows: int, columns: int) -> C
     return kernel.add("d = sub g s; p = mul d y; store dx p").bound()
 
 
-def log_softmax(x: _Array, y: _Array, largest: _Array, total: _Array, rows: int, columns: int) -> list[Call]:
-    """y = (x - m) - log(sum(exp(x - m))), with the largest element m of each row; ``largest``, ``total``: [rows]."""
-    sums = RowKernel(rows, columns, x=("full", x), largest=("row", largest), total=("row", total)).add("largest m x")
-    sums.add("d = sub x m; e = exp_falling d; sum s e", "put largest m; put total s")
-    logs = RowKernel(rows, columns, x=("full", x), y=("full", y), largest=("row", largest), total=("row", total))
-    logs.add("d = sub x largest; p = sub d total; store y p")
-    return [sums.bound(), partial(np.log, total, total), logs.bound()]
+def log_softmax(x: _Array, y: _Array, rows: int, columns: int) -> Call:
+    """y = (x - m) - log(sum(exp(x - m))), with the largest element m of each row."""
+    kernel = RowKernel(rows, columns, x=("full", x), y=("full", y)).add("largest m x")
+    kernel.add("d = sub x m; e = exp_falling d; sum s e", "l = log s; define l l")
+    return kernel.add("d = sub x m; p = sub d l; store y p").bound()
 
 
 def log_softmax_grad(g: _Array, y: _Array, dx: _Array, rows: int, columns: int) -> Call:

@@ -13,6 +13,7 @@ from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Tensor
 from ipu_emu.graph.dtype import FLOAT16
 from ipu_emu.graph.op import GRAPHCORE
+from ipu_emu.ops.codegen.functions.compiled_functions import log
 from ipu_emu.ops.core.adjoint import Adjoint, Value
 from ipu_emu.ops.core.call_chain import call_chain
 from ipu_emu.ops.core.cost import per_element
@@ -146,7 +147,7 @@ def nll(
         elif is_log:
             losses[i] = -picked / count
         else:
-            losses[i] = -np.log(np.float32(smallest) if picked < smallest else picked) / count
+            losses[i] = -log(np.float32(smallest) if picked < smallest else picked) / count
 
 
 @jit

@@ -37,11 +37,11 @@ def _shape(node: Node) -> OutputTypes:
 def take_labels(
     x: NDArray[Any], labels: NDArray[Any], largest: NDArray[Any], losses: NDArray[Any], y: NDArray[Any]
 ) -> None:
-    """Turn sums of exponentials into losses, and subtract 1 from the probability of each label."""
+    """Turn logarithms of sums into losses, and subtract 1 from the probability of each label."""
     for i in range(labels.size):
         label = labels[i]
         if 0 <= label < x.shape[1]:
-            losses[i] = np.log(losses[i]) - (x[i, label] - largest[i])
+            losses[i] -= x[i, label] - largest[i]
             y[i, label] -= 1
         else:
             losses[i] = np.nan
@@ -50,16 +50,16 @@ def take_labels(
 
 @jit
 def weigh_targets(losses: NDArray[Any], products: NDArray[Any], targets: NDArray[Any]) -> None:
-    """Turn sums of exponentials into losses, by the sums of t (x - max(x)) and of t."""
+    """Turn logarithms of sums into losses, by the sums of t (x - max(x)) and of t."""
     for i in range(losses.size):
-        losses[i] = np.log(losses[i]) * targets[i] - products[i]
+        losses[i] = losses[i] * targets[i] - products[i]
 
 
 def _sparse(bound: BoundOp) -> Call:
     x, labels, (losses, y), largest = bound.input(0), bound.input(1), bound.outputs, bound.scratch[0]
     kernel = RowKernel(*x.shape, x=("full", x), y=("full", y), loss=("row", losses), largest=("row", largest))
     kernel.add("largest m x", "put largest m")
-    kernel.add(_EXPONENTIALS, "r = div 1 s; define r r; put loss s")
+    kernel.add(_EXPONENTIALS, "r = div 1 s; define r r; l = log s; put loss l")
     kernel.add("p = mul y r; store y p")
     return call_chain(kernel.bound(), partial(take_labels, x, labels, largest, losses, y))
 
@@ -72,7 +72,7 @@ def _dense(bound: BoundOp) -> Call:
     ).add("largest m x")  # fmt: skip
     kernel.add(
         f"{_EXPONENTIALS}; q = mul d t; sum a q; sum b t",
-        "r = div 1 s; define r r; put loss s; put products a; put targets b",
+        "r = div 1 s; define r r; l = log s; put loss l; put products a; put targets b",
     )
     kernel.add("p = mul y r; g = sub p t; store y g")
     return call_chain(kernel.bound(), partial(weigh_targets, losses, products, targets))

@@ -53,7 +53,7 @@ def _basis(node: Node, places: _Array, sizes: _Array, opened: _Array) -> tuple[_
         size = int(sizes[d])
         at = places[:, d].astype(np.float64) * (size - degree * int(bool(opened[d])))
         knot = np.floor(at)
-        powers = (at - knot)[:, None] ** np.arange(degree + 1)
+        powers = np.vander(at - knot, degree + 1, increasing=True)
         own = (knot[:, None].astype(np.int64) + np.arange(degree + 1)) % size
         factors = (factors[:, None] * (powers @ _PIECES[degree].T)[:, :, None]).reshape(edges, -1)
         rows = (rows[:, None] + stride * own[:, :, None]).reshape(edges, -1)

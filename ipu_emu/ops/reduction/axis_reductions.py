@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from gcl.kernels.jit import jit
 from ipu_emu.ops.codegen.llvm_compiler import vector_width
 from ipu_emu.ops.core.adjoint import Adjoint, Value
+from ipu_emu.ops.core.array_functions import function
 from ipu_emu.ops.core.call_chain import call_chain
 from ipu_emu.ops.core.cost import flops
 from ipu_emu.ops.core.image_kernels import are_images, image_sum
@@ -110,6 +111,10 @@ def _sum_to(bound: BoundOp) -> Call:
 # Other ways to combine
 
 
+def _log(x: NDArray[Any], out: NDArray[Any]) -> None:
+    function("log")(x, out=out)
+
+
 def _root(x: NDArray[Any], out: NDArray[Any]) -> None:
     """out = sqrt(x); roots of integers are truncated."""
     np.copyto(out, np.sqrt(x), "unsafe") if out.dtype.kind in "iu" else np.sqrt(x, out)
@@ -161,15 +166,16 @@ def _log_sum_exp(bound: BoundOp) -> Call:
         partial(np.logical_not, odd, odd),
         partial(np.copyto, largest, 0, where=odd),
         partial(np.subtract, x, largest, shifted),
-        partial(np.exp, shifted, shifted),
+        function("exp").bound(shifted, out=shifted),
         partial(np.add.reduce, shifted, axes, None, total, True),
-        partial(np.log, total, total),
+        function("log").bound(total, out=total),
         partial(np.add, total, largest, total),
     )
 
 
 def _log_sum_exp_of_any(node: Node, x: Any) -> Any:
-    return np.log(np.sum(np.exp(x), axis=_axes(node), keepdims=bool(node.attribute("keepdims", 1))))
+    total = np.sum(function("exp")(x), axis=_axes(node), keepdims=bool(node.attribute("keepdims", 1)))
+    return function("log")(total)
 
 
 def _whole_and_kept(node: Node) -> list[int]:
@@ -268,7 +274,7 @@ OPS = [
     ),
     _reduction(
         "ReduceLogSum",
-        _reduce(np.add.reduce, after=np.log),
+        _reduce(np.add.reduce, after=_log),
         lambda d: [_spread(d, d.g / d.y.op("Exp"))],
     ),
     _reduction(

@@ -31,7 +31,7 @@ def measure(gradient: NDArray[Any], out: NDArray[Any]) -> None:
 
 def limit(norms: Sequence[NDArray[Any]], scale: NDArray[Any], out: NDArray[Any], max_norm: float) -> None:
     """out = max_norm / max(max_norm, norm), norm = the L2 norm of ``scale`` times all gradients."""
-    whole = float(np.sqrt(sum(float(part[()]) ** 2 for part in norms))) * float(scale[()])
+    whole = float(np.sqrt(sum(float(part[()]) * float(part[()]) for part in norms))) * float(scale[()])
     out[()] = max_norm / max(max_norm, whole)
 
 

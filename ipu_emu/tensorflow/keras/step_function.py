@@ -10,12 +10,12 @@ from tensorflow.python.framework import ops
 from tensorflow.python.util import nest
 
 from gcl.kernels.uninterrupted import uninterrupted
-from ipu_emu.tensorflow.configured_system import configured
 from ipu_emu.tensorflow.keras.elements import ElementGroup, groups_of
 from ipu_emu.tensorflow.keras.extension import Extension
 from ipu_emu.tensorflow.keras.options import ReplicatedMetricReductionMethod
 from ipu_emu.tensorflow.keras.pipeline_section import is_pipelined, mapping_of, stages_of
 from ipu_emu.tensorflow.keras.step_program import StepProgram
+from ipu_emu.tensorflow.run.configured_system import configured
 
 __all__ = ["StepFunction", "accumulation_of", "replicas_of"]
 

@@ -343,3 +343,13 @@ def test_code_that_others_may_have_written_is_not_run(tmp_path: Path) -> None:
         before = kernel.stat()
         assert compiled_anew(str(folder), "compiled kernels are not cached in") == 1
         assert kernel.stat() == before
+
+
+def test_an_unknown_processor_is_refused_with_those_that_are_known() -> None:
+    environment = os.environ | {"IPU_EMU_PROCESSOR": "pentium"}
+    command = [sys.executable, "-m", "ipu_emu", "clock", "mlp"]
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert run.returncode == 2
+    assert "IPU_EMU_PROCESSOR=pentium" in run.stderr
+    assert "x86-64-v3" in run.stderr
+    assert "Traceback" not in run.stderr
