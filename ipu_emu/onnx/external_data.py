@@ -24,7 +24,7 @@ __all__ = [
     "DataPlace",
     "Places",
     "append_external",
-    "bytes_at",
+    "array_at",
     "change_external",
     "inside",
     "is_external",
@@ -34,6 +34,7 @@ __all__ = [
     "separate",
     "size_of",
     "stored_type",
+    "widened",
     "write_external",
 ]
 
@@ -132,8 +133,13 @@ def _unreadable(proto: onnx.TensorProto, why: object) -> EmulatorError:
     return EmulatorError(f"Initializer '{proto.name}' cannot be read from its file: {said}")
 
 
-def bytes_at(proto: onnx.TensorProto, place: DataPlace) -> NDArray[np.uint8]:
-    """Read the external data of ``proto``."""
+def widened(array: NDArray[Any]) -> NDArray[Any]:
+    """Return ``array``, as FLOAT if it is BFLOAT16."""
+    return array.astype(np.float32) if array.dtype == ml_dtypes.bfloat16 else array
+
+
+def array_at(proto: onnx.TensorProto, place: DataPlace) -> NDArray[Any]:
+    """Read a tensor with external data; the array belongs to the caller."""
     if not os.path.exists(place.file):
         raise MissingDataError(proto.name, place.file)
     try:
@@ -143,7 +149,8 @@ def bytes_at(proto: onnx.TensorProto, place: DataPlace) -> NDArray[np.uint8]:
         ):
             if place.offset + place.length > os.fstat(file.fileno()).st_size:
                 raise ValueError(f"{place.length} bytes from {place.offset} are not within {place.file!r}")
-            return np.fromfile(file, np.uint8, place.length, offset=place.offset)
+            data = np.fromfile(file, stored_type(proto), size_of(proto), offset=place.offset)
+            return widened(data.reshape(tuple(proto.dims)))
     except (MemoryError, OSError, ValueError) as error:
         raise _unreadable(proto, error) from error
 

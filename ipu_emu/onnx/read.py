@@ -65,9 +65,9 @@ def read(
         if not as_written:
             proto = with_known_ops(without_sequences(proto, model.opset, model.tensors), model.opset)
         reader = GraphReader(model, replicas, as_written, supported_types, inputs, batch)
-        graph = reader.read(proto, data)
+        graph, open_batch = reader.read(proto, data), reader.has_open_batch(proto.graph)
         properties, template = ModelProperties.of(graph.metadata), OnnxTemplate(model.proto)
-        return OnnxModel(graph, properties, model.opset, places, template, reader.has_open_batch(proto.graph))
+        return OnnxModel(graph, properties, model.opset, places, template, open_batch)
 
 
 def initializers(source: Source) -> dict[str, NDArray[Any]]:

@@ -25,10 +25,19 @@ from onnx import numpy_helper
 
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph.dtype import BOOL, FLOAT, FLOAT16, dtype_of
-from ipu_emu.onnx.external_data import DataPlace, Places, bytes_at, is_external, place_of, size_of, stored_type
+from ipu_emu.onnx.external_data import (
+    DataPlace,
+    Places,
+    array_at,
+    is_external,
+    place_of,
+    size_of,
+    stored_type,
+    widened,
+)
 from ipu_emu.onnx.wire import Piece, field_header
 
-__all__ = ["TensorReader", "array_at", "array_of", "pieces_of", "proto_of"]
+__all__ = ["TensorReader", "array_of", "pieces_of", "proto_of"]
 
 _FIELDS = {
     "DOUBLE": "double_data",
@@ -78,17 +87,17 @@ class TensorReader:
 
         Of two initializers with one name the last one counts.
         """
-        places = self.places(graph)
-        return {proto.name: self._initializer(proto, places) for proto in graph.initializer}, places
+        data, places = dict[str, NDArray[Any]](), dict[str, DataPlace]()
+        for proto in graph.initializer:
+            places.pop(proto.name, None)
+            if is_external(proto):
+                places[proto.name] = place_of(proto, self.folder, self.own)
+                data[proto.name] = array_at(proto, places[proto.name])
+            else:
+                data[proto.name] = self._array(proto)
+        return data, places
 
-    def places(self, graph: onnx.GraphProto) -> Places:
-        """Return the places of initializers with external data."""
-        protos = [proto for proto in graph.initializer if is_external(proto)]
-        return {proto.name: place_of(proto, self.folder, self.own) for proto in protos}
-
-    def _initializer(self, proto: onnx.TensorProto, places: Places) -> NDArray[Any]:
-        if is_external(proto):
-            return array_at(proto, places[proto.name])
+    def _array(self, proto: onnx.TensorProto) -> NDArray[Any]:
         if proto.name not in self.large or proto.raw_data or proto.float_data or proto.int32_data:
             return array_of(proto)
         array = self.large[proto.name]
@@ -98,10 +107,10 @@ class TensorReader:
         """Read a tensor in any of its forms; the array belongs to the caller."""
         return array_at(proto, place_of(proto, self.folder, self.own)) if is_external(proto) else array_of(proto)
 
-
-def array_at(proto: onnx.TensorProto, place: DataPlace) -> NDArray[Any]:
-    """Read a tensor with external data."""
-    return _widened(bytes_at(proto, place).view(stored_type(proto)).reshape(tuple(proto.dims)))
+    def places(self, graph: onnx.GraphProto) -> dict[str, DataPlace]:
+        """Return the places of initializers with external data, without reading them."""
+        protos = [proto for proto in graph.initializer if is_external(proto)]
+        return {proto.name: place_of(proto, self.folder, self.own) for proto in protos}
 
 
 def array_of(proto: onnx.TensorProto) -> NDArray[Any]:
@@ -112,13 +121,9 @@ def array_of(proto: onnx.TensorProto) -> NDArray[Any]:
     try:
         if stored == np.float32 and proto.float_data and not proto.raw_data:
             return _floats(proto).reshape(tuple(proto.dims))
-        return _widened(np.array(numpy_helper.to_array(proto)))
+        return widened(np.array(numpy_helper.to_array(proto)))
     except (ValueError, TypeError) as error:
         raise EmulatorError(f"Initializer '{proto.name}' cannot be read: {error}") from error
-
-
-def _widened(array: NDArray[Any]) -> NDArray[Any]:
-    return array.astype(np.float32) if array.dtype == ml_dtypes.bfloat16 else array
 
 
 def pieces_of(id: str, array: NDArray[Any]) -> list[Piece]:

@@ -13,10 +13,10 @@ from onnx import helper
 
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph.dtype import FLOAT, FLOAT16, INT32, DType, dtype_named
-from ipu_emu.onnx.external_data import Places, is_external, reference, stored_type, write_external
+from ipu_emu.onnx.external_data import Places, array_at, is_external, reference, stored_type, write_external
 from ipu_emu.onnx.files import ModelBytes, Source, parsed
 from ipu_emu.onnx.proto_parts import attributes_of, graphs_of, tensors_of
-from ipu_emu.onnx.tensors import array_at, array_of, proto_of
+from ipu_emu.onnx.tensors import array_of, proto_of
 
 __all__ = ["GraphTransformer"]
 
@@ -37,7 +37,7 @@ class GraphTransformer:
     def __init__(self, modelProtoOrFilename: Source) -> None:
         model = parsed(modelProtoOrFilename, light=False)
         self._model = model.proto
-        self._places = dict(model.tensors.places(self._model.graph))
+        self._places = model.tensors.places(self._model.graph)
         self._refer(self._places)
         for graph in graphs_of(self._model.graph):
             for proto in filter(is_external, tensors_of(graph)):
