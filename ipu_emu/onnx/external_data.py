@@ -111,9 +111,10 @@ def _file(proto: onnx.TensorProto, location: str, folder: str, own: Collection[s
         paths = [os.path.join(folder, location), os.path.abspath(location)]
         path = next((path for path in paths if os.path.lexists(path)), paths[0])
         file = os.path.realpath(followed(path))
+        is_allowed = file in own or inside(file, folder)
     except (OSError, ValueError) as error:
         raise _unreadable(proto, error) from error
-    if file not in own and not inside(file, folder):
+    if not is_allowed:
         raise _unreadable(
             proto,
             f"its location {location[:200]!r} is not in the folder of the model, {folder!r} (of a model in bytes: "
