@@ -40,6 +40,9 @@ __all__ = [
 
 Data = Mapping[str, NDArray[Any]]
 
+#: Digits of the size of the largest file.
+_MOST_DIGITS = 19
+
 
 @dataclass(frozen=True)
 class DataPlace:
@@ -84,25 +87,18 @@ def place_of(proto: onnx.TensorProto, folder: str, own: Collection[str] = ()) ->
     nbytes = size_of(proto) * stored_type(proto).itemsize
     if not entries.get("location"):
         raise _unreadable(proto, "its external data name no file: 'location' is missing")
-    offset, length = (_number(proto, key, entries.get(key, default)) for key, default in _numbers(nbytes))
+    offset = _number(proto, "offset", entries.get("offset", "0"))
+    length = _number(proto, "length", entries.get("length", str(nbytes)))
     if length != nbytes:
         shape = f"{stored_type(proto)} {list(proto.dims)}"
         raise _unreadable(proto, f"{shape} has {nbytes} bytes, and its length is given as {length}")
     return DataPlace(_file(proto, entries["location"], folder, own), offset, length)
 
 
-def _numbers(nbytes: int) -> tuple[tuple[str, str], ...]:
-    return ("offset", "0"), ("length", str(nbytes))
-
-
 def _number(proto: onnx.TensorProto, key: str, text: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS):
         raise _unreadable(proto, f"the {key} {text[:40]!r} is not a number of bytes")
     return int(text)
-
-
-#: Digits of the size of the largest file.
-_MOST_DIGITS = 19
 
 
 def _file(proto: onnx.TensorProto, location: str, folder: str, own: Collection[str]) -> str:

@@ -30,9 +30,9 @@ class ModelBytes(bytes):
     """A model whose external data this program itself has written to ``files``, wherever they are."""
 
     def __new__(cls, model: bytes, files: Collection[str] = ()) -> ModelBytes:
-        made = super().__new__(cls, model)
-        made.files = frozenset(map(os.path.realpath, files))
-        return made
+        self = super().__new__(cls, model)
+        self.files = frozenset(map(os.path.realpath, files))
+        return self
 
     files: frozenset[str]
 

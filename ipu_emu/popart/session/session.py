@@ -350,8 +350,8 @@ class Session:
     def modelToHost(self, filename: str) -> None:
         """Write a ModelProto with the weights of the device and the optimiser state; external data stay external.
 
-        They replace those in their files, unless ``filename`` is in another folder, outside of which a model can have
-        no data: then these data, and always the states of external weights, are written to ``<filename>.data``.
+        They are replaced in their files. If these are not in the folder of ``filename``, where readers of the model
+        look for them, they are written to ``<filename>.data``, as are the states of external weights.
         """
         if self._executable is None:
             raise SessionError(
