@@ -56,6 +56,7 @@ KINDS = (
     _input("library-environments", "variables that the libraries read", f"{_LIBRARY}:library_environments"),
     _input("ipu-emu", "command lines of ipu-emu", f"{_LIBRARY}:emulator_commands"),
     _input("models", "ONNX models", f"{_LIBRARY}:models"),
+    _input("external-data", "places of the data of ONNX models", f"{_LIBRARY}:external_data"),
     _input("executables", "compiled executables", f"{_LIBRARY}:executables"),
     _input("checkpoints", "folders of checkpoints", f"{_LIBRARY}:checkpoints"),
     _input("poptorch-files", "files of poptorch.save", "inputs.poptorch_files:poptorch_files"),
