@@ -202,7 +202,7 @@ class MessageChannel:
         if gone:
             names = ", ".join(self.endpoints.contact(party) for party in gone)
             text = f"{request} waits for {names}, {next(iter(gone.values()))}"
-            return PeerLost(text, text)
+            return PeerLost(text, text, names)
         names = ", ".join(self.endpoints.contact(party) for party in late)
         return CollectiveTimeout(
             f"{request} waited {self._timeout:g} s for {names}; check what they are doing, or raise timeout"

@@ -315,7 +315,7 @@ class MemoryPath:
         who, alive = self._world.describe(rank), self._domain.alive(rank)
         if rendezvous.left(self._table[Table.CONTROL], rank):
             return PeerLost.left(waiting, who, self._domain.read_text(rank) or "find out why it left")
-        return None if alive else PeerLost(f"{waiting} waits for {who}, whose process has died; check its output")
+        return None if alive else PeerLost(f"{waiting} waits for {who}, whose process has died; check its output", peer=who)
 
     def _gone(self, request: Request, rank: int) -> GclError | None:
         """The reason why ``rank`` can no longer arrive, if there is one."""
@@ -333,7 +333,7 @@ class MemoryPath:
             return PeerLost.left(request, who, reason)
         if not alive:
             died = f"{request} waits for {who}, whose process has died; check its output"
-            return PeerLost(died, died)
+            return PeerLost(died, died, who)
         return None
 
     def _mismatch(self, request: Request) -> CollectiveMismatch:
