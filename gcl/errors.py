@@ -27,9 +27,12 @@ __all__ = [
 
 
 class GclError(RuntimeError):
-    """Base of every error of this package; ``peer`` is the rank that caused it, as messages name it, "" for none."""
+    """Base of every error of this package.
 
-    peer = ""
+    ``peer`` is the rank that caused it, as messages name it, "" for none; ``left``: that rank has said so itself.
+    """
+
+    peer, left = "", False
 
 
 class ArgumentError(GclError, ValueError):
@@ -62,7 +65,7 @@ class CollectiveMismatch(GclError):
     def refused(cls, waiting: object, who: str, reason: str) -> CollectiveMismatch:
         """The error of the call ``waiting``, which waits for a rank whose own call was refused."""
         error = cls(f"{waiting} waits for {who}, whose call was refused: {reason}")
-        error.peer = who
+        error.peer, error.left = who, True
         return error
 
 
@@ -73,14 +76,14 @@ class CollectiveTimeout(GclError, TimeoutError):
 class PeerLost(GclError):
     """A rank died or left while others wait for it; ``reason`` is the reason that it published, "" for none."""
 
-    def __init__(self, text: str, reason: str = "", peer: str = "") -> None:
+    def __init__(self, text: str, reason: str = "", peer: str = "", *, left: bool = False) -> None:
         super().__init__(text)
-        self.reason, self.peer = reason, peer
+        self.reason, self.peer, self.left = reason, peer, left
 
     @classmethod
-    def left(cls, waiting: object, who: str, reason: str) -> PeerLost:
+    def departed(cls, waiting: object, who: str, reason: str) -> PeerLost:
         """The error of the call ``waiting``, which waits for a rank that published why it left."""
-        return cls(f"{waiting} waits for {who}, which has left: {reason}", reason, who)
+        return cls(f"{waiting} waits for {who}, which has left: {reason}", reason, who, left=True)
 
 
 class TransportError(GclError):
@@ -98,7 +101,7 @@ def reason_of(error: BaseException | None) -> str:
 
 
 def notify_supervisor(error: BaseException) -> None:
-    """Notify the supervisor of this process, before its program can react, that a peer caused ``error``, if one did."""
+    """If a peer caused ``error``, notify the supervisor of this process, before its program can react."""
     if isinstance(error, GclError) and error.peer:
         rank = re.search(r"\brank (\d+)", error.peer)
-        notify(f"lost {rank[1] if rank else -1}")
+        notify(f"{'left' if error.left else 'lost'} {rank[1] if rank else -1}")

@@ -188,20 +188,20 @@ class Backend:
         show, leave = sys.excepthook, sys.exit
 
         def excepthook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-            self._leave_with(130 if issubclass(kind, KeyboardInterrupt) else 1)
+            self._leave_with(130 if issubclass(kind, KeyboardInterrupt) else 1, "raised")
             show(kind, error, trace)
 
         def exit_(status: Any = None, /) -> Any:
-            self._leave_with(status if isinstance(status, int) else int(status is not None))
+            self._leave_with(status if isinstance(status, int) else int(status is not None), "exiting")
             leave(status)
 
         sys.excepthook, sys.exit = excepthook, exit_
 
-    def _leave_with(self, code: int) -> None:
+    def _leave_with(self, code: int, notice: str) -> None:
         """Record the exit code of this process, and notify its supervisor before peers notice that it leaves."""
         self._exit_code = code
         if os.getpid() == self._process:
-            notify(f"leaving {code & 0xFF}")
+            notify(f"{notice} {code & 0xFF}")
 
     def _compare_clocks(self) -> None:
         """Record the clock offset to instance 0: its time minus the time here, in nanoseconds.
@@ -244,7 +244,7 @@ class Backend:
         calls = [header.call for header in headers]
         if _call_id(_END) in calls:
             gone = self._members[calls.index(_call_id(_END))]
-            notify(f"lost {gone}")
+            notify(f"left {gone}")
             raise BackendError(
                 f"instance {gone} has ended, but instance {self._members[self.rank]} called {what}; "
                 "every instance must make the same calls"

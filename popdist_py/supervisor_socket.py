@@ -3,8 +3,10 @@
 notice                     sent
 -------------------------  -----------------------------------------------------------------------------------------
 progress STEP SAMPLES LOSS  by ``report``, for the live view of a job
-lost RANK                  when this process learns that a peer has ended or left (-1: its rank is not known)
-leaving CODE               when an uncaught exception or ``sys.exit`` ends this process, before its peers can notice it
+lost RANK                   when this process learns that a peer is gone (-1: its rank is not known)
+left RANK                   the same, if the peer has left by itself, and said so
+raised CODE                 when an uncaught exception ends this process, before its peers can notice that
+exiting CODE                the same for ``sys.exit``, unless the program catches SystemExit
 
 The launcher blames no instance that had lost a peer before it ended. It does not read that from what programs print.
 """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from collections.abc import Callable
 
 from poprun_py.wire.messages import Leaving, Lost, Message, Report
@@ -64,8 +65,10 @@ def _progress(step: str, samples: str, loss: str) -> Message:
 #: Kind of a notice -> the message of its values; see popdist_py.supervisor_socket.
 _NOTICES: dict[str, Callable[..., Message]] = {
     "progress": _progress,
-    "lost": lambda rank: Lost(int(rank)),
-    "leaving": lambda code: Leaving(int(code) & 0xFF),
+    "lost": lambda rank: Lost(int(rank), False),
+    "left": lambda rank: Lost(int(rank), True),
+    "raised": lambda code: Leaving(int(code) & 0xFF, True, time.monotonic()),
+    "exiting": lambda code: Leaving(int(code) & 0xFF, False, time.monotonic()),
 }
 
 

@@ -88,10 +88,10 @@ def _words(failure: InstanceEnd, stderr: bytes, said_by_mpi: bytes) -> str:
     """The last words of an instance that ended itself: its exception, else the last line of its stderr."""
     if failure.status == -signal.SIGBUS or re.search(_MPI_LACKS_MEMORY, said_by_mpi):
         return _about_shared_memory(failure.instance.host)
-    if failure.status <= 0 or (failure.reason and not failure.stderr.raised):
+    if failure.status <= 0:
         return ""
     raised = find_uncaught(stderr) if failure.exit_code == 1 else None
-    return str(raised) if raised else last_line(stderr)
+    return str(raised) if raised else "" if failure.reason else last_line(stderr)
 
 
 def _about_shared_memory(host: str) -> str:

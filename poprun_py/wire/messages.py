@@ -150,12 +150,15 @@ class Lost(NamedTuple):
     """The program has learned, by itself, that it cannot continue because a peer has ended or left."""
 
     peer: int  # its rank; -1: not known
+    left: bool  # the peer has said that it leaves; otherwise it may have been killed
 
 
 class Leaving(NamedTuple):
-    """An uncaught exception or sys.exit has ended the program, and its process will exit."""
+    """The program is ending by itself, and its process will exit."""
 
     code: int
+    raised: bool  # by an uncaught exception; otherwise by sys.exit, which it may have caught since
+    at: float  # monotonic seconds of its host
 
 
 class Waiting(NamedTuple):
