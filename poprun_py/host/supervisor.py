@@ -51,6 +51,9 @@ _MANAGER_TIMEOUT = 0.7
 #: In the environment: the name by which a daemon with PMIx, as those of Open MPI and Slurm, knows the job.
 _PMIX_JOB = "PMIX_NAMESPACE"
 
+#: Seconds that the process of a program has to end after an exception has ended the program.
+_LEAVE_TIMEOUT = 10.0
+
 #: Seconds that processes which outlive the program (a resource tracker, say) have to end by themselves.
 _LINGER = 0.3
 
@@ -315,6 +318,14 @@ class Supervisor:
     def _on_notices(self) -> None:
         for notice in self._notices.receive():
             self._send(notice)
+            if isinstance(notice, messages.Leaving):
+                self._hangs.stop()  # it does not wait in MPI_Finalize
+                if notice.raised:
+                    self._timers.call_later(_LEAVE_TIMEOUT, self._check_left)
+
+    def _check_left(self) -> None:
+        if self._program.is_running:
+            self._send(messages.Hung())
 
     def _on_exit(self, status: int) -> None:
         at = time.monotonic()

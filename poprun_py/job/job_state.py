@@ -31,6 +31,8 @@ _LAST_CREDIT = 1 << 21
 #: Jobs are numbered by the microsecond of their start, modulo this: numbers repeat after some days.
 _JOBS = 1 << 40
 
+_STAYED = "raised an exception, but its process did not end"
+
 _HUNG = (
     "raised an exception and then waited in MPI_Finalize for the other instances; it would have waited forever "
     "(with popdist_py.init(), or under python -m mpi4py, a program ends at once)"
@@ -145,10 +147,11 @@ class JobState:
         self._add(rank, InstanceEnd(state.instance, state.pid, -signal.SIGKILL, OUTSIDE, message.at, reason=text))
 
     def hung(self, rank: int) -> None:
-        """Record a failure: an exception ended the program, but its process waits in MPI_Finalize for the others."""
+        """Record a failure: an exception ended the program, but its process does not end."""
         state = self._states[rank]
         if state.end is None:
-            self._add(rank, InstanceEnd(state.instance, state.pid, 1, reason=_HUNG))
+            reason = _STAYED if state.notices.leaving else _HUNG
+            self._add(rank, InstanceEnd(state.instance, state.pid, 1, reason=reason))
 
     def is_in_finalize(self, rank: int) -> None:
         """Record that the program has ended, but its process waits in MPI_Finalize for the others."""

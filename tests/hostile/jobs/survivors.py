@@ -39,11 +39,11 @@ _FAILURES = {
 #: Ways in which survivors leave.
 _WAYS = ("raise", "group", "exit", "os._exit", "MPI_Abort", "SIGABRT", "SIGSEGV", "reraise")
 
-#: A process that computes: the most of them at a time.
-_BUSY, _MOST_BUSY = [sys.executable, "-c", "while True: pass"], 6
+#: A process that computes, and how many there are in a third of the jobs.
+_BUSY, _BUSY_PROCESSES = [sys.executable, "-c", "while True: pass"], 4
 
 #: Instances of a job; the fraction of jobs that use PyTorch, which starts slowly.
-_INSTANCES, _TORCH = (2, 4), 0.2
+_INSTANCES, _TORCH = (2, 2, 3), 0.05
 
 #: Seconds within which a job ends.
 _PATIENCE = 100.0
@@ -63,7 +63,7 @@ class _Case:
         instances = dice.choice(_INSTANCES)
         api = "torch" if dice.random() < _TORCH else "gcl"
         failure, way = dice.choice([*_FAILURES]), dice.choice(_WAYS)
-        return cls(api, instances, dice.randrange(instances), failure, way, dice.choice([0, 0, 2, _MOST_BUSY]))
+        return cls(api, instances, dice.randrange(instances), failure, way, dice.choice([0, 0, _BUSY_PROCESSES]))
 
     @property
     def arguments(self) -> list[str]:
