@@ -43,7 +43,7 @@ _WAYS = ("raise", "group", "exit", "os._exit", "MPI_Abort", "SIGABRT", "SIGSEGV"
 _BUSY, _BUSY_PROCESSES = [sys.executable, "-c", "while True: pass"], 4
 
 #: Instances of a job; the fraction of jobs that use PyTorch, which starts slowly.
-_INSTANCES, _TORCH = (2, 2, 3), 0.05
+_INSTANCES, _TORCH = (2, 2, 4), 0.05
 
 #: Seconds within which a job ends.
 _PATIENCE = 100.0
