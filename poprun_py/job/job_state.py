@@ -187,7 +187,7 @@ class JobState:
         if early or self._ended_by_others or (status < 0 and any(map(ended_badly, self._ends))):
             killed = f"was killed by signal {-status} ({signal_name(-status)})"
             how = killed if status < 0 else f"exited with code {status}"
-            self._blames_mpirun = not self.why
+            self._blames_mpirun |= not self.why  # also if this is called again
             self.fail(
                 f"{self._starter} (pid {pid}) {how} before the instances had ended{self.ssh_advice}",
                 128 - status if status < 0 else status or 1,
