@@ -95,6 +95,8 @@ def first_failure(ends: Sequence[InstanceEnd]) -> InstanceEnd | None:
     causes = [cause for end in ends if not end.follows and (cause := _cause(end, ends))]
     callers = [aborted(end) for end in ends if end.aborted is not None]
     causes = _without_crashes_by_an_abort(causes, [end for end in callers if not end.follows])
+    if causes and all(-end.status in CRASHES for end in causes):  # perhaps in their MPI, since another had exited
+        causes += [end for end in ends if end.cause == UNMANAGED and end.status > 0 and not end.follows]
     failures = [end for end in ends if ended_badly(end) and end.cause == OWN] or callers
     if failures and not causes:
         causes = [_left_too_early(failures[0], ends) or failures[0]]
@@ -115,7 +117,8 @@ def _cause(end: InstanceEnd, ends: Sequence[InstanceEnd]) -> InstanceEnd | None:
 
 def _without_crashes_by_an_abort(causes: list[InstanceEnd], callers: list[InstanceEnd]) -> list[InstanceEnd]:
     """``causes``, or instances that called MPI_Abort: MPICH may crash in the others then."""
-    return callers if callers and all(-end.status in CRASHES for end in causes) else causes
+    others = [end for end in causes if end.aborted is None]
+    return callers if callers and all(-end.status in CRASHES for end in others) else causes
 
 
 def aborted(end: InstanceEnd) -> InstanceEnd:

@@ -302,7 +302,8 @@ class JobState:
         """The instance to blame, if it is one: MPICH may crash in the instances when somebody kills mpirun."""
         found = first_failure([self._by_own_clock(end) for end in self._ends])
         was_killed = self._mpirun_status is not None and self._mpirun_status < 0
-        return None if found and was_killed and -found.status in CRASHES else found
+        by_mpi = found is not None and (-found.status in CRASHES or found.cause == UNMANAGED)
+        return None if was_killed and by_mpi else found
 
     def _by_own_clock(self, end: InstanceEnd) -> InstanceEnd:
         """The end with its times by the launcher's clock."""

@@ -19,7 +19,7 @@ _ERROR = rb"(?:\n[ \t].*)*\n(?P<text>[A-Za-z_][\w.]*(?::.*)?)(?:\n|$)"
 #: What PyTorch writes before each line of a traceback.
 _RANK = rb"(?m)^\[rank\d+\]: ?"
 
-#: The start of an ExceptionGroup, the lines between its parts, what is before each other line, and its count of parts.
+#: The start of an ExceptionGroup, lines between its parts, what is before all other lines, and the count of parts.
 _GROUP, _DIVIDER = rb"(?m)^  \+ Exception Group Traceback", rb"(?m)^ +\+-[+-]*(?: \S+ -+)?$"
 _BAR, _COUNT = rb"(?m)^ +[|+] ", r"\(\d+ sub-exceptions?\)$"
 

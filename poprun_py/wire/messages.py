@@ -143,7 +143,7 @@ class Report(NamedTuple):
 
 
 class Hung(NamedTuple):
-    """An exception has ended the program, but its process does not end; it may wait in MPI_Finalize for the others."""
+    """An exception has ended the program, but its process stays; it may wait in MPI_Finalize for the others."""
 
 
 class Lost(NamedTuple):

@@ -28,11 +28,15 @@ KINDS = (
         for mpi in _MPIS
     ),
     *(
-        Kind(f"survivors-{mpi}", "peers that outlive a failure", f"{_SURVIVORS}:survivors_on_one_host", mpi, limit=240)
+        Kind(
+            f"survivors-{mpi}", "peers that outlive a failure", f"{_SURVIVORS}:survivors_on_one_host", mpi, limit=240
+        )
         for mpi in _MPIS
     ),
     *(
-        Kind(f"survivors-2-hosts-{mpi}", "the same on 2 hosts", f"{_SURVIVORS}:survivors_on_two_hosts", mpi, limit=240)
+        Kind(
+            f"survivors-2-hosts-{mpi}", "the same on 2 hosts", f"{_SURVIVORS}:survivors_on_two_hosts", mpi, limit=240
+        )
         for mpi in _MPIS
     ),
     *(

@@ -1,4 +1,4 @@
-"""Survivors: one instance of a job fails; the others handle the loss and leave in every way. Only the first is to blame."""
+"""Survivors: one instance of a job fails, which is to blame; the others handle the loss and leave in every way."""
 
 from __future__ import annotations
 
@@ -88,7 +88,9 @@ def survivors_on_one_host(mpi: str) -> Iterator[Trial]:
         case = _Case.drawn(dice)
         with _load(case.load):
             command = [*launcher, *case.arguments]
-            done = subprocess.run(command, cwd="/", stdin=subprocess.DEVNULL, capture_output=True, timeout=_PATIENCE)
+            done = subprocess.run(
+                command, check=False, cwd="/", stdin=subprocess.DEVNULL, capture_output=True, timeout=_PATIENCE
+            )
         return case.faults(done.returncode, done.stderr.decode(errors="replace"))
 
     yield trial
