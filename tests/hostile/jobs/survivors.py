@@ -46,7 +46,7 @@ _BUSY, _BUSY_PROCESSES = [sys.executable, "-c", "while True: pass"], 4
 _INSTANCES, _TORCH = (2, 2, 4), 0.05
 
 #: Seconds within which a job ends.
-_PATIENCE = 100.0
+_PATIENCE = 200.0
 
 
 @dataclass(frozen=True)
