@@ -137,8 +137,6 @@ class EventLoop:
     # -- the start --------------------------------------------------------------------------------------------------
 
     def _start(self) -> None:
-        for note in self._plan.notes:
-            self._log.info(note)
         self._log.info("Running command: " + " ".join(f"'{word}'" for word in self._plan.command.argv))
         address, key = self._listener.address, self._listener.key
         self._mpirun, self._mpirun_pipes = start_mpirun(self._plan, address=address, key=key, record=self._record)
