@@ -52,7 +52,7 @@ _MANAGER_TIMEOUT = 0.7
 _PMIX_JOB = "PMIX_NAMESPACE"
 
 #: Seconds that the process of a program has to end after an exception has ended the program.
-_LEAVE_TIMEOUT = 10.0
+_LEAVE_TIMEOUT = 30.0
 
 #: Seconds that processes which outlive the program (a resource tracker, say) have to end by themselves.
 _LINGER = 0.3
