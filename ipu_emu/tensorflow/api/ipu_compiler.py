@@ -13,12 +13,12 @@ from tensorflow.python.framework import tensor as tensor_lib
 from tensorflow.python.ops import array_ops, control_flow_ops, gen_resource_variable_ops
 from tensorflow.python.util import nest
 
-from ipu_emu.tensorflow.devices import current_device
-from ipu_emu.tensorflow.program.host_calls import host_call
-from ipu_emu.tensorflow.program.program import Program
-from ipu_emu.tensorflow.program.seeds import seed
-from ipu_emu.tensorflow.program.session_runs import SessionRuns
-from ipu_emu.tensorflow.tracing.trace import FunctionTrace, held_by, is_resource, name_of
+from ipu_emu.tensorflow.run.host_calls import host_call
+from ipu_emu.tensorflow.run.program import Program
+from ipu_emu.tensorflow.run.seeds import seed
+from ipu_emu.tensorflow.run.session_runs import SessionRuns
+from ipu_emu.tensorflow.trace.devices import current_device
+from ipu_emu.tensorflow.trace.function_trace import FunctionTrace, held_by, is_resource, name_of
 
 __all__ = ["compile"]
 

@@ -11,10 +11,10 @@ from tensorflow.python.ops import control_flow_ops
 from tensorflow.python.util import nest
 
 from ipu_emu.errors import ArgumentError, FeedError
-from ipu_emu.hostio import OutfeedMode as IPUOutfeedMode
-from ipu_emu.hostio import OutfeedQueue
-from ipu_emu.tensorflow.program.host_calls import host_call
-from ipu_emu.tensorflow.tracing.trace import FunctionTrace, current_trace
+from ipu_emu.tensorflow.run.feeds.queues import OutfeedMode as IPUOutfeedMode
+from ipu_emu.tensorflow.run.feeds.queues import OutfeedQueue
+from ipu_emu.tensorflow.run.host_calls import host_call
+from ipu_emu.tensorflow.trace.function_trace import FunctionTrace, current_trace
 
 __all__ = ["IPUOutfeedMode", "IPUOutfeedQueue", "ScopedIPUOutfeedQueue"]
 

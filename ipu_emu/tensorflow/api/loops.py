@@ -10,7 +10,7 @@ from tensorflow.python.framework import tensor as tensor_lib
 from tensorflow.python.util import nest
 
 from ipu_emu.tensorflow.api.ipu_infeed_queue import IPUInfeedQueue
-from ipu_emu.tensorflow.tracing.trace import Carried, FunctionTrace, Section, current_trace
+from ipu_emu.tensorflow.trace.function_trace import Carried, FunctionTrace, Section, current_trace
 
 __all__ = ["repeat", "while_loop"]
 

@@ -133,7 +133,9 @@ _VARIABLE = re.compile(r"(?!SC_)[A-Z][A-Z0-9]*_[A-Za-z0-9_]*[A-Za-z0-9]")
 def planned_variables() -> set[str]:
     """The variables that plans for either MPI set, on this host and on others."""
     found = set[str]()
-    options = parse(["--num-instances=2", "--offline-mode=yes", "--trace=t", "--executable-cache-path=c", "prog"])
+    options = parse(
+        ["-v", "--num-instances=2", "--offline-mode=yes", "--trace=t", "--executable-cache-path=c", "prog"]
+    )
     machine = Machine(cpus=1, environ={})
     for kind in ("mpich", "openmpi"):
         for cluster in (Cluster(), Cluster(hosts=("h0", "h1"), network="10.0.0.0/24")):

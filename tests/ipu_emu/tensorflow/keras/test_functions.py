@@ -46,7 +46,7 @@ def step(tf: Any, model: Any, optimizer: Any, x: Any, y: Any) -> Any:
 def test_a_loop_of_training_steps_is_compiled_once_for_each_count(
     tf2: Any, host_and_device: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ipu_emu.tensorflow.program.program import Program
+    from ipu_emu.tensorflow.run.program import Program
 
     tf, loads, load = tf2, [], Program._loaded_section
 

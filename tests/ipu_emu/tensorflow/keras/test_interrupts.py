@@ -20,7 +20,7 @@ _CALLS = (
 def test_a_call_of_tensorflow_ends_before_the_interrupt(
     tf2: Any, strategy: Any, monkeypatch: pytest.MonkeyPatch, module: str, ops: str, name: str
 ) -> None:
-    caller = import_module(f"ipu_emu.tensorflow.program.{module}")
+    caller = import_module(f"ipu_emu.tensorflow.run.{module}")
     before, ended = getattr(caller, ops), []
 
     def interrupted(*given: Any) -> Any:
