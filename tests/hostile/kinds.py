@@ -10,6 +10,7 @@ _LAUNCHER = "inputs.launcher_inputs"
 _LIBRARY = "inputs.library_inputs"
 _MPIS = {"mpich": "MPICH", "openmpi": "Open MPI"}
 _KILLS = "jobs.kills"
+_SURVIVORS = "jobs.survivors"
 _PLACES = "jobs.surroundings"
 
 
@@ -24,6 +25,18 @@ KINDS = (
     ),
     *(
         Kind(f"kills-2-hosts-{mpi}", "the same on 2 hosts", f"{_KILLS}:kills_on_two_hosts", mpi, share=3, limit=240)
+        for mpi in _MPIS
+    ),
+    *(
+        Kind(
+            f"survivors-{mpi}", "peers that outlive a failure", f"{_SURVIVORS}:survivors_on_one_host", mpi, limit=240
+        )
+        for mpi in _MPIS
+    ),
+    *(
+        Kind(
+            f"survivors-2-hosts-{mpi}", "the same on 2 hosts", f"{_SURVIVORS}:survivors_on_two_hosts", mpi, limit=240
+        )
         for mpi in _MPIS
     ),
     *(
