@@ -156,11 +156,8 @@ IPUOwnedIterator = IPUIterator
 
 
 def _check_spec(spec: Any) -> None:
-    """Raise ValueError for elements of unknown sizes, and for nested ones."""
-    parts = spec.values() if isinstance(spec, dict) else spec if isinstance(spec, tuple | list) else [spec]
-    if any(isinstance(part, dict | tuple | list) for part in parts):
-        raise ValueError("Nested list/tuple input shapes are not supported")
-    for part in parts:
+    """Raise ValueError for elements of unknown sizes."""
+    for part in nest.flatten(spec):
         shape = getattr(part, "shape", None)
         if shape is None or not shape.is_fully_defined():
             raise ValueError(
