@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ipu_emu.ops.codegen.compiled_call import Call, offsets, relocation
 from ipu_emu.ops.codegen.llvm_compiler import vector_width
 from ipu_emu.ops.codegen.matmul_calls import Operands, product_call
-from ipu_emu.ops.codegen.matmul_kernel import ROWS
+from ipu_emu.ops.codegen.matmul_kernel import block_rows
 from ipu_emu.ops.codegen.packed_matrix import packing_calls, tile_starts
 
 __all__ = ["Blocked", "blocked_workspace"]
@@ -103,16 +103,16 @@ class Blocked(Operands):
     def _pack_rows(self, low: int, high: int) -> list[Call]:
         """Copy rows of a: whole blocks into strips, then the remaining rows one by one."""
         k = self.a.shape[1]
-        whole = (high - low) // ROWS * ROWS
-        calls = packing_calls(self.a[low : low + whole].T, self.scratch[0][: whole * k], ROWS)
+        whole = (high - low) // block_rows() * block_rows()
+        calls = packing_calls(self.a[low : low + whole].T, self.scratch[0][: whole * k], block_rows())
         if low + whole < high:
             calls.append(relocation(self.a[low + whole : high], self._rest(low, high)))
         return calls
 
     def _rest(self, low: int, high: int) -> _Array:
         """The copies of the remaining rows, which do not fill a block."""
-        k, (blocks, left) = self.a.shape[1], divmod(high - low, ROWS)
-        return self.scratch[0][blocks * ROWS * k :][: left * k].reshape(left, k)
+        k, (blocks, left) = self.a.shape[1], divmod(high - low, block_rows())
+        return self.scratch[0][blocks * block_rows() * k :][: left * k].reshape(left, k)
 
     def _pack_columns(self, first: int, last: int) -> list[Call]:
         """Copy columns of b into strips; the last strip starts earlier if the columns do not fill it."""
@@ -140,21 +140,25 @@ class Blocked(Operands):
             "tiles": len(at),
             "tile_chunk": _group(k, last - first, _GROUP_BESIDE) // tile,
         }
-        blocks, left = divmod(high - low, ROWS)
-        whole, rest = self.a[low:high], self.a[low + blocks * ROWS : high]
+        blocks, left = divmod(high - low, block_rows())
+        whole, rest = self.a[low:high], self.a[low + blocks * block_rows() : high]
         strides: list[dict[str, Any]] = [{"w_row": self.a.strides[0], "w_step": 4, "w_block": None}] * 2
         if not self.in_rows:
             whole, rest = self.scratch[0], self._rest(low, high)
             strides = [
-                {"w_row": 4, "w_step": 4 * ROWS, "w_block": 4 * ROWS * k},
+                {"w_row": 4, "w_step": 4 * block_rows(), "w_block": 4 * block_rows() * k},
                 {"w_row": 4 * k, "w_step": 4, "w_block": None},
             ]
         calls: list[Call] = []
         if blocks:
             ahead = self._next(following)
-            calls.append(product_call(y, k, blocks, ROWS, w=whole, **strides[0], **common, **ahead))
+            calls.append(product_call(y, k, blocks, block_rows(), w=whole, **strides[0], **common, **ahead))
         if left:
-            calls.append(product_call(y[blocks * ROWS :], k, 1, left, blocks * ROWS, w=rest, **strides[1], **common))
+            calls.append(
+                product_call(
+                    y[blocks * block_rows() :], k, 1, left, blocks * block_rows(), w=rest, **strides[1], **common
+                )
+            )
         return calls
 
 

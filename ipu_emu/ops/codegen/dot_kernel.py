@@ -1,9 +1,11 @@
 """Dot kernel: the products of rows with rows, both read where they are stored.
 
-    out[m, k]  =  sum over t, v of g[m, at(t) + v] * x[from(t) + step(k) + v]      one vector per tile
+    out[m, k]  =  sum over t, v of g[m, at(t) + v] * x[from(t) + step(k) + v]      v = 0 .. lanes - 1
 
 ``from``, ``at`` and ``step`` are tables of byte offsets, as for ``product``. A block of sums stays in registers
-while t runs.
+while t runs. The order of a sum is the same on every processor: lane v adds the products of number v of every tile,
+in the order of tiles, with fused multiply-adds; lanes v and v + lanes / 2 are added, and so on in halves; then the
+products of the ``rest`` numbers behind the last tile are added in their order.
 """
 
 from __future__ import annotations
@@ -13,12 +15,9 @@ from typing import Any
 from llvmlite import ir
 
 from ipu_emu.ops.codegen.llvm_builder import FLOAT, NamedKernel, const, repeat
-from ipu_emu.ops.codegen.llvm_compiler import generated, vector_width
+from ipu_emu.ops.codegen.llvm_compiler import LANES, generated, vector_width
 
-__all__ = ["DOTS", "DOT_COLUMNS", "DOT_ROWS", "dots"]
-
-#: Rows of g and of x in registers at a time.
-DOT_ROWS, DOT_COLUMNS = 4, 4
+__all__ = ["DOTS", "dot_block", "dots"]
 
 #: Names of the arguments, in order; strides in bytes.
 DOTS = [
@@ -28,6 +27,7 @@ DOTS = [
     "from",
     "at",
     "step",
+    "rest",
     "tiles",
     "columns",
     "blocks",
@@ -42,14 +42,16 @@ DOTS = [
 ]
 
 
-@generated
-def dots(rows: int, columns: int, lanes: int = 0) -> str:
-    """``rows`` x ``columns`` sums at a time, each as partial sums in the lanes of a register, added up at the end.
+def dot_block() -> int:
+    """Rows of g, and rows of x, whose sums are in registers at a time."""
+    return 4 if vector_width() == LANES else 2
 
-    A register has ``lanes`` numbers: fewer than the processor's where a line is shorter (0: as many).
-    """
+
+@generated
+def dots(rows: int, columns: int, lanes: int = LANES) -> str:
+    """``rows`` x ``columns`` sums at a time, each as partial sums in ``lanes``, added up at the end."""
     kernel = NamedKernel("dots", DOTS)
-    kernel.each(kernel["batch"], lambda n: _dots_of(kernel, n, rows, columns, lanes or vector_width()))
+    kernel.each(kernel["batch"], lambda n: _dots_of(kernel, n, rows, columns, lanes))
     return kernel.finish()
 
 
@@ -75,31 +77,46 @@ def _dots_of(kernel: NamedKernel, n: Any, rows: int, columns: int, width: int) -
                 xs = [kernel.load(source, origin, vector) for source in sources]
                 gs = [kernel.load(source, place, vector) for source in lefts]
                 return [
-                    kernel.intrinsic("fmuladd", gs[r], xs[c], sums[r * columns + c])
+                    kernel.intrinsic("fma", gs[r], xs[c], sums[r * columns + c])
+                    for r in range(rows)
+                    for c in range(columns)
+                ]
+
+            def behind(t: Any, sums: list[Any]) -> list[Any]:
+                place = b.mul(b.add(t, b.mul(kernel["tiles"], const(width))), const(4))
+                xs = [kernel.load(source, place, FLOAT) for source in sources]
+                gs = [kernel.load(source, place, FLOAT) for source in lefts]
+                return [
+                    kernel.intrinsic("fma", gs[r], xs[c], sums[r * columns + c])
                     for r in range(rows)
                     for c in range(columns)
                 ]
 
             sums = repeat(b, kernel["tiles"], [zero] * (rows * columns), inner)
-            for number, total in enumerate(sums):
+            totals = repeat(b, kernel["rest"], [_across(kernel, vector) for vector in sums], behind)
+            for number, total in enumerate(totals):
                 r, c = divmod(number, columns)
                 where = b.mul(b.add(k, const(c)), kernel["out_column"])
-                _add_up(kernel, total, b.gep(line, [b.mul(kernel["out_row"], const(r))]), where)
+                _store(kernel, total, b.gep(line, [b.mul(kernel["out_row"], const(r))]), where)
 
         kernel.each(kernel["columns"], column, step=columns)
 
     kernel.each(kernel["blocks"], block)
 
 
-def _add_up(kernel: NamedKernel, vector: Any, line: Any, where: Any) -> None:
-    """Store the sum of the lanes, in halves: lanes i and i + n/2 first."""
+def _across(kernel: NamedKernel, vector: Any) -> Any:
+    """The sum of the lanes, in halves: lanes i and i + n/2 first."""
     b, count = kernel.b, vector.type.count
     while count > 1:
         count //= 2
         picks = [ir.Constant(ir.VectorType(ir.IntType(32), count), [*range(s, s + count)]) for s in (0, count)]
         low, high = (b.shuffle_vector(vector, vector, pick) for pick in picks)
         vector = b.fadd(low, high)
-    total = b.extract_element(vector, ir.Constant(ir.IntType(32), 0))
+    return b.extract_element(vector, ir.Constant(ir.IntType(32), 0))
+
+
+def _store(kernel: NamedKernel, total: Any, line: Any, where: Any) -> None:
+    b = kernel.b
     with b.if_else(b.icmp_signed("!=", kernel["add"], const(0))) as (then, otherwise):
         with then:
             kernel.store(b.fadd(kernel.load(line, where, FLOAT), total), line, where)

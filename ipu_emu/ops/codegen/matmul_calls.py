@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipu_emu.ops.codegen.compiled_call import Call, named_call, offsets
-from ipu_emu.ops.codegen.dot_kernel import DOT_COLUMNS, DOT_ROWS, DOTS, dots
+from ipu_emu.ops.codegen.dot_kernel import DOTS, dot_block, dots
 from ipu_emu.ops.codegen.fused_store import EXTRAS, FusedStore
-from ipu_emu.ops.codegen.llvm_compiler import vector_width
-from ipu_emu.ops.codegen.matmul_kernel import PRODUCT, ROWS, product
+from ipu_emu.ops.codegen.llvm_compiler import LANES, vector_width
+from ipu_emu.ops.codegen.matmul_kernel import PRODUCT, block_rows, product
 
-__all__ = ["Operands", "dots_call", "product_call", "whole_and_rest"]
+__all__ = ["Operands", "dot_calls", "product_call", "whole_and_rest"]
 
 _Array = NDArray[Any]
 
@@ -41,7 +41,7 @@ def product_call(y: _Array, k: int, blocks: int, rows: int, first: int = 0, **gi
     """
     wide, vectors, lanes = given.pop("wide"), given.pop("vectors", 2), given.pop("lanes", vector_width())
     even = given.setdefault("step", None) is None
-    usual = {"x_step": (4 * vectors * lanes,) if even else (), "w_row": (4,), "w_step": (4, 4 * ROWS)}
+    usual = {"x_step": (4 * vectors * lanes,) if even else (), "w_row": (4,), "w_step": (4, 4 * block_rows())}
     fixed = tuple((name, given[name]) for name, strides in usual.items() if given.get(name) in strides)
     prefetch = given.get("next") is not None
     store: FusedStore | None = given.pop("store", None)
@@ -62,10 +62,19 @@ def product_call(y: _Array, k: int, blocks: int, rows: int, first: int = 0, **gi
     return named_call(function, PRODUCT, **(defaults | given | own))
 
 
-def dots_call(a: _Array, b: _Array, y: _Array) -> Call:
-    rows = DOT_ROWS if a.shape[-2] % DOT_ROWS == 0 else a.shape[-2]
-    columns = DOT_COLUMNS if b.shape[-1] % DOT_COLUMNS == 0 else b.shape[-1]
-    tiles = offsets(np.arange(a.shape[-1] // vector_width()) * vector_width() * 4)
+def dot_calls(a: _Array, b: _Array, y: _Array) -> list[Call]:
+    """The calls that set y to the dot products of rows of a with columns of b, which are neighbours in memory."""
+    return [
+        _dots_call(a[..., rows, :], b[..., :, columns], y[..., rows, columns])
+        for rows in whole_and_rest(a.shape[-2], dot_block())
+        for columns in whole_and_rest(b.shape[-1], dot_block())
+    ]
+
+
+def _dots_call(a: _Array, b: _Array, y: _Array) -> Call:
+    rows, columns = min(dot_block(), a.shape[-2]), min(dot_block(), b.shape[-1])
+    count, rest = divmod(a.shape[-1], LANES)
+    tiles = offsets(np.arange(count) * LANES * 4)
     arguments: dict[str, Any] = {
         "x": b,
         "g": a,
@@ -73,7 +82,8 @@ def dots_call(a: _Array, b: _Array, y: _Array) -> Call:
         "from": tiles,
         "at": tiles,
         "step": offsets(np.arange(b.shape[-1]) * b.strides[-1]),
-        "tiles": len(tiles),
+        "rest": rest,
+        "tiles": count,
         "columns": b.shape[-1],
         "blocks": a.shape[-2] // rows,
         "g_row": a.strides[-2],

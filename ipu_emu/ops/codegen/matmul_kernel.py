@@ -2,6 +2,8 @@
 
     y[m, at(t) + v]  =  bias + sum over k of w[m, k] * x[from(t) + step(k) + v]      v = 0 .. tile - 1
 
+Depths are added in ascending order, with one fused multiply-add for each.
+
 ``from``, ``at`` and, if it is not k times a number, ``step`` are tables of byte offsets, so that x may be a plain
 matrix or the windows of a padded image: nothing is gathered. A block of y stays in registers while k runs. Constant
 strides and an unrolled loop over depths save a quarter of its instructions, and a tenth of its time on a shared
@@ -21,12 +23,7 @@ from ipu_emu.ops.codegen.fused_store import EXTRAS, RESULT, StoreForm, stored_va
 from ipu_emu.ops.codegen.llvm_builder import FLOAT, HALF, NamedKernel, const, repeat
 from ipu_emu.ops.codegen.llvm_compiler import generated, vector_width
 
-__all__ = ["PRODUCT", "ROWS", "product"]
-
-#: Rows of y in registers at a time, two registers each; smaller blocks are for the remainder. The operands need some
-#: of the 16 registers: with 8 rows the sums spill to the stack in the inner loop (a third of the speed, and a tenth
-#: if they cross a page boundary).
-ROWS = 8 if vector_width() > 8 else 6
+__all__ = ["PRODUCT", "block_rows", "product"]
 
 #: Names of the arguments, in order; strides in bytes.
 PRODUCT = [
@@ -65,6 +62,15 @@ PRODUCT = [
 
 #: Depths per iteration of the unrolled loop.
 _UNROLLED = 4
+
+
+def block_rows() -> int:
+    """Rows of y in registers at a time, two registers each; smaller blocks are for the remainder.
+
+    The operands need some of the 16 registers of AVX2: with 8 rows the sums spill to the stack in the inner loop (a
+    third of the speed, and a tenth if they cross a page boundary).
+    """
+    return 8 if vector_width() > 8 else 6
 
 
 @generated
@@ -294,9 +300,7 @@ class _Registers:
                 for r in range(self.rows):
                     factor = kernel.load(column, b.mul(kernel["w_row"], const(r)), FLOAT)
                     wide = kernel.splat(factor, self.width)
-                    made += [
-                        kernel.intrinsic("fmuladd", wide, x, sums[r * self.vectors + v]) for v, x in enumerate(xs)
-                    ]
+                    made += [kernel.intrinsic("fma", wide, x, sums[r * self.vectors + v]) for v, x in enumerate(xs)]
                 sums = made
             return sums
 

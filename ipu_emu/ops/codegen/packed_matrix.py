@@ -14,9 +14,9 @@ from ipu_emu.ops.codegen.compiled_call import Call, offsets, relocation
 from ipu_emu.ops.codegen.compiled_call import call as bound_call
 from ipu_emu.ops.codegen.fused_store import FusedStore
 from ipu_emu.ops.codegen.held_copies import HeldCopies
-from ipu_emu.ops.codegen.llvm_compiler import vector_width
+from ipu_emu.ops.codegen.llvm_compiler import LANES, vector_width
 from ipu_emu.ops.codegen.matmul_calls import product_call
-from ipu_emu.ops.codegen.matmul_kernel import ROWS
+from ipu_emu.ops.codegen.matmul_kernel import block_rows
 from ipu_emu.ops.codegen.panel_packing import BLOCK, panels_of_columns, panels_of_rows
 
 __all__ = ["PackedMatrix", "held_matrix", "lanes_within", "packing_calls", "tile_starts"]
@@ -29,9 +29,9 @@ _CHUNK = 1 << 18
 _LINE = 64
 
 
-def lanes_within(line: int) -> int:
-    """Numbers in a register for lines of ``line`` numbers."""
-    lanes = vector_width()
+def lanes_within(line: int, most: int | None = None) -> int:
+    """Numbers in a register, or in ``most`` lanes, for lines of ``line`` numbers."""
+    lanes = most or vector_width()
     while lanes > line:
         lanes //= 2
     return lanes
@@ -72,7 +72,7 @@ class PackedMatrix:
 
     @staticmethod
     def fits(n: int) -> bool:
-        return n >= 2 * vector_width()
+        return n >= 2 * LANES
 
     @staticmethod
     def size(k: int, n: int) -> int:
@@ -98,7 +98,7 @@ class PackedMatrix:
         read at a time, and the next ones are requested meanwhile. ``store`` is a function of y to store instead.
         """
         assert not add or self.starts[-1] % self.tile == 0
-        blocks, left = divmod(len(a), ROWS)
+        blocks, left = divmod(len(a), block_rows())
         common: dict[str, Any] = {
             "bias": bias,
             "wide": wide,
@@ -121,7 +121,7 @@ class PackedMatrix:
             ahead = {"next": self.strips.ctypes.data + chunk * strip, "next_row": _LINE, "next_tile": strip}
             ahead |= {"next_block": strip // 2, "next_tiles": 2 * len(self.starts)}
         calls: list[Call] = []
-        for first, count, rows in ((0, blocks, ROWS), (blocks * ROWS, 1, left)):
+        for first, count, rows in ((0, blocks, block_rows()), (blocks * block_rows(), 1, left)):
             if count and rows:
                 calls.append(product_call(y[first:], self.k, count, rows, first, w=a[first:], **common, **ahead))
                 ahead = {}

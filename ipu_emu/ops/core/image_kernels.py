@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ipu_emu.ops.codegen.compiled_call import offsets, relocation
 from ipu_emu.ops.codegen.fused_store import RESULT, FusedStore
 from ipu_emu.ops.codegen.matmul_calls import product_call
-from ipu_emu.ops.codegen.matmul_kernel import ROWS
+from ipu_emu.ops.codegen.matmul_kernel import block_rows
 from ipu_emu.ops.codegen.packed_matrix import lanes_within, tile_starts
 from ipu_emu.ops.core.call_chain import call_chain
 from ipu_emu.ops.core.op_definition import Call
@@ -57,9 +57,9 @@ def image_spread(numbers: _Array, y: _Array, factor: _Array | None = None) -> Ca
         return None
     ones, zeros = np.ones(size, np.float32), np.full(size, -0.0, np.float32)
     lines = [image.transpose(1, 2, 3, 0).reshape(c, size, n) for image in images]
-    blocks, left = divmod(size, ROWS)
+    blocks, left = divmod(size, block_rows())
     calls: list[Call] = []
-    for first, count, rows in ((0, blocks, ROWS), (blocks * ROWS, 1, left)):
+    for first, count, rows in ((0, blocks, block_rows()), (blocks * block_rows(), 1, left)):
         if count and rows:
             target, *others = (line[:, first:] for line in lines)
             given = {"w": ones[first:], "bias": zeros, "y_batch": target.strides[0]}

@@ -23,8 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipu_emu.ops.codegen.compiled_call import call, named_call, offsets, relocation
-from ipu_emu.ops.codegen.dot_kernel import DOT_COLUMNS, DOT_ROWS, DOTS, dots
+from ipu_emu.ops.codegen.dot_kernel import DOTS, dot_block, dots
 from ipu_emu.ops.codegen.fused_store import FusedStore
+from ipu_emu.ops.codegen.llvm_compiler import LANES
 from ipu_emu.ops.codegen.matmul_calls import whole_and_rest
 from ipu_emu.ops.codegen.packed_matrix import lanes_within
 from ipu_emu.ops.codegen.strided_copy import SHORT_RUN, pad
@@ -32,6 +33,7 @@ from ipu_emu.ops.core.op_definition import Call
 from ipu_emu.ops.core.sliding_windows import Windows
 from ipu_emu.ops.products.output_blocks import (
     OutputBlocks,
+    dot_blocks,
     output_blocks,
     packed_rows,
     packed_taps,
@@ -151,7 +153,7 @@ class Direct:
         return min(self.line, *(width * self.batch for width in widths)) >= LEAST
 
     def fits_weights(self) -> bool:
-        return self.line % max(lanes_within(self.line), LEAST) == 0
+        return self.line % max(lanes_within(self.line, LANES), LEAST) == 0
 
     # Scratch, in float32 elements
 
@@ -384,7 +386,7 @@ class Direct:
     def _dots(self, image: _Array, g: _Array, total: _Array) -> list[Call]:
         """``total`` [made, depth]: every group by itself, in blocks of rows and columns."""
         row = self.columns.length * self.batch * 4
-        (tiles,) = output_blocks(self.rows.out, self.line, row, self.line * 4, 0, 1)  # of one width: ``fits_weights``
+        tiles, size = dot_blocks(self.rows.out, self.line, row, self.line * 4), dot_block()
         both = self.channels * self.columns.length + self.made * self.columns.out
         chunk = self._rows_at_a_time(4 * both) * tiles.per_row
         taps, made = self._tap_offsets(), self.made // self.groups
@@ -392,8 +394,8 @@ class Direct:
         calls: list[Call] = []
         for start in range(0, len(tiles.origins), chunk):
             part = slice(start, start + chunk)
-            for rows in whole_and_rest(made, DOT_ROWS):
-                for columns in whole_and_rest(self.depth, DOT_COLUMNS):
+            for rows in whole_and_rest(made, size):
+                for columns in whole_and_rest(self.depth, size):
                     arguments = {
                         "x": image,
                         "g": g[rows.start :],
@@ -401,9 +403,10 @@ class Direct:
                         "from": tiles.origins[part],
                         "at": tiles.places[part],
                         "step": taps[columns],
+                        "rest": 0,
                         "tiles": len(tiles.origins[part]),
                         "columns": columns.stop - columns.start,
-                        "blocks": -(-(rows.stop - rows.start) // DOT_ROWS),
+                        "blocks": -(-(rows.stop - rows.start) // size),
                         "g_row": g.strides[0],
                         "out_row": total.strides[0],
                         "out_column": 4,
@@ -413,7 +416,7 @@ class Direct:
                         "g_batch": made * g.strides[0],
                         "out_batch": made * total.strides[0],
                     }
-                    height = min(DOT_ROWS, rows.stop - rows.start)
-                    wide = min(DOT_COLUMNS, columns.stop - columns.start)
+                    height = min(size, rows.stop - rows.start)
+                    wide = min(size, columns.stop - columns.start)
                     calls.append(named_call(dots(height, wide, tiles.lanes), DOTS, **arguments))
         return calls

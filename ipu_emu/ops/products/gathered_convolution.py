@@ -132,22 +132,24 @@ class Gathered:
     def __init__(self, windows: Windows, batch: int, weights: tuple[int, ...], groups: int = 1) -> None:
         self.windows, self.batch, self.groups = windows, batch, groups
         self.made, self.depth, self.channels = weights[0], prod(weights[1:]), groups * weights[1]
+        self._made = self.made // groups
         self.line = windows.output[1] * batch
         self.bare = windows.is_pointwise
 
     # Scratch, in float32 elements
 
     def workspace(self) -> list[int]:
-        return [self._columns(self._rows(_BLOCK))]
+        rows = self._rows(_BLOCK)
+        return [self._columns(rows), *self._products(rows, lambda pixels: (self._made, self.depth, pixels))]
 
     def data_workspace(self) -> list[int]:
         rows = self._rows(_BLOCK)
-        return [self._columns(rows), *self._products(rows, lambda pixels: (self.depth, self.made, pixels))]
+        return [self._columns(rows), *self._products(rows, lambda pixels: (self.depth, self._made, pixels))]
 
     def weights_workspace(self) -> list[int]:
         rows = self._rows(_WEIGHT_BLOCK)
         one = self.groups == 1 and rows >= self.windows.output[0]
-        products = self._products(rows, lambda pixels: (self.made, pixels, self.depth))
+        products = self._products(rows, lambda pixels: (self._made, pixels, self.depth))
         return [self._columns(rows), 0 if one else self.made * self.depth, *products]
 
     def _rows(self, elements: int) -> int:
@@ -160,10 +162,8 @@ class Gathered:
 
     def _products(self, rows: int, shape: Callable[[int], tuple[int, int, int]]) -> list[int]:
         """The scratch of a product of ``shape(pixels)`` for each block."""
-        if self.groups > 1:
-            return []
         sizes = {min(rows, self.windows.output[0] - first) for first in range(0, self.windows.output[0], rows)}
-        each = [gemm_workspace(*shape(count * self.line), 1, half=False) for count in sizes]
+        each = [gemm_workspace(*shape(count * self.line), self.groups, half=False) for count in sizes]
         return [max(parts) for parts in zip(*each, strict=True)]
 
     # Calls
@@ -172,7 +172,7 @@ class Gathered:
         weights = self._matrices(w)
         steps: list[Call] = []
         for columns, part, gather_block, _ in self._blocks(x, y, scratch[0], _BLOCK):
-            steps += [*gather_block, partial(np.matmul, weights, columns, part)]
+            steps += [*gather_block, *gemm(weights, columns, part, scratch[1:])]
         if bias is not None:
             steps.append(partial(add_bias, view(y.transpose(1, 2, 3, 0), (self.made, y.size // self.made)), bias))
         return steps
@@ -182,7 +182,7 @@ class Gathered:
         weights = self._matrices(w).transpose(0, 2, 1)
         steps: list[Call] = [] if self.bare else [partial(dx.transpose(1, 2, 3, 0).fill, 0)]
         for columns, part, _, scatter_block in self._blocks(dx, g, scratch[0], _BLOCK):
-            steps += [*self._product(weights, part, columns, scratch[1:]), *scatter_block]
+            steps += [*gemm(weights, part, columns, scratch[1:]), *scatter_block]
         return steps
 
     def weight_gradient(self, g: _Array, x: _Array, dw: _Array, scratch: Sequence[_Array]) -> list[Call]:
@@ -191,18 +191,13 @@ class Gathered:
         steps: list[Call] = []
         for columns, part, gather_block, _ in self._blocks(x, g, scratch[0], _WEIGHT_BLOCK):
             product = view(scratch[1][: dw.size], total.shape) if steps else total
-            steps += [*gather_block, *self._product(part, columns.transpose(0, 2, 1), product, scratch[2:])]
+            steps += [*gather_block, *gemm(part, columns.transpose(0, 2, 1), product, scratch[2:])]
             if product is not total:
                 steps.append(partial(np.add, total, product, total))
         return steps
 
     def _matrices(self, w: _Array) -> _Array:
-        return view(w, (self.groups, self.made // self.groups, self.depth))
-
-    def _product(self, a: _Array, b: _Array, y: _Array, scratch: Sequence[_Array]) -> list[Call]:
-        if self.groups == 1:
-            return gemm(a[0], b[0], y[0], scratch)
-        return [partial(np.matmul, a, b, y)]
+        return view(w, (self.groups, self._made, self.depth))
 
     def _blocks(
         self, x: _Array, y: _Array, scratch: _Array, elements: int
@@ -213,7 +208,7 @@ class Gathered:
         """
         x, rows_at_a_time = x.transpose(1, 2, 3, 0), self._rows(elements)
         pixels = self.windows.output[0] * self.line
-        matrices = view(y.transpose(1, 2, 3, 0), (self.groups, self.made // self.groups, pixels))
+        matrices = view(y.transpose(1, 2, 3, 0), (self.groups, self._made, pixels))
         for first in range(0, self.windows.output[0], rows_at_a_time):
             rows = min(rows_at_a_time, self.windows.output[0] - first)
             part = slice(first * self.line, (first + rows) * self.line)

@@ -20,7 +20,7 @@ from ipu_emu.ops.codegen.depthwise_kernel import DEPTHWISE, DepthwiseShape, dept
 from ipu_emu.ops.codegen.depthwise_weights import DEPTHWISE_WEIGHTS, depthwise_weights
 from ipu_emu.ops.codegen.fused_store import EXTRAS, FusedStore
 from ipu_emu.ops.codegen.matmul_calls import product_call
-from ipu_emu.ops.codegen.matmul_kernel import ROWS
+from ipu_emu.ops.codegen.matmul_kernel import block_rows
 from ipu_emu.ops.core.op_definition import Call
 from ipu_emu.ops.core.sliding_windows import Windows
 from ipu_emu.ops.products.direct_convolution import LEAST, Direct
@@ -130,7 +130,7 @@ class Grouped(Direct):
     ) -> list[Call]:
         """``weights`` [groups, rows, depth]; groups of the image are ``group_bytes`` apart."""
         rows, depth = weights.shape[1:]
-        blocks, left = divmod(rows, ROWS)
+        blocks, left = divmod(rows, block_rows())
         calls: list[Call] = []
         common: dict[str, Any] = {
             "x": image,
@@ -153,7 +153,7 @@ class Grouped(Direct):
             "y_batch": rows * y.strides[0],
             "store": store,
         }
-        for first, count, high in ((0, blocks, ROWS), (blocks * ROWS, 1, left)):
+        for first, count, high in ((0, blocks, block_rows()), (blocks * block_rows(), 1, left)):
             if count and high:
                 calls.append(product_call(y[first:], depth, count, high, first, w=weights[:, first:], **common))
         return calls

@@ -10,13 +10,22 @@ from numpy.typing import NDArray
 
 from ipu_emu.ops.codegen.compiled_call import call, offsets, relocation
 from ipu_emu.ops.codegen.fused_store import FusedStore
+from ipu_emu.ops.codegen.llvm_compiler import LANES
 from ipu_emu.ops.codegen.matmul_calls import product_call
-from ipu_emu.ops.codegen.matmul_kernel import ROWS
+from ipu_emu.ops.codegen.matmul_kernel import block_rows
 from ipu_emu.ops.codegen.packed_matrix import lanes_within
 from ipu_emu.ops.codegen.panel_packing import BLOCK, panels_of_columns, panels_of_taps
 from ipu_emu.ops.core.op_definition import Call
 
-__all__ = ["OutputBlocks", "output_blocks", "packed_rows", "packed_taps", "product_calls", "whole_blocks"]
+__all__ = [
+    "OutputBlocks",
+    "dot_blocks",
+    "output_blocks",
+    "packed_rows",
+    "packed_taps",
+    "product_calls",
+    "whole_blocks",
+]
 
 _Array = NDArray[Any]
 
@@ -53,6 +62,12 @@ def output_blocks(
     return [OutputBlocks(rows, *cut, image_row, out_row, start) for cut in _cuts(line, most)]
 
 
+def dot_blocks(rows: int, line: int, image_row: int, out_row: int) -> OutputBlocks:
+    """Tiles of the lanes of dot products, which fill lines of ``line`` numbers, whatever registers there are."""
+    lanes = lanes_within(line, LANES)
+    return OutputBlocks(rows, lanes, 1, range(0, line, lanes), image_row, out_row, 0)
+
+
 def _cuts(line: int, most: int, begin: int = 0) -> list[tuple[int, int, list[int]]]:
     """(lanes, vectors, places) of the tiles from ``begin`` on; a tile is up to ``most`` vectors.
 
@@ -84,7 +99,7 @@ def product_calls(
 ) -> list[Call]:
     """The calls that compute ``y`` [made, ...] from ``rows_at_a_time`` rows of the image for all weights.
 
-    The weights are packed [blocks, k, ROWS], or as they are stored [made, k]. With ``depths`` only these are used.
+    The weights are packed [blocks, k, rows], or as they are stored [made, k]. With ``depths`` only these are used.
     """
     return [
         call
@@ -105,15 +120,15 @@ def _calls_of_width(
     depths: NDArray[np.int64] | None,
 ) -> list[Call]:
     """The calls for tiles of one width: whole blocks of rows, then the remaining rows."""
-    blocks, left = divmod(y.shape[0], ROWS)
+    blocks, left = divmod(y.shape[0], block_rows())
     calls: list[Call] = []
-    strides: dict[str, Any] = {"w_row": 4, "w_step": 4 * ROWS, "w_block": 4 * ROWS * len(steps)}
+    strides: dict[str, Any] = {"w_row": 4, "w_step": 4 * block_rows(), "w_block": 4 * block_rows() * len(steps)}
     in_rows = packed.ndim == 2
     if in_rows:
         strides = {"w_row": packed.strides[0], "w_step": 4, "w_block": None}
     if depths is not None:
         strides["w_at"] = offsets(depths * strides["w_step"])
-        strides["w_block"] = strides["w_row"] * ROWS if in_rows else 4 * ROWS * packed.shape[1]
+        strides["w_block"] = strides["w_row"] * block_rows() if in_rows else 4 * block_rows() * packed.shape[1]
     common: dict[str, Any] = {
         "x": image,
         "from": tiles.origins,
@@ -129,50 +144,54 @@ def _calls_of_width(
         "store": store,
         **strides,
     }
-    for first, count, rows in ((0, blocks, ROWS), (blocks * ROWS, 1, left)):
+    for first, count, rows in ((0, blocks, block_rows()), (blocks * block_rows(), 1, left)):
         if count and rows:
-            weights = packed[first if in_rows else first // ROWS :]
+            weights = packed[first if in_rows else first // block_rows() :]
             calls.append(product_call(y[first:], len(steps), count, rows, first, w=weights, **common))
     return calls
 
 
 def packed_rows(matrix: _Array, scratch: _Array) -> tuple[_Array, list[Call]]:
-    """``matrix`` [m, k] as [blocks, k, ROWS] in float32."""
+    """``matrix`` [m, k] as [blocks, k, rows of a block] in float32."""
     m, k = matrix.shape
-    packed = scratch[: whole_blocks(m) * k].reshape(-1, k, ROWS)
-    blocks, left = divmod(m, ROWS)
+    packed = scratch[: whole_blocks(m) * k].reshape(-1, k, block_rows())
+    blocks, left = divmod(m, block_rows())
     steps: list[Call] = []
     if blocks and k % BLOCK == 0:
-        function = panels_of_columns(ROWS, matrix.dtype == np.float16)
+        function = panels_of_columns(block_rows(), matrix.dtype == np.float16)
         steps.append(call(function, matrix, packed, blocks, k, matrix.strides[0], 1, 0, 0))
     elif blocks:
-        steps.append(relocation(matrix[: blocks * ROWS].reshape(blocks, ROWS, k), packed[:blocks].transpose(0, 2, 1)))
+        steps.append(
+            relocation(
+                matrix[: blocks * block_rows()].reshape(blocks, block_rows(), k), packed[:blocks].transpose(0, 2, 1)
+            )
+        )
     if left:
-        steps.append(relocation(matrix[blocks * ROWS :], packed[blocks, :, :left].T))
+        steps.append(relocation(matrix[blocks * block_rows() :], packed[blocks, :, :left].T))
     return packed, steps
 
 
 def packed_taps(w: _Array, taps: list[tuple[int, int]], scratch: _Array) -> tuple[_Array, list[Call]]:
-    """``w`` [m, c, kh, kw] as [blocks of c, m and tap, ROWS] in float32."""
+    """``w`` [m, c, kh, kw] as [blocks of c, m and tap, rows of a block] in float32."""
     made, channels = w.shape[:2]
-    packed = scratch.reshape(-1, made, len(taps), ROWS)
-    blocks, left = divmod(channels, ROWS)
+    packed = scratch.reshape(-1, made, len(taps), block_rows())
+    blocks, left = divmod(channels, block_rows())
     steps: list[Call] = []
     whole = w.flags.c_contiguous and blocks and len(taps) <= _MOST_TAPS
     if whole:
         places = tuple(i * w.shape[3] + j for i, j in taps)
-        function = panels_of_taps(ROWS, places, w.dtype == np.float16)
+        function = panels_of_taps(block_rows(), places, w.dtype == np.float16)
         steps.append(call(function, w, packed, blocks, made, w.strides[1], w.strides[0]))
     for number, (i, j) in enumerate(taps):
         if blocks and not whole:
-            source = w[:, : blocks * ROWS, i, j].reshape(made, blocks, ROWS)
+            source = w[:, : blocks * block_rows(), i, j].reshape(made, blocks, block_rows())
             assert np.shares_memory(source, w)
             steps.append(relocation(source, packed[:blocks, :, number].transpose(1, 0, 2)))
         if left:
-            steps.append(relocation(w[:, blocks * ROWS :, i, j], packed[blocks, :, number, :left]))
+            steps.append(relocation(w[:, blocks * block_rows() :, i, j], packed[blocks, :, number, :left]))
     return packed, steps
 
 
 def whole_blocks(count: int) -> int:
     """``count`` rounded up to whole blocks of rows."""
-    return -(-count // ROWS) * ROWS
+    return -(-count // block_rows()) * block_rows()

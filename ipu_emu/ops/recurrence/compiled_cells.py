@@ -134,7 +134,7 @@ def compiled_forward(bound: BoundOp) -> Call:
 
 
 def backward_workspace(node: Node) -> list[int]:
-    """float32 elements: three of ``gemm``, R in strips, gates, states before each step, cells and what they show."""
+    """float32 elements: those of ``gemm``, R in strips, gates, states before each step, cells and what they show."""
     (t, n, wide), hidden = node.input(0).shape, node.input(1).shape[1]
     rows = t * n
     each = [gemm_workspace(rows, hidden, wide, 1, half=False), gemm_workspace(wide, rows, hidden, 1, half=False)]

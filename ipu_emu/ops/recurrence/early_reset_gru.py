@@ -65,7 +65,7 @@ def compiled_forward(bound: BoundOp) -> Call:
 
 
 def backward_workspace(node: Node) -> list[int]:
-    """float32 elements: three of ``gemm``, both parts of R in strips, gates, states before each step and after its
+    """float32 elements: those of ``gemm``, both parts of R in strips, gates, states before each step and after its
     reset, and the gradient of the latter in one step.
     """
     (t, n, wide), hidden = node.input(0).shape, node.input(1).shape[1]
