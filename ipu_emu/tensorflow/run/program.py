@@ -340,7 +340,8 @@ class Program:
                 if isinstance(given, str):
                     found = rows[given].astype(kind, copy=False)
                 else:
-                    count = enqueues * replicas if outfeed.queue.keeps_all else replicas
+                    micro_batches = one.imported.section.accumulation if outfeed.in_update else 1
+                    count = enqueues // micro_batches * replicas if outfeed.queue.keeps_all else replicas
                     found = np.broadcast_to(np.asarray(given, kind), (count, *np.shape(given)))
                 arrays.append(found.reshape(len(found) // replicas, replicas, *found.shape[1:]))
             outfeed.queue.put(arrays, replicas)

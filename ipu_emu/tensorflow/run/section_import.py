@@ -30,11 +30,15 @@ _UNPLACED = ("Placeholder", "Const")
 
 @dataclass(frozen=True)
 class Outfeed:
-    """An enqueue op: for every array of an element, the id of a tensor or a known value, and its type on the host."""
+    """An enqueue op: for every array of an element, the id of a tensor or a known value, and its type on the host.
+
+    ``in_update``: an element is enqueued once for each weight update instead of each micro-batch.
+    """
 
     queue: Any
     arrays: tuple[Any, ...]
     dtypes: tuple[Any, ...]
+    in_update: bool = False
 
 
 @dataclass
@@ -283,7 +287,8 @@ class _SectionImport:
     def mark_outfeed(self, op: Any, inputs: list[Imported], marker: Marker) -> list[Any]:
         arrays = tuple(self.anchored(given) for given in inputs)
         kinds = tuple(tensor.dtype.as_numpy_dtype for tensor in op.inputs)
-        self.outfeeds.append(Outfeed(marker.data, arrays, kinds))
+        in_update = self.importer.position.phase is StepPhase.UPDATE and self.section.accumulation > 1
+        self.outfeeds.append(Outfeed(marker.data, arrays, kinds, in_update))
         return []
 
     def anchored(self, given: Imported) -> Any:
