@@ -11,7 +11,7 @@ from tensorflow.python.framework import errors, ops
 from tensorflow.python.ops import control_flow_ops, gen_dataset_ops, gen_experimental_dataset_ops
 from tensorflow.python.util import nest
 
-from ipu_emu.tensorflow.run.feeds.dataset_elements import stream_of
+from ipu_emu.tensorflow.run.feeds.element_source import stream_of
 from ipu_emu.tensorflow.run.feeds.prefetch_queue import QueueClosed
 from ipu_emu.tensorflow.run.feeds.queues import InfeedQueue
 from ipu_emu.tensorflow.run.host_calls import host_call
