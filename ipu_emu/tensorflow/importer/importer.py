@@ -176,10 +176,10 @@ class Importer:
         before = {name: state.value for name, state in self.variables.items()}
         conditions = [selector if two else selector.op("Equal", selector.like(i)) for i in range(len(functions) - 1)]
         results, finals = [], []
-        for function, chosen in zip(functions, _each_chosen(conditions), strict=True):
+        for function, taken in zip(functions, _each_taken(conditions), strict=True):
             for name, state in self.variables.items():
                 state.value = self._before(name, before)
-            self.conditions.append(chosen)
+            self.conditions.append(taken)
             results.append(self.call(function, inputs))
             self.conditions.pop()
             finals.append({name: state.value for name, state in self.variables.items()})
@@ -433,8 +433,8 @@ class Importer:
         return f"variable/{name}"
 
 
-def _each_chosen(conditions: Sequence[Value]) -> list[Value]:
-    """Whether each branch is chosen: ``conditions`` are those of all but the last, which is chosen if none holds."""
+def _each_taken(conditions: Sequence[Value]) -> list[Value]:
+    """Whether each branch is taken: ``conditions`` are those of all but the last, which is taken if none holds."""
     (last, *others) = (one.op("Not") for one in conditions)
     for one in others:
         last = last.op("And", one)

@@ -92,6 +92,7 @@ class Program:
     def share(self) -> DeviceShare:
         """How the program uses its device."""
         if self._share is None:
+            assert self.trace.device is not None
             self._share = share_of(self.trace.device, self.shards)
         return self._share
 
