@@ -16,7 +16,7 @@ from ipu_emu.poptorch.dtypes import as_numpy, device_dtype
 from ipu_emu.poptorch.errors import Error
 from ipu_emu.poptorch.graph_writer import GraphWriter
 
-__all__ = ["Call", "Rule", "cast", "root"]
+__all__ = ["Call", "Rule", "cast", "finite", "root"]
 
 Rule = Callable[["Call"], Any]
 
@@ -32,6 +32,11 @@ def root(total: Value, power: float = 0.5) -> Value:
     safe = zero.op("Where", total.like(1), total)
     found = safe.op("Sqrt") if power == 0.5 else safe.op("Pow", total.like(power))
     return zero.op("Where", total.like(0), found)
+
+
+def finite(x: Value) -> Value:
+    """Return ``x`` with 0 in place of infinities, to be subtracted from exponents."""
+    return x.op("IsInf").op("Where", x.like(0), x)
 
 
 class Call:
@@ -166,7 +171,11 @@ class Call:
         return as_numpy(tensor)
 
 
-_COMPARE = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor", "isclose"})
+#: Ops whose operands are not of the type of the result.
+_COMPARE = frozenset(
+    ["eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor", "isclose"]
+    + ["bucketize", "searchsorted"]
+)
 
 
 def _result_type(a: Any, b: Any) -> torch.dtype:

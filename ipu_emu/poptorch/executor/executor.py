@@ -242,6 +242,7 @@ class PoplarExecutor(Inspection):
             if isinstance(self._optimizer, Optimizer) and self._optimizer._uploads:
                 self._optimizer._uploads = False
                 self._program.set_states(self._optimizer._ipu_state or {})
+                self._program.set_scalars(self._rule(self._program.trace))
             return
         other = executor_of(self._user_model)
         if other is not None and other._updates != self._seen_updates:

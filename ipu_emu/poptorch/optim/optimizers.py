@@ -46,7 +46,7 @@ class Optimizer:
         return False
 
     def _fetch(self) -> None:
-        if self._state_source is not None:
+        if self._state_source is not None and not self._uploads:  # loaded values have yet to reach the device
             self._ipu_state, self._ipu_param = self._state_source()
 
     def state_dict(self) -> dict[str, Any]:
