@@ -6,6 +6,7 @@ from math import prod
 from typing import Any
 
 import numpy as np
+import torch
 
 from ipu_emu.ops import Value
 from ipu_emu.poptorch.aten.call import Call, Rule, cast
@@ -141,7 +142,7 @@ def _batch_norm(call: Call) -> list[Any]:
     scale = call.optional("weight") or _ones(call, channels, x, 1)
     bias = call.optional("bias") or _ones(call, channels, x, 0)
     scale, bias = cast(scale, x.tensor.dtype), cast(bias, x.tensor.dtype)
-    epsilon, momentum = float(call["eps"]), float(call.get("momentum", 0.1))
+    epsilon, momentum = float(call["eps"]), call.get("momentum", 0.1)
     mean, variance = call.get("running_mean"), call.get("running_var")
     training = bool(call.get("training", call.get("train", False)))
     if not training:
@@ -162,9 +163,17 @@ def _batch_norm(call: Call) -> list[Any]:
             (mean, old[0], batch_mean, 1.0),
             (variance, old[1], batch_variance, unbiased),
         ):
-            step = cast(new.op("Detach"), before.tensor.dtype).scaled(momentum * factor)
-            call.write(tensor, before.scaled(1 - momentum) + step)
+            batch = cast(new.op("Detach"), before.tensor.dtype)
+            call.write(tensor, _averaged(before, batch.scaled(factor), call, momentum))
     return [y, None, None]
+
+
+def _averaged(before: Value, new: Value, call: Call, momentum: Any) -> Value:
+    """A running average; the momentum is a number, or a tensor that changes on the device."""
+    if isinstance(momentum, torch.Tensor):
+        share = cast(call.of(momentum), before.tensor.dtype)
+        return before * (1.0 - share) + new * share
+    return before.scaled(1 - float(momentum)) + new.scaled(float(momentum))
 
 
 def _layer_norm(call: Call) -> list[Any]:

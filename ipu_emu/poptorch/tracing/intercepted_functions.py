@@ -1,4 +1,4 @@
-"""Intercepted functions: PyTorch functions that a trace handles before they are ATen ops: losses, dropout, detach."""
+"""Intercepted functions: PyTorch functions that a trace handles before they are ATen ops: losses, dropout, hooks."""
 
 from __future__ import annotations
 
@@ -84,14 +84,6 @@ class Functions(TorchFunctionMode):
     def _knows(self, *tensors: Any) -> bool:
         return any(isinstance(one, torch.Tensor) and self._recorder.storages.knows(one) for one in tensors)
 
-    def _detach(self, func: Any, args: Any, kwargs: Any) -> Any:
-        tensor = args[0]
-        if not self._knows(tensor) or not tensor.requires_grad or isinstance(tensor, torch.nn.Parameter):
-            return func(*args, **kwargs)
-        out = self._run_aside(lambda: tensor.detach().clone(), (), {})
-        self._recorder.storages.set(out, self._recorder.storages.read(tensor).op("Detach"))
-        return out
-
     def _recurrent(self, func: Any, args: Any, kwargs: Any) -> Any:
         if len(args) == 9 and isinstance(args[2], list | tuple):  # of padded sequences, not of packed ones
             arguments = dict(zip(_NAMES, args, strict=True))
@@ -139,6 +131,17 @@ class Functions(TorchFunctionMode):
             return func(*args, **kwargs)
         return self._recorder.composite("cosine_similarity", arguments, self._run_aside(func, args, kwargs))
 
+    def _batch_norm(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Average over all batches so far: the momentum is 1 / n, and n changes on the device."""
+        norm = self._recorder.counts_batches
+        if norm is None:
+            return func(*args, **kwargs)
+        bound = inspect.signature(func).bind(*args, **kwargs)
+        bound.apply_defaults()
+        out = self._run_aside(func, args, kwargs)
+        arguments = dict(bound.arguments) | {"momentum": 1.0 / norm.num_batches_tracked.float()}
+        return self._recorder.composite("native_batch_norm", arguments, out)
+
     def _one_hot(self, func: Any, args: Any, kwargs: Any) -> Any:
         bound = inspect.signature(lambda tensor, num_classes=-1: None).bind(*args, **kwargs)
         bound.apply_defaults()
@@ -168,10 +171,9 @@ class Functions(TorchFunctionMode):
 
 _SPECIAL: dict[Any, Any] = {
     **dict.fromkeys(_WITH_WEIGHTS, Functions._alike),
-    torch.Tensor.detach: Functions._detach,
     torch.Tensor.to: Functions._to,
     torch.Tensor.cpu: Functions._cpu,
-    torch.detach: Functions._detach,
+    F.batch_norm: Functions._batch_norm,
     F.one_hot: Functions._one_hot,
     F.cosine_similarity: Functions._cosine,
     **dict.fromkeys(_RECURRENT, Functions._recurrent),

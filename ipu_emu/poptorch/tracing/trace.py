@@ -52,8 +52,13 @@ class ModuleTrace:
 
 
 class _Tracer:
-    def __init__(self, module: torch.nn.Module, *, scoped: bool, replicas: tuple[int, int]) -> None:
-        self.module, self.replicas = module, replicas
+    """One recording; ``changing`` are the buffers that forward is known to change."""
+
+    def __init__(
+        self, module: torch.nn.Module, changing: frozenset[str], *, scoped: bool, replicas: tuple[int, int]
+    ) -> None:
+        self.module, self.changing, self.replicas = module, changing, replicas
+        self.changed: frozenset[str] = frozenset()
         self.parts: dict[int, torch.nn.Parameter] = {}
         self.writer = GraphWriter(scoped=scoped)
         self.storages = Storages(self.writer)
@@ -121,8 +126,8 @@ class _Tracer:
                 self.tied[name] = seen[id(tensor)]
                 continue
             seen[id(tensor)] = name
-            if not tensor.is_floating_point() or not tensor.numel():
-                continue  # integers are constants
+            if (not tensor.is_floating_point() and name not in self.changing) or not tensor.numel():
+                continue  # integers that do not change are constants
             local, processes = self.replicas
             groups = groups_of(tensor, name, replicas=local * processes, processes=processes)
             shape = tuple(tensor.shape) if groups is None else tuple(tensor.shape[1:])
@@ -132,7 +137,9 @@ class _Tracer:
             seen_by_one = tensor if groups is None else self._part(tensor)
             self.storages.set(seen_by_one, self.writer.value(made))
             self.variables[name] = seen_by_one
-            if not isinstance(tensor, torch.nn.Parameter):
+            if self.training and tensor.requires_grad and isinstance(tensor, torch.nn.Parameter):
+                self.recorder.carrying.trained.add(name)
+            if not isinstance(tensor, torch.nn.Parameter) and name not in self.changing:
                 self.recorder.known.buffers.add(name)
 
     def _part(self, tensor: torch.Tensor) -> torch.nn.Parameter:
@@ -146,10 +153,16 @@ class _Tracer:
         """Context manager that restores buffers, parameters and the random state of the host."""
         state = torch.get_rng_state()
         buffers = [(one, one.detach().clone()) for one in self.module.buffers()]
+        versions = {name: one._version for name, one in self.module.named_buffers()}
         tables = [(one, dict(one._buffers), dict(one._parameters)) for one in self.module.modules()]
         try:
             yield
             self._check_tables(tables)
+            self.changed = frozenset(
+                name
+                for name, one in self.module.named_buffers()
+                if one._version != versions.get(name, one._version)
+            )
         finally:
             for owner, old_buffers, old_parameters in tables:
                 owner._buffers.update(old_buffers)
@@ -189,9 +202,11 @@ class _Tracer:
         def enter(module: torch.nn.Module, inputs: Any) -> None:
             outer.append(self.writer.scope)
             self.writer.scope = scopes.get(id(module), self.writer.scope).replace(".", "/")
+            self.recorder.counts_batches = module if _counts_batches(module) else None
 
         def leave(module: torch.nn.Module, inputs: Any, result: Any) -> None:
             self.writer.scope = outer.pop() if outer else ""
+            self.recorder.counts_batches = None
 
         hooks = torch.nn.modules.module
         # Libraries query ``is_compiling`` before they branch on the values of a mask.
@@ -378,4 +393,29 @@ def trace_module(
 
     Raise poptorch.Error for a model that cannot be a graph, and name all ops that have no rule at once.
     """
-    return _Tracer(module, scoped=scoped, replicas=replicas).run(inputs, call, training)
+    changing = frozenset(_batch_counts(module))
+    while True:
+        tracer = _Tracer(module, changing, scoped=scoped, replicas=replicas)
+        trace = tracer.run(inputs, call, training)
+        new = tracer.changed - changing
+        integers = {name for name, one in module.named_buffers() if not one.is_floating_point()}
+        if not new & integers and not (new and tracer.recorder.reads_on_host):
+            return trace
+        changing |= new
+
+
+def _counts_batches(module: torch.nn.Module) -> bool:
+    return (
+        isinstance(module, torch.nn.modules.batchnorm._NormBase)
+        and module.training
+        and module.num_batches_tracked is not None
+        and module.momentum is None
+    )
+
+
+def _batch_counts(module: torch.nn.Module) -> Iterator[str]:
+    """The counts of batches that normalisations in training mode change."""
+    for path, one in module.named_modules():
+        if isinstance(one, torch.nn.modules.batchnorm._NormBase) and one.training:
+            if one.num_batches_tracked is not None:
+                yield f"{path}.num_batches_tracked".lstrip(".")
