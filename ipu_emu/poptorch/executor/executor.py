@@ -27,7 +27,7 @@ from ipu_emu.poptorch.executor.paused_collection import paused_collection
 from ipu_emu.poptorch.executor.saved_program import read_program, write_program
 from ipu_emu.poptorch.executor.wrapped_modules import executor_of, unwrap, wrap
 from ipu_emu.poptorch.optim.optimizers import SGD, Optimizer
-from ipu_emu.poptorch.optim.update_rules import check_optimizer, form_of, rule_of, unexpected_attributes
+from ipu_emu.poptorch.optim.update_rules import check_optimizer, form_of, maximizes, rule_of, unexpected_attributes
 from ipu_emu.poptorch.options.options import Options
 from ipu_emu.poptorch.replica_grouping import offer_groupings, withdraw_groupings
 from ipu_emu.poptorch.tracing.trace import ModuleTrace, trace_module
@@ -147,6 +147,8 @@ class PoplarExecutor(Inspection):
 
     def _finish(self, trace: ModuleTrace) -> None:
         rule = self._rule(trace) if self._training else None
+        if self._training and maximizes(self._optimizer):
+            trace.negate_loss()
         for long, mode, _ in self._options.anchored_tensors.values():
             if self._training and mode is None and output_mode(self._options, training=True) is OutputMode.Default:
                 raise Error(f"No output mode for {long}")

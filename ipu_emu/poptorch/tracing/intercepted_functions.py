@@ -163,6 +163,30 @@ class Functions(TorchFunctionMode):
         kwargs = {name: one for name, one in kwargs.items() if not str(one).startswith("ipu")}
         return func(tensor, *rest, **kwargs) if rest or kwargs else tensor
 
+    def _read(self, func: Any, args: Any, kwargs: Any) -> Any:
+        if self._knows(args[0]) and not self._recorder.is_known(args[0]):
+            name = func.__name__
+            raise Error(f"{self._recorder.where()} reads a value of the device by {name}(); remove it from forward")
+        return func(*args, **kwargs)
+
+    def _hook(self, func: Any, args: Any, kwargs: Any) -> Any:
+        if self._recorder.carries(args[0]):
+            raise Error(
+                f"{func.__name__} in {self._recorder.where()}: hooks on gradients do not run on the device; compute "
+                "what the hook does in forward, or clip with the optimizer's max_grad_norm"
+            )
+        return func(*args, **kwargs)
+
+    def _differentiated(self, func: Any, args: Any, kwargs: Any) -> Any:
+        tensors = [one for one in [args[0], *args[1:2]] if isinstance(one, torch.Tensor | list | tuple)]
+        flat = [one for group in tensors for one in ([group] if isinstance(group, torch.Tensor) else group)]
+        if self._knows(*flat):
+            raise Error(
+                f"{func.__name__}() in {self._recorder.where()} differentiates in forward, which the device cannot; "
+                "write the derivative as ops of forward"
+            )
+        return func(*args, **kwargs)
+
     def _cpu(self, func: Any, args: Any, kwargs: Any) -> Any:
         if self._knows(args[0]):
             raise Error("Illegal move to CPU (via `.cpu()`) when using the dispatcher. Remove it from forward")
@@ -172,6 +196,9 @@ class Functions(TorchFunctionMode):
 _SPECIAL: dict[Any, Any] = {
     **dict.fromkeys(_WITH_WEIGHTS, Functions._alike),
     torch.Tensor.to: Functions._to,
+    **dict.fromkeys((torch.Tensor.tolist, torch.Tensor.numpy), Functions._read),
+    **dict.fromkeys((torch.Tensor.register_hook, torch.Tensor.retain_grad), Functions._hook),
+    **dict.fromkeys((torch.Tensor.backward, torch.autograd.grad, torch.autograd.backward), Functions._differentiated),
     torch.Tensor.cpu: Functions._cpu,
     F.batch_norm: Functions._batch_norm,
     F.one_hot: Functions._one_hot,

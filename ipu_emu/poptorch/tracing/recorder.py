@@ -76,18 +76,18 @@ class OpRecorder(TorchDispatchMode):
         arguments = _bound(func, args, kwargs)
         tensors = list(_tensors(arguments.values()))
         mutated = [a.name for a in func._schema.arguments if a.alias_info is not None and a.alias_info.is_write]
+        if base in _FACTORIES:
+            return func(*args, **kwargs).zero_()  # what the memory held before must not become a constant
         if not any(self.storages.knows(one) for one in tensors) and (base not in RANDOM or not self._draws(func)):
             return func(*args, **kwargs)
-        if base in _TO_HOST and (self.counts_batches or all(self._is_known(one) for one in tensors)):
+        if base in _TO_HOST and (self.counts_batches or all(self.is_known(one) for one in tensors)):
             self.reads_on_host = True
             return func(*args, **kwargs)
         if base in _TO_HOST:
             raise Error(
                 f"aten::{_TO_HOST[base]} is only supported in eager mode, but was intercepted in a static graph. "
-                f"This means an operation in {self._where()} needs a value of the device while the model is compiled"
+                f"This means an operation in {self.where()} needs a value of the device while the model is compiled"
             )
-        if base in _FACTORIES:
-            return func(*args, **kwargs)
         if base in _CAST_TO_FIRST:
             args = _alike(args)  # on the host; the rules cast values themselves
         return self._record(func, base, args, kwargs, arguments, tensors, mutated)
@@ -161,12 +161,12 @@ class OpRecorder(TorchDispatchMode):
     def _applied(self, name: str, call: Call, results: Sequence[torch.Tensor]) -> list[Value | None]:
         rule = RULES.get(name)
         if rule is None:
-            self.unknown.setdefault(f"aten::{name}", []).append(self._where())
+            self.unknown.setdefault(f"aten::{name}", []).append(self.where())
             return [self.writer.constant(call.array(one)) if one.numel() else None for one in results]
         try:
             made = rule(call)
         except EmulatorError as error:
-            raise Error(f"aten::{name} in {self._where()}: {error}") from error
+            raise Error(f"aten::{name} in {self.where()}: {error}") from error
         listed = list(made) if isinstance(made, list | tuple) else [made]
         listed += [None] * (len(results) - len(listed))
         return [
@@ -189,15 +189,19 @@ class OpRecorder(TorchDispatchMode):
                 self.storages.set(result, value)
         return out
 
-    def _is_known(self, tensor: torch.Tensor) -> bool:
+    def is_known(self, tensor: torch.Tensor) -> bool:
         """Whether a value, such as a check of a mask, depends only on buffers and constants."""
         return not self.storages.knows(tensor) or self.storages.read(tensor).tensor.id in self.known
 
-    def _where(self) -> str:
+    def where(self) -> str:
         """The current module and line of the program."""
         file, line = self._line()
         place = f" ({file}:{line})" if file else ""
         return f"module '{self.writer.scope or 'the model'}'{place}"
+
+    def carries(self, tensor: torch.Tensor) -> bool:
+        """Whether gradients of trained weights flow through a tensor."""
+        return self.storages.knows(tensor) and self.storages.read(tensor).tensor.id in self.carrying
 
     @staticmethod
     def _line() -> tuple[str, int]:

@@ -19,8 +19,10 @@ from ipu_emu.poptorch.errors import Error
 from ipu_emu.poptorch.graph_writer import BLOCK, GraphWriter
 from ipu_emu.poptorch.replica_grouping import groups_of, without_groups
 from ipu_emu.poptorch.tracing.current_trace import CURRENT
+from ipu_emu.poptorch.tracing.gradient_functions import check_hooks, functions_replaced
 from ipu_emu.poptorch.tracing.intercepted_functions import Functions
 from ipu_emu.poptorch.tracing.recorder import OpRecorder
+from ipu_emu.poptorch.tracing.second_recording import check_same, other_data, other_state, random_states, seeds
 from ipu_emu.poptorch.tracing.storages import Storages
 from popdist_py.trace import Category, span
 
@@ -50,6 +52,15 @@ class ModuleTrace:
     changed_buffers: list[str] = field(default_factory=list)
     overlaps: list[str] = field(default_factory=list)
 
+    def negate_loss(self) -> None:
+        """Train on the negated loss, so that the loss itself grows."""
+        assert self.loss is not None
+        graph, name = self.graph, f"{self.loss}/negated"
+        if name not in graph.tensors:
+            placed = graph.producers()[self.loss].attributes[BLOCK]
+            append(graph, Op("Neg", (self.loss,), (name,), {BLOCK: placed}, "", 13))
+        self.loss = name
+
 
 class _Tracer:
     """One recording; ``changing`` are the buffers that forward is known to change."""
@@ -76,6 +87,8 @@ class _Tracer:
         self.training = training
         shadows = [self._shadow(number, one) for number, one in enumerate(inputs)]
         self._add_variables()
+        if training:
+            check_hooks(self.module)
         ids = [f"input/{number}" for number in range(len(inputs))]
         with without_groups(self.module, self.parts), self._host_state(), self._modes():
             out = call(shadows)
@@ -223,6 +236,7 @@ class _Tracer:
                     hooks.register_module_forward_hook(leave),
                 ):
                     stack.callback(handle.remove)
+                stack.enter_context(functions_replaced(self.recorder))
                 stack.callback(torch._C._set_mkldnn_enabled, torch._C._get_mkldnn_enabled())
                 torch._C._set_mkldnn_enabled(False)
                 stack.enter_context(sdpa_kernel(SDPBackend.MATH))
@@ -395,13 +409,23 @@ def trace_module(
     """
     changing = frozenset(_batch_counts(module))
     while True:
+        before = random_states()
         tracer = _Tracer(module, changing, scoped=scoped, replicas=replicas)
         trace = tracer.run(inputs, call, training)
         new = tracer.changed - changing
         integers = {name for name, one in module.named_buffers() if not one.is_floating_point()}
         if not new & integers and not (new and tracer.recorder.reads_on_host):
-            return trace
+            break
         changing |= new
+    for pair in seeds(drawn=before != random_states()):
+        again = _Tracer(module, changing, scoped=scoped, replicas=replicas)
+        with other_state(module, pair):
+            try:
+                second = again.run(other_data(inputs), call, training)
+            except (RuntimeError, IndexError, ValueError):
+                continue  # the module cannot compute on these values
+        check_same(trace.graph, second.graph, again.recorder.line_of)
+    return trace
 
 
 def _counts_batches(module: torch.nn.Module) -> bool:
