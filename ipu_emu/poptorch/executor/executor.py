@@ -139,6 +139,8 @@ class PoplarExecutor(Inspection):
         if other is not None and other is not self:
             other.copyWeightsToHostIfNeeded()
         trace, self._arguments = self._trace(args, kwargs)
+        if self._training and maximizes(self._optimizer):
+            trace.negate_loss()
         check_buffers(self._model, trace.changed_buffers, self._options)
         self._finish(trace)
         if executor_of(self._user_model) is None:
@@ -147,8 +149,6 @@ class PoplarExecutor(Inspection):
 
     def _finish(self, trace: ModuleTrace) -> None:
         rule = self._rule(trace) if self._training else None
-        if self._training and maximizes(self._optimizer):
-            trace.negate_loss()
         for long, mode, _ in self._options.anchored_tensors.values():
             if self._training and mode is None and output_mode(self._options, training=True) is OutputMode.Default:
                 raise Error(f"No output mode for {long}")

@@ -62,7 +62,7 @@ def check_optimizer(optimizer: Any) -> None:
         )
     if any(group.get("amsgrad") for group in optimizer.param_groups):
         raise ValueError("Only non-amsgrad Adam/AdamW optimizers are supported.")
-    for name in ("centered", "maximize"):
+    for name in ("centered", "maximize", "decoupled_weight_decay"):
         if len({bool(group.get(name)) for group in optimizer.param_groups}) > 1:
             raise ValueError(f"All parameter groups must have the same value for the '{name}' attribute")
 
@@ -149,7 +149,8 @@ def rule_of(optimizer: Any, names: Mapping[int, str], *, loss_scaling_variable: 
 def _values_of(optimizer: Any) -> Any:
     def hyper(group: Mapping[str, Any], name: str, index: int | None = None, default: Any = 0.0) -> HyperParameter:
         value = group.get(name, default)
-        fixed = _constant(optimizer, name, value)
+        announced = name in ("betas", "momentum") and "max_momentum" in group  # by a scheduler that changes it
+        fixed = _constant(optimizer, name, value) and not announced
         value = value if index is None else value[index]
         if isinstance(value, torch.Tensor):
             value = value.item()
@@ -158,8 +159,11 @@ def _values_of(optimizer: Any) -> Any:
     def sgd(group: Mapping[str, Any]) -> SgdValues:
         combined = isinstance(optimizer, SGD) and optimizer.use_combined_accum
         velocity = hyper(group, "velocity_scaling", None, 1.0) if combined else HyperParameter(1.0)
+        # PyTorch dampens only what it adds to a momentum.
+        ignored = not isinstance(optimizer, Optimizer) and not group.get("momentum")
+        dampening = HyperParameter(0.0) if ignored else hyper(group, "dampening")
         return SgdValues(
-            hyper(group, "lr"), hyper(group, "weight_decay"), hyper(group, "momentum"), hyper(group, "dampening"),
+            hyper(group, "lr"), hyper(group, "weight_decay"), hyper(group, "momentum"), dampening,
             velocity, hyper(group, "nesterov"),
         )  # fmt: skip
 

@@ -55,11 +55,9 @@ class ModuleTrace:
     def negate_loss(self) -> None:
         """Train on the negated loss, so that the loss itself grows."""
         assert self.loss is not None
-        graph, name = self.graph, f"{self.loss}/negated"
-        if name not in graph.tensors:
-            placed = graph.producers()[self.loss].attributes[BLOCK]
-            append(graph, Op("Neg", (self.loss,), (name,), {BLOCK: placed}, "", 13))
-        self.loss = name
+        placed = self.graph.producers()[self.loss].attributes[BLOCK]
+        loss, self.loss = self.loss, f"{self.loss}/negated"
+        append(self.graph, Op("Neg", (loss,), (self.loss,), {BLOCK: placed}, "", 13))
 
 
 class _Tracer:
