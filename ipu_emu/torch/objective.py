@@ -55,5 +55,7 @@ def _loss_in(result: Any) -> Any:
         return result.get("loss")
     if not isinstance(result, tuple | list):
         return result
-    numbers = [one for one in result if isinstance(one, torch.Tensor) and one.numel() == 1 and one.is_floating_point()]
+    numbers = [
+        one for one in result if isinstance(one, torch.Tensor) and one.numel() == 1 and one.is_floating_point()
+    ]
     return numbers[0] if numbers else next(iter(result), None)

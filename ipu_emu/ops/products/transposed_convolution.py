@@ -48,7 +48,6 @@ class _Sizes:
             raise node.fail(f"pads {begins + ends} reduce the output {full} to {output}; use smaller pads")
         return cls(output, begins, ends, strides, dilations)
 
-
     def missing(self, node: Node) -> list[int]:
         """The elements after the data that the gradient of a convolution with this result would have: zeros."""
         reach = [d * (k - 1) + 1 for d, k in zip(self.dilations, node.input(1).shape[2:], strict=True)]

@@ -11,8 +11,10 @@ __all__ = ["check_arguments"]
 
 #: Arguments whose whole effect is the shape, the type or the place of the result on the host, which a value gets.
 _IN_RESULT = frozenset(
-    ["size", "dtype", "keepdim", "output_size", "half_to_float", "out_int32", "implicit", "split_size", "split_sizes"]
-    + ["chunks", "memory_format", "layout", "device", "pin_memory", "non_blocking", "copy"]
+    (
+        *("size", "dtype", "keepdim", "output_size", "half_to_float", "out_int32", "implicit", "split_size"),
+        *("split_sizes", "chunks", "memory_format", "layout", "device", "pin_memory", "non_blocking", "copy"),
+    )
 )
 
 _SHAPE_OF = ("self",)
@@ -39,7 +41,7 @@ _WITHOUT_EFFECT: Mapping[str, tuple[str, ...]] = {
 
 
 def check_arguments(call: Call, func: Any) -> None:
-    """Raise poptorch.Error for an argument of ``func`` off its default that no one has read and that has an effect."""
+    """Raise poptorch.Error for an argument of ``func`` off its default that has an effect and was not read."""
     defaults = {one.name: one.default_value for one in func._schema.arguments if one.has_default_value()}
     allowed = _IN_RESULT.union(_WITHOUT_EFFECT.get(call.name, ()))
     left = [name for name in call.arguments.unread(defaults) if name not in allowed]

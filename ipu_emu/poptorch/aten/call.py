@@ -203,8 +203,10 @@ class Call:
 
 #: Ops whose operands are not of the type of the result.
 _COMPARE = frozenset(
-    ["eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor", "isclose"]
-    + ["bucketize", "searchsorted"]
+    (
+        *("eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor", "isclose"),
+        *("bucketize", "searchsorted"),
+    )
 )
 
 

@@ -91,7 +91,9 @@ def _factors(call: Call, spatial: int) -> list[float | None]:
     return list(listed) if listed else [call.get(name) for name in names]
 
 
-def _resized(call: Call, x: Value, axis: int, size: int, out: int, ratio: np.float32, mode: str, aligned: bool) -> Value:
+def _resized(
+    call: Call, x: Value, axis: int, size: int, out: int, ratio: np.float32, mode: str, aligned: bool
+) -> Value:
     """Resize one axis: gather the nearest elements, or multiply by the weights of neighbours.
 
     ``ratio`` (input / output) is FLOAT, as in PyTorch, because its rounding decides which element is nearest.

@@ -201,7 +201,10 @@ def _places_in(call: Call, name: str, *, right: bool) -> Value:
     edges, x = call.common(name, "self")
     if edges.tensor.rank == 1:
         return x.op("Bucketize", edges, right=int(right))
-    edges, values = edges.shaped((*edges.tensor.shape[:-1], 1, edges.tensor.shape[-1])), x.shaped((*x.tensor.shape, 1))
+    edges, values = (
+        edges.shaped((*edges.tensor.shape[:-1], 1, edges.tensor.shape[-1])),
+        x.shaped((*x.tensor.shape, 1)),
+    )
     above = edges.op("Greater" if right else "GreaterOrEqual", values).op("Not")
     return cast(above, INT32).op("ReduceSum", axes=[above.tensor.rank - 1], keepdims=0)
 

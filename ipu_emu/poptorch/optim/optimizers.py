@@ -102,7 +102,12 @@ class SGD(Optimizer, torch.optim.SGD):
         max_grad_norm: float | None = None,
     ) -> None:
         values = _given(
-            lr=lr, momentum=momentum, dampening=dampening, weight_decay=weight_decay, nesterov=nesterov, maximize=maximize
+            lr=lr,
+            momentum=momentum,
+            dampening=dampening,
+            weight_decay=weight_decay,
+            nesterov=nesterov,
+            maximize=maximize,
         )
         self.use_combined_accum = bool(use_combined_accum)
         if velocity_scaling is not None and not use_combined_accum:

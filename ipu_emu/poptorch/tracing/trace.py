@@ -170,9 +170,7 @@ class _Tracer:
             yield
             self._check_tables(tables)
             self.changed = frozenset(
-                name
-                for name, one in self.module.named_buffers()
-                if one._version != versions.get(name, one._version)
+                name for name, one in self.module.named_buffers() if one._version != versions.get(name, one._version)
             )
         finally:
             for owner, old_buffers, old_parameters in tables:
