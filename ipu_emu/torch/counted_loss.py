@@ -1,4 +1,4 @@
-"""Counted loss: a mean over the targets that count, of a batch whose micro-batches and replicas have different numbers.
+"""Counted loss: the mean over the targets that count, in a batch of several micro-batches and replicas.
 
 The gradients of K micro-batches are averaged. The mean of each micro-batch by itself would weight a target by the
 number of others in its micro-batch; the sum of each, divided by the K-th part of the batch's count, does not.
@@ -9,13 +9,13 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import nn
+from torch.nn import functional
 from torch.utils.data import TensorDataset
 
 __all__ = ["CountedLoss"]
 
-_LOSSES: dict[Any, Any] = {F.cross_entropy: nn.CrossEntropyLoss, F.nll_loss: nn.NLLLoss}
+_LOSSES: dict[Any, Any] = {functional.cross_entropy: nn.CrossEntropyLoss, functional.nll_loss: nn.NLLLoss}
 
 
 class CountedLoss(nn.Module):
@@ -45,7 +45,7 @@ class CountedLoss(nn.Module):
             made: torch.Tensor = own(output, target)
             return made
         more = {"label_smoothing": own.label_smoothing} if isinstance(own, nn.CrossEntropyLoss) else {}
-        function = F.cross_entropy if more else F.nll_loss
+        function = functional.cross_entropy if more else functional.nll_loss
         return function(
             output, target, weight=own.weight, ignore_index=own.ignore_index, reduction="sum", **more
         ) / count.reshape(())

@@ -274,8 +274,8 @@ class _Training:
         if not math.isfinite(found) and self._finite:
             self._finite = False
             warnings.warn(
-                f"the loss is {found} in step {self._step}, and the weights may hold no numbers any more: use a smaller "
-                "learning rate, or clip; python -W error::RuntimeWarning stops here",
+                f"the loss is {found} in step {self._step}, and the weights may hold no numbers any more: use a "
+                "smaller learning rate, or clip; python -W error::RuntimeWarning stops here",
                 RuntimeWarning,
                 stacklevel=4,
             )

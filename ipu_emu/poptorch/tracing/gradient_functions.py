@@ -52,8 +52,8 @@ def functions_replaced(recorder: OpRecorder) -> Iterator[None]:
         tensors = [one for one in [*args, *kwargs.values()] if isinstance(one, torch.Tensor)]
         if any(recorder.carries(one) for one in tensors):
             raise Error(
-                f"{cls.__name__}.apply in {recorder.where()}: the backward function of a torch.autograd.Function does "
-                "not run on the device; write forward with PyTorch's ops, and detach() what has no gradient"
+                f"{cls.__name__}.apply in {recorder.where()}: the backward function of a torch.autograd.Function "
+                "does not run on the device; write forward with PyTorch's ops, and detach() what has no gradient"
             )
         return original.__func__(cls, *args, **kwargs)
 

@@ -1,7 +1,7 @@
 """Second recording: forward runs again with other data and other random numbers, and must record the same graph.
 
-A graph is recorded once and runs many times, so what Python decides in forward must not change between calls: counters,
-schedules, random numbers of Python and numpy, and values that it reads from tensors.
+A graph is recorded once and runs many times, so what Python decides in forward must not change between calls:
+counters, schedules, random numbers of Python and numpy, and values that it reads from tensors.
 """
 
 from __future__ import annotations
@@ -78,9 +78,10 @@ def check_same(first: Graph, second: Graph, line: Any) -> None:
 
 def _changed(op: Op, line: str, difference: str) -> Error:
     return Error(
-        f"forward is not the same in every call: {op.type} in module '{op.name or 'the model'}' ({line}) was recorded "
-        f"with {difference}. The graph is recorded once, so that Python's counters, random numbers and values read from "
-        "tensors would be frozen; keep what changes in a buffer or an input, and draw random numbers with torch"
+        f"forward is not the same in every call: {op.type} in module '{op.name or 'the model'}' ({line}) was "
+        f"recorded with {difference}. The graph is recorded once, so that Python's counters, random numbers and "
+        "values read from tensors would be frozen; keep what changes in a buffer or an input, and draw random "
+        "numbers with torch"
     )
 
 

@@ -301,6 +301,11 @@ class _Tracer:
 
     def _output(self, leaf: Any) -> Any:
         if not isinstance(leaf, torch.Tensor):
+            if any(isinstance(one, torch.Tensor) for one in getattr(leaf, "__dict__", {}).values()):
+                raise Error(
+                    f"forward returns a {type(leaf).__name__} that holds tensors, whose values would be those of the "
+                    "first call; return the tensors in a tuple, a list or a dict"
+                )
             return leaf
         if not self.storages.knows(leaf):
             return leaf.detach()
@@ -436,6 +441,6 @@ def _counts_batches(module: torch.nn.Module) -> bool:
 def _batch_counts(module: torch.nn.Module) -> Iterator[str]:
     """The counts of batches that normalisations in training mode change."""
     for path, one in module.named_modules():
-        if isinstance(one, torch.nn.modules.batchnorm._NormBase) and one.training:
-            if one.num_batches_tracked is not None:
-                yield f"{path}.num_batches_tracked".lstrip(".")
+        is_norm = isinstance(one, torch.nn.modules.batchnorm._NormBase)
+        if is_norm and one.training and one.num_batches_tracked is not None:
+            yield f"{path}.num_batches_tracked".lstrip(".")
