@@ -257,7 +257,8 @@ class _Training:
 
     def _one_step(self, batch: Any, epoch: int) -> float:
         args, named = _call(batch)
-        found = float(self._executor(*args, **named).mean())
+        losses = self._executor(*args, **named).reshape(-1).tolist()
+        found = math.fsum(losses) / len(losses)
         self._step += 1
         self._bar.step(epoch + 1, self._step, found, self._spread.size)
         popdist_py.report(step=self._step, samples=self._spread.size // self._job.instances, loss=found)

@@ -147,7 +147,8 @@ OPTIONS: tuple[Option, ...] = (
         values.choice("auto", "on", "off"), "auto|on|off",
     ),
     Option(
-        "verbose", "Output", "Log what the launcher does; twice (-vv): log more, and print the topology.", letter="v",
+        "verbose", "Output", "Log what the launcher does, and let programs print the digest of "
+        "trained weights; twice (-vv): log more, and print the topology.", letter="v",
         adds=1, field="verbosity",
     ),
     Option("vv", "Output", "The same as -vv.", adds=2, field="verbosity"),

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import poprun_py
-from popdist_py.environment import EXECUTABLE_CACHE_PATH, OFFLINE_MODE, TRACE_FOLDER, Environment
+from popdist_py.environment import EXECUTABLE_CACHE_PATH, OFFLINE_MODE, TRACE_FOLDER, VERBOSITY, Environment
 from poprun_py.backends.start_command import StartCommand, StartRequest
 from poprun_py.backends.table import BACKENDS
 from poprun_py.numa.placement import DISABLED, Placement, place
@@ -203,7 +203,7 @@ def _mpi_environment(installation: MpiInstallation, environ: Mapping[str, str], 
 
 
 def execution_environment(options: LaunchOptions, *, cwd: str) -> dict[str, str]:
-    """Return the variables that options set: the folders for executables and traces, and offline mode."""
+    """Return the variables that options set: folders for executables and traces, offline mode, verbosity."""
     environment = {}
     if options.executable_cache_path:
         environment[EXECUTABLE_CACHE_PATH] = os.path.normpath(os.path.join(cwd, options.executable_cache_path))
@@ -211,4 +211,6 @@ def execution_environment(options: LaunchOptions, *, cwd: str) -> dict[str, str]
         environment[TRACE_FOLDER] = os.path.normpath(os.path.join(cwd, options.trace))
     if options.offline_mode:
         environment[OFFLINE_MODE] = "1"
+    if options.verbosity:
+        environment[VERBOSITY] = str(options.verbosity)
     return environment

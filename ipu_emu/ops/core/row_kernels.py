@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipu_emu.ops.codegen.row_passes import Instruction, Operand, RowPass, bound_rows
+from ipu_emu.ops.core.array_functions import function
 from ipu_emu.ops.core.op_definition import Call
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "norm_grad",
     "norm_slopes",
     "row_moments",
+    "row_sums",
     "shared_norm",
     "shared_norm_grad",
     "softmax",
@@ -82,8 +84,8 @@ class RowKernel:
                 made.append((line[0], target, argument))
         return tuple(made)
 
-    def bound(self) -> Call:
-        step: Call = bound_rows(self.operands, self.passes, self.arrays, self.rows, self.columns)
+    def bound(self, matrices: int = 1) -> Call:
+        step: Call = bound_rows(self.operands, self.passes, self.arrays, self.rows, self.columns, matrices)
         return step
 
 
@@ -107,11 +109,13 @@ def softmax_grad(g: _Array, y: _Array, dx: _Array, rows: int, columns: int) -> C
     return kernel.add("d = sub g s; p = mul d y; store dx p").bound()
 
 
-def log_softmax(x: _Array, y: _Array, rows: int, columns: int) -> Call:
-    """y = (x - m) - log(sum(exp(x - m))), with the largest element m of each row."""
-    kernel = RowKernel(rows, columns, x=("full", x), y=("full", y)).add("largest m x")
-    kernel.add("d = sub x m; e = exp_falling d; sum s e", "l = log s; define l l")
-    return kernel.add("d = sub x m; p = sub d l; store y p").bound()
+def log_softmax(x: _Array, y: _Array, largest: _Array, total: _Array, rows: int, columns: int) -> list[Call]:
+    """y = (x - m) - log(sum(exp(x - m))), with the largest element m of each row; ``largest``, ``total``: [rows]."""
+    sums = RowKernel(rows, columns, x=("full", x), largest=("row", largest), total=("row", total)).add("largest m x")
+    sums.add("d = sub x m; e = exp_falling d; sum s e", "put largest m; put total s")
+    logs = RowKernel(rows, columns, x=("full", x), y=("full", y), largest=("row", largest), total=("row", total))
+    logs.add("d = sub x largest; p = sub d total; store y p")
+    return [sums.bound(), function("log").bound(total, out=total), logs.bound()]
 
 
 def log_softmax_grad(g: _Array, y: _Array, dx: _Array, rows: int, columns: int) -> Call:
@@ -281,6 +285,11 @@ def shared_norm_grad(
     ).bound()
 
 
-def column_sums(x: _Array, y: _Array, rows: int, columns: int) -> Call:
-    """Add the sum of each column to the float32 ``y``."""
-    return RowKernel(rows, columns, x=("full", x), y=("column", y)).add("gather y x").bound()
+def column_sums(x: _Array, y: _Array, rows: int, columns: int, matrices: int = 1) -> Call:
+    """Add the sum of each column of each matrix to ``y``, in its type."""
+    return RowKernel(rows, columns, x=("full", x), y=("column", y)).add("gather y x").bound(matrices)
+
+
+def row_sums(x: _Array, y: _Array, rows: int, columns: int, matrices: int = 1) -> Call:
+    """Set ``y`` to the sum of each row of each matrix."""
+    return RowKernel(rows, columns, x=("full", x), y=("row", y)).add("sum s x", "put y s").bound(matrices)

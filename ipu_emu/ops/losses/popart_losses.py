@@ -15,6 +15,7 @@ from ipu_emu.graph.dtype import FLOAT16
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.codegen.functions.compiled_functions import log
 from ipu_emu.ops.core.adjoint import Adjoint, Value
+from ipu_emu.ops.core.axis_sums import axis_sum
 from ipu_emu.ops.core.call_chain import call_chain
 from ipu_emu.ops.core.cost import per_element
 from ipu_emu.ops.core.kernel_helpers import scalar, view
@@ -58,7 +59,7 @@ def _l1(bound: BoundOp) -> Call:
     sizes = view(bound.scratch[0], x.shape)
     return call_chain(
         partial(np.absolute, x, sizes),
-        partial(np.add.reduce, sizes, None, None, y),
+        axis_sum(sizes, y),
         partial(np.multiply, y, factor, y),
     )
 
@@ -84,7 +85,7 @@ def _identity_loss(bound: BoundOp) -> Call:
     if reduction == "NoReduction":
         return partial(np.copyto, y, x)
     factor = scalar(_mean_factor(bound.node, x.size))
-    return call_chain(partial(np.add.reduce, x, None, None, y), partial(np.multiply, y, factor, y))
+    return call_chain(axis_sum(x, y), partial(np.multiply, y, factor, y))
 
 
 def _identity_loss_grad(d: Adjoint) -> Value:
@@ -207,7 +208,7 @@ def _nll(bound: BoundOp) -> Call:
     losses = view(y, (labels.size,)) if whole else bound.scratch[0]
     rows = _rows(p, labels)
     step = partial(nll, rows, view(labels, (labels.size,)), losses, smallest, *_settings(bound.node))
-    return step if whole else call_chain(step, partial(np.add.reduce, losses, None, None, y))
+    return step if whole else call_chain(step, axis_sum(losses, y))
 
 
 def _nll_grad(bound: BoundOp) -> Call:

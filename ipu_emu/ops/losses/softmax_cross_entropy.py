@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gcl.kernels.jit import jit
+from ipu_emu.ops.core.array_functions import function
 from ipu_emu.ops.core.call_chain import call_chain
 from ipu_emu.ops.core.cost import per_element
 from ipu_emu.ops.core.kernel_helpers import with_contiguous_operands
@@ -59,9 +60,10 @@ def _sparse(bound: BoundOp) -> Call:
     x, labels, (losses, y), largest = bound.input(0), bound.input(1), bound.outputs, bound.scratch[0]
     kernel = RowKernel(*x.shape, x=("full", x), y=("full", y), loss=("row", losses), largest=("row", largest))
     kernel.add("largest m x", "put largest m")
-    kernel.add(_EXPONENTIALS, "r = div 1 s; define r r; l = log s; put loss l")
+    kernel.add(_EXPONENTIALS, "r = div 1 s; define r r; put loss s")
     kernel.add("p = mul y r; store y p")
-    return call_chain(kernel.bound(), partial(take_labels, x, labels, largest, losses, y))
+    logs = function("log").bound(losses, out=losses)
+    return call_chain(kernel.bound(), logs, partial(take_labels, x, labels, largest, losses, y))
 
 
 def _dense(bound: BoundOp) -> Call:
@@ -72,10 +74,11 @@ def _dense(bound: BoundOp) -> Call:
     ).add("largest m x")  # fmt: skip
     kernel.add(
         f"{_EXPONENTIALS}; q = mul d t; sum a q; sum b t",
-        "r = div 1 s; define r r; l = log s; put loss l; put products a; put targets b",
+        "r = div 1 s; define r r; put loss s; put products a; put targets b",
     )
     kernel.add("p = mul y r; g = sub p t; store y g")
-    return call_chain(kernel.bound(), partial(weigh_targets, losses, products, targets))
+    logs = function("log").bound(losses, out=losses)
+    return call_chain(kernel.bound(), logs, partial(weigh_targets, losses, products, targets))
 
 
 def _one_per_row(node: Node, arrays: int) -> list[int]:

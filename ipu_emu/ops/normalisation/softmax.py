@@ -6,6 +6,7 @@ from functools import partial
 from math import prod
 
 from ipu_emu.graph import Graph, Op
+from ipu_emu.ops.core.call_chain import call_chain
 from ipu_emu.ops.core.cost import per_element
 from ipu_emu.ops.core.kernel_helpers import in_float32, view, with_contiguous_operands
 from ipu_emu.ops.core.node import Node, OutputTypes, input_node
@@ -59,7 +60,14 @@ def _softmax(bound: BoundOp) -> Call:
 
 
 def _log_softmax(bound: BoundOp) -> Call:
-    return log_softmax(bound.input(0), bound.outputs[0], *_rows(bound.node))
+    x, (rows, columns) = bound.input(0), _rows(bound.node)
+    largest, total = (scratch.view(x.dtype)[:rows] for scratch in bound.scratch)
+    return call_chain(*log_softmax(x, bound.outputs[0], largest, total, rows, columns))
+
+
+def _two_per_row(node: Node) -> list[int]:
+    """Scratch of two numbers for each row, of float32 or float64."""
+    return [_rows(node)[0] * max(node.input(0).dtype.itemsize, 4) // 4] * 2
 
 
 def _softmax_grad(bound: BoundOp) -> Call:
@@ -89,6 +97,7 @@ OPS = [
         with_contiguous_operands(_log_softmax),
         per_element(12),
         lambda d: d.g.op("LogSoftmaxGrad", d.y, axis=d.attribute("axis", 1)),
+        _two_per_row,
         expand=_along_one_axis,
     ),
     OpDef(

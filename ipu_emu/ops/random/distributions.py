@@ -91,7 +91,7 @@ def _multinomial(graph: Graph, op: Op) -> list[Op]:
 
 
 def _classes(node: Node, logs: Any, numbers: Any) -> Any:
-    shares = function("exp")(logs - logs.max(1, keepdims=True)).cumsum(1)
+    shares = np.add.accumulate(function("exp")(logs - logs.max(1, keepdims=True)), 1)
     below = numbers[:, :, None] * shares[:, None, -1:] >= shares[:, None, :-1]
     return below.sum(2)
 

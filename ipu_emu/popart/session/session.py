@@ -20,9 +20,11 @@ from ipu_emu.compiler.options import TrainingOptions
 from ipu_emu.compiler.rewriting.reserved_prefixes import STASHED
 from ipu_emu.engine import Engine, Replicas
 from ipu_emu.errors import ArgumentTypeError, EmulatorError, SessionError
+from ipu_emu.graph import Role
 from ipu_emu.hardware import StreamingMemory
 from ipu_emu.hostio.host_weights import HostWeights
 from ipu_emu.hostio.step_runner import StepRunner
+from ipu_emu.hostio.weights_digest import report_digest
 from ipu_emu.onnx.files import Source
 from ipu_emu.onnx.read import initializers
 from ipu_emu.popart.devices.device_manager import DeviceInfo, printed
@@ -315,6 +317,13 @@ class Session:
     def weightsToHost(self) -> None:
         """Copy weights and optimiser state to the host: of the first replica, or of the first of each group."""
         self._weights.fetch(self._loaded)
+        if self._training and self._runs:
+            report_digest(self)
+
+    def weightsByName(self) -> dict[str, NDArray[Any]]:
+        """The host's values of the weights, without the optimiser's states. An extension of PopART."""
+        tensors = self._compilation.graph.tensors
+        return {id: value for id, value in self._weights.values.items() if tensors[id].role is Role.WEIGHT}
 
     def readWeights(self, weightsIo: PyWeightsIO) -> None:
         """Copy the host's weights to the user's arrays."""

@@ -11,7 +11,7 @@ from ipu_emu.ops.codegen.functions.float64_math import FUNCTIONS
 from ipu_emu.ops.core.array_functions import function
 
 #: The functions of float32 that are not those of float64 rounded.
-OWN = ("exp", "exp_falling", "expm1_falling", "tanh", "erf", "sigmoid", "softplus", "pow", "sin", "gelu_erf",
+OWN = ("exp", "exp_falling", "expm1_falling", "tanh", "erf", "log", "sigmoid", "softplus", "pow", "sin", "gelu_erf",
        "gelu_erf_slope", "gelu_tanh", "gelu_tanh_slope")  # fmt: skip
 
 
