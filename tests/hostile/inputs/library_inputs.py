@@ -52,7 +52,7 @@ __all__ = [
     "sample_files",
 ]
 
-_DATA = Path(__file__).parents[2] / "ipu_emu" / "data"
+_DATA = Path(__file__).parents[2] / "ipu_emu" / "onnx" / "data"
 
 
 @contextmanager
