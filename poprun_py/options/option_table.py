@@ -83,15 +83,15 @@ OPTIONS: tuple[Option, ...] = (
         "one with the route to them.", values.text, "NAME",
     ),
     Option(
-        "synchronise-python-venv", "Hosts", "Accepted for compatibility with PopRun, without effect: every host "
+        "synchronise-python-venv", "Hosts", "Accepted for PopRun's users, and said to have no effect: every host "
         "needs the virtual environment at the same path.", *_YES_NO,
     ),
     Option(
-        "synchronise-poplar-sdk", "Hosts", "Accepted for compatibility with PopRun, without effect: there is no SDK "
+        "synchronise-poplar-sdk", "Hosts", "Accepted for PopRun's users, and said to have no effect: there is no SDK "
         "to copy.", *_YES_NO,
     ),
     Option(
-        "distribute-ssh-key", "Hosts", "Accepted for compatibility with PopRun, without effect: distribute the keys "
+        "distribute-ssh-key", "Hosts", "Accepted for PopRun's users, and said to have no effect: distribute the keys "
         "yourself.", *_YES_NO,
     ),
     Option(

@@ -14,6 +14,7 @@ from poprun_py.backends.table import BACKENDS
 from poprun_py.numa.placement import DISABLED, Placement, place
 from poprun_py.options.mpi_arguments import MpiArguments, classify_arguments
 from poprun_py.options.option_table import LaunchOptions
+from poprun_py.plan.notes import notes
 from poprun_py.site.cluster import SLURM, Cluster
 from poprun_py.site.machine import Machine
 from poprun_py.site.mpi_installation import MpiInstallation
@@ -144,7 +145,17 @@ def plan(
         threads=threads,
         remote_hosts=remote,
         network=cluster.network,
-        notes=arguments.notes,
+        notes=(
+            *arguments.notes,
+            *notes(
+                options,
+                machine.topology if len(remote) < max(1, len(cluster.hosts)) else None,
+                mpi=starter,
+                strategy=strategy,
+                hosts=max(1, len(cluster.hosts)),
+                per_host=per_host,
+            ),
+        ),
         closes_ports=not elsewhere,
     )
 

@@ -188,6 +188,15 @@ def softmax_nll_grad(
             out[i, label] -= scale
 
 
+@jit
+def _mark_empty(labels: NDArray[Any], ignore: int, mean: NDArray[Any]) -> None:
+    """mean = NaN if every label is ``ignore``: the mean of no elements, as in PyTorch."""
+    for i in range(labels.size):
+        if labels[i] != ignore:
+            return
+    mean[0] = np.nan
+
+
 def _rows(array: NDArray[Any], labels: NDArray[Any]) -> NDArray[Any]:
     return view(array, (labels.size, array.shape[-1]))
 
@@ -208,7 +217,12 @@ def _nll(bound: BoundOp) -> Call:
     losses = view(y, (labels.size,)) if whole else bound.scratch[0]
     rows = _rows(p, labels)
     step = partial(nll, rows, view(labels, (labels.size,)), losses, smallest, *_settings(bound.node))
-    return step if whole else call_chain(step, axis_sum(losses, y))
+    if whole:
+        return step
+    steps: list[Call] = [step, axis_sum(losses, y)]
+    if bound.node.attribute("emptyIsNaN", 0) and bound.node.attribute("reduction", "Mean") == "Mean":
+        steps.append(partial(_mark_empty, view(labels, (labels.size,)), _settings(bound.node)[0], view(y, (1,))))
+    return call_chain(*steps)
 
 
 def _nll_grad(bound: BoundOp) -> Call:

@@ -88,16 +88,16 @@ def compile_section(imported: ImportedSection, share: DeviceShare, *, synthetic:
         made, file = compiled_once(folder, state.graph, key, compile), cached_file(folder, key)
     step, rows = made.step, {}
     for anchor in state.options.anchors:
-        all_of_them = anchor.returns is Return.ALL
-        rows[anchor.tensor] = (step.batches * step.accumulation if all_of_them else 1) * step.replicas
+        rows[anchor.tensor] = step.batches * step.accumulation // step.divisor(anchor) * step.replicas
     return CompiledSection(made, rows, file)
 
 
 def _anchors(imported: ImportedSection) -> list[Anchor]:
     found: dict[str, Anchor] = {}
     for outfeed in imported.outfeeds:
-        returns = Return.ALL if outfeed.queue.keeps_all else Return.FINAL
-        found |= {id: Anchor(id, returns) for id in outfeed.arrays if isinstance(id, str)}
+        every = Return.UPDATE if outfeed.in_update else Return.ALL
+        returns = every if outfeed.queue.keeps_all or outfeed.when else Return.FINAL
+        found |= {id: Anchor(id, returns) for id in (*outfeed.arrays, outfeed.when) if isinstance(id, str)}
     for id in imported.exports.values():
         if isinstance(id, str):
             found[id] = Anchor(id, Return.FINAL)

@@ -56,6 +56,8 @@ REVIEWED = {
         ipu_emu/ops/recurrence/recurrent_cells.py: @
         ipu_emu/ops/recurrence/recurrent_cells.py: by_peepholes.sum
         ipu_emu/ops/recurrence/recurrent_cells.py: recurrent.sum""",
+    "a generator whose integers are defined, of which functions of the emulator make normal numbers": """
+        ipu_emu/ops/random/normal_numbers.py: np.random""",
     "text on a terminal": """
         ipu_emu/ops/control/print_style.py: 10.0 ** (-(self.digits - 1))""",
 }

@@ -200,7 +200,7 @@ def _atan(x: Lanes) -> Lanes:
     z = t * t
     share = large.then(x.like(1.0), middle.then(x.like(0.5), 0.0))
     rest = (t * z).times_plus(z.polynomial(_ATAN), share * _HALF_PI_ERROR)
-    return (share * _HALF_PI + (t + rest)).of("copysign", x)
+    return (share * _HALF_PI + (t + rest)).signed_as(x)
 
 
 def _atan2(y: Lanes, x: Lanes) -> Lanes:
@@ -211,10 +211,10 @@ def _atan2(y: Lanes, x: Lanes) -> Lanes:
     ratio = low.equals(high).then(low.like(1.0), low / high)
     near = _atan(low.equals(0.0).then(low, ratio))
     angle = steep.then(_HALF_PI - (near - _HALF_PI_ERROR), near)
-    left = x.like(1.0).of("copysign", x) < 0.0
+    left = x.has_sign()
     angle = left.then(2 * _HALF_PI - (angle - 2 * _HALF_PI_ERROR), angle)
     angle = x.is_nan().then(x, y.is_nan().then(y, angle))
-    return angle.of("copysign", y)
+    return angle.signed_as(y)
 
 
 def _asin(x: Lanes) -> Lanes:
@@ -232,7 +232,7 @@ def _sinh(x: Lanes) -> Lanes:
     size = abs(x)
     t, half = _expm1(size), _exp(size, shift=-1.0)
     y = (size < 1.0).then((t + t / (t + 1.0)) * 0.5, half - 0.25 / half)
-    return y.of("copysign", x)
+    return y.signed_as(x)
 
 
 def _cosh(x: Lanes) -> Lanes:
@@ -242,14 +242,14 @@ def _cosh(x: Lanes) -> Lanes:
 
 def _tanh(x: Lanes) -> Lanes:
     t = _expm1(_clamped(abs(x), 0.0, 20.0) * 2.0)
-    return x.is_nan().then(x, (t / (t + 2.0)).of("copysign", x))
+    return x.is_nan().then(x, (t / (t + 2.0)).signed_as(x))
 
 
 def _asinh(x: Lanes) -> Lanes:
     size = abs(x)
     square = size * size
     near = _log1p(size + square / ((square + 1.0).of("sqrt") + 1.0))
-    return (size > 2.0**28).then(_log(size) + _LOG2, near).of("copysign", x)
+    return (size > 2.0**28).then(_log(size) + _LOG2, near).signed_as(x)
 
 
 def _acosh(x: Lanes) -> Lanes:
@@ -261,7 +261,7 @@ def _acosh(x: Lanes) -> Lanes:
 
 def _atanh(x: Lanes) -> Lanes:
     size = abs(x)
-    return (_log1p(size * 2.0 / (1.0 - size)) * 0.5).of("copysign", x)
+    return (_log1p(size * 2.0 / (1.0 - size)) * 0.5).signed_as(x)
 
 
 # Powers
@@ -289,7 +289,7 @@ def _exact_log(x: Lanes) -> tuple[Lanes, Lanes]:
 
 def _power_of(x: Lanes, y: Lanes, magnitude: Lanes) -> Lanes:
     """x^y from |x|^y, as C has it."""
-    negative = x.like(1.0).of("copysign", x) < 0.0
+    negative = x.has_sign()
     whole, half = y.of("floor").equals(y), y * 0.5
     odd = whole & ~half.of("floor").equals(half)
     value = (odd & negative).then(-magnitude, magnitude)
@@ -345,7 +345,7 @@ def _tail(t: Lanes, x: Lanes, factor: float) -> Lanes:
 
 def _erf(x: Lanes) -> Lanes:
     t = _clamped(abs(x), 0.9, 28.0)
-    far = (1.0 - _tail(t, t, 1.0)).of("copysign", x)
+    far = (1.0 - _tail(t, t, 1.0)).signed_as(x)
     return x.is_nan().then(x, (abs(x) < 0.9).then(_erf_near(x), far))
 
 

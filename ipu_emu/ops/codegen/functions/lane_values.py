@@ -11,7 +11,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from ipu_emu.ops.codegen.llvm_builder import FLOAT, I32, I64, Emitter, vector_like
+from ipu_emu.ops.codegen.llvm_builder import DOUBLE, FLOAT, I32, I64, Emitter, vector_like
 
 __all__ = ["Lanes", "number"]
 
@@ -119,6 +119,17 @@ class Lanes:
     def as_float(self, element: Any) -> Lanes:
         """Bits as the number that they mean."""
         return self.new(self.k.b.bitcast(self.value, vector_like(element, self.value.type)))
+
+    def has_sign(self) -> Lanes:
+        """Whether a float64 is negative, or -0."""
+        return (self.bits() >> 63).is_set()
+
+    def signed_as(self, other: Lanes) -> Lanes:
+        """This float64, which is not negative, with the sign of ``other``.
+
+        LLVM rounds copysign to half by a function that is not linked, where it has no instruction for that.
+        """
+        return (self.bits() ^ ((other.bits() >> 63) << 63)).as_float(DOUBLE)
 
     def __and__(self, other: Lanes | int) -> Lanes:
         return self.new(self.k.b.and_(self.value, self.like(other).value))

@@ -7,6 +7,7 @@ import math
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -14,9 +15,9 @@ import numpy as np
 import pytest
 
 from ipu_emu.ops.core.array_functions import function
-from tests.helpers.mpi_jobs import PROGRAMS, ROOT
+from tests.helpers.mpi_jobs import ROOT
 
-PROGRAM = PROGRAMS / "ipu_emu/digests_of_functions.py"
+PROGRAM = Path(__file__).with_name("digests_of_functions.py")
 SPECIAL = [
     0.0, -0.0, math.inf, -math.inf, math.nan, 1.0, -1.0, 2.0, -2.0, 0.5, -0.5, 3.0, -3.0, 1e-45, -1e-45, 1e-40, 3e38,
     -3e38, 88.7, -88.7, 1e22, 2.0**30, 2.0**31, 16777217.0,

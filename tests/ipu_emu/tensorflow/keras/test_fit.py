@@ -330,7 +330,7 @@ def test_a_data_set_that_ends_early_ends_the_training(tf2: Any, strategy: Any) -
 def test_an_infeed_prefetches_only_what_an_execution_needs(
     tf2: Any, strategy: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ipu_emu.tensorflow.run import element_source
+    from ipu_emu.tensorflow.run.feeds import element_source
 
     ahead: list[tuple[Any, ...]] = []
 

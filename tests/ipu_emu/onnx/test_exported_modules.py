@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from ipu_emu import popart
-from ipu_emu.graph.onnx_model import SIGNATURE
+from ipu_emu.graph.graph import SIGNATURE
 from tests.ipu_emu.helpers.sessions import options
 
 RATE, STEPS, WIDTH = 0.1, 5, 3

@@ -16,7 +16,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from ipu_emu.graph.onnx_tensors import array_of
+from ipu_emu.onnx.tensors import TensorReader
 
 __all__ = ["without_sequences"]
 
@@ -25,13 +25,13 @@ _INTEGERS = (onnx.TensorProto.INT32, onnx.TensorProto.INT64)
 _BY_INPUT = 13
 
 
-def without_sequences(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
+def without_sequences(model: onnx.ModelProto, opset: int, tensors: TensorReader) -> onnx.ModelProto:
     """Return ``model`` with the tensors of its sequences instead of them."""
     if not any(node.op_type in _RULES and node.domain in ("", "ai.onnx") for node in model.graph.node):
         return model
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
-    _Removal(copy, opset).run()
+    _Removal(copy, opset, tensors).run()
     return copy
 
 
@@ -40,10 +40,10 @@ class _UnknownError(Exception):
 
 
 class _Removal:
-    def __init__(self, model: onnx.ModelProto, opset: int) -> None:
-        self.graph, self.opset = model.graph, opset
+    def __init__(self, model: onnx.ModelProto, opset: int, tensors: TensorReader) -> None:
+        self.graph, self.opset, self.array = model.graph, opset, tensors.array
         self.sequences: dict[str, list[str]] = {}
-        self.known = {one.name: array_of(one) for one in model.graph.initializer if one.data_type in _INTEGERS}
+        self.known = {one.name: self.array(one) for one in model.graph.initializer if one.data_type in _INTEGERS}
         self.sizes = _sizes(model)
         self.nodes: list[onnx.NodeProto] = []
         self.names = 0
@@ -51,7 +51,7 @@ class _Removal:
     def run(self) -> None:
         for node in self.graph.node:
             if node.op_type == "Constant" and node.attribute and node.attribute[0].name == "value":
-                self.known[node.output[0]] = array_of(node.attribute[0].t)
+                self.known[node.output[0]] = self.array(node.attribute[0].t)
             rule = _RULES.get(node.op_type)
             if rule is None and not (node.op_type == "Identity" and node.input[0] in self.sequences):
                 self.nodes.append(node)
@@ -70,11 +70,6 @@ class _Removal:
                 self.nodes.append(node)
         del self.graph.node[:]
         self.graph.node.extend(self.nodes)
-
-    def check_inner(self, node: onnx.NodeProto) -> None:
-        """Raise _UnknownError if a sequence is an output of the model."""
-        if any(info.name in node.output and info.type.HasField("sequence_type") for info in self.graph.output):
-            raise _UnknownError
 
     def number(self, id: str) -> int:
         """The value of a position."""

@@ -12,11 +12,10 @@ import pytest
 from onnx import helper, numpy_helper
 
 from ipu_emu import popart
-from ipu_emu.graph import protobuf_wire
-from ipu_emu.graph.onnx_files import initializers_of, load_light
-from ipu_emu.graph.onnx_tensors import array_of, pieces_of
-from ipu_emu.graph.packed_varints import packed_halves
-from ipu_emu.graph.protobuf_wire import with_initializers, without_large_data
+from ipu_emu.onnx import wire
+from ipu_emu.onnx.read import initializers
+from ipu_emu.onnx.tensors import array_of, pieces_of
+from ipu_emu.onnx.wire import packed_halves, with_initializers, without_large_data
 
 VALUES = np.random.default_rng(0).standard_normal((300, 70)).astype(np.float32)
 
@@ -59,7 +58,7 @@ def test_data_are_those_that_onnx_reads(form: str, tmp_path: Path) -> None:
     (tmp_path / "m.onnx").write_bytes(data)
     expected = {proto.name: numpy_helper.to_array(proto) for proto in onnx.load_from_string(data).graph.initializer}
     for source in (data, str(tmp_path / "m.onnx")):
-        found = initializers_of(*load_light(source))
+        found = initializers(source)
         assert list(found) == ["w", "other"]
         for name, values in expected.items():
             np.testing.assert_array_equal(found[name], values, strict=True)
@@ -117,7 +116,7 @@ def test_bytes_that_are_no_message_are_rejected_immediately(byte: int) -> None:
     """A field must have a number, of at most ten bytes."""
     message = memoryview(bytes([byte]) * 30)
     with pytest.raises(ValueError):
-        next(protobuf_wire._fields(message))
+        next(wire._fields(message))
 
 
 def test_two_of_one_name() -> None:
@@ -125,12 +124,12 @@ def test_two_of_one_name() -> None:
     light, large = without_large_data(data)
     np.testing.assert_array_equal(large["w"], VALUES)
     assert len(light) > VALUES.nbytes
-    np.testing.assert_array_equal(initializers_of(*load_light(data))["w"], VALUES + 1)
+    np.testing.assert_array_equal(initializers(data)["w"], VALUES + 1)
 
 
 def test_mutated_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     """All removed data has the values that onnx reads."""
-    monkeypatch.setattr(protobuf_wire, "_LARGE_BYTES", 16)
+    monkeypatch.setattr(wire, "_LARGE_BYTES", 16)
     good = bytes(
         model_of(
             raw("w", VALUES[0]), typed("v", VALUES[1]), typed("h", VALUES[2].astype(np.float16))

@@ -6,7 +6,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from ipu_emu.compiler.reading.read_model import read_model
+from ipu_emu.onnx.read import read
 
 
 def model() -> onnx.ModelProto:
@@ -24,9 +24,9 @@ def model() -> onnx.ModelProto:
 
 @pytest.mark.parametrize("replicas", [1, 4])
 def test_shapes_follow_from_the_number_of_replicas(replicas: int) -> None:
-    assert read_model(model(), replicas=replicas).tensor("part").nelms == 8 // replicas
+    assert read(model(), replicas=replicas).graph.tensor("part").nelms == 8 // replicas
 
 
 @pytest.mark.parametrize(("supported", "dtype"), [(True, "INT32"), (False, "INT64")])
 def test_integers_have_the_width_that_ipus_have(supported: bool, dtype: str) -> None:
-    assert read_model(model(), supported_types=supported).tensor("best").dtype.name == dtype
+    assert read(model(), supported_types=supported).graph.tensor("best").dtype.name == dtype

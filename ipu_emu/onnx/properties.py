@@ -10,11 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
-import onnx
-
 from gcl import ArgumentError, Group
 from ipu_emu.errors import EmulatorError
-from ipu_emu.graph.onnx_model import metadata_of
 from ipu_emu.program.instructions import Overlap
 
 __all__ = [
@@ -23,15 +20,10 @@ __all__ = [
     "STREAM_MODE",
     "TILE_SET",
     "GroupKind",
+    "ModelProperties",
     "VariableGroups",
-    "broadcast_inputs",
-    "check_leading_axes",
     "grouped_variables",
-    "groups_of_variables",
-    "io_inputs",
     "overlap_of",
-    "overlapped_inputs",
-    "read_from_all",
 ]
 
 #: Keys of properties of inputs.
@@ -60,32 +52,37 @@ _OVERLAPS = {
 }
 
 
-# Inputs
+@dataclass(frozen=True)
+class ModelProperties:
+    """``broadcast`` inputs are the same for all replicas; I/O tiles load those ``on_io_tiles`` from the host.
 
+    ``overlapped``: inputs that are not loaded just in time. ``read_from_all``: variables whose value the host reads
+    from every replica. ``groups``: the groups of the variables that have some.
+    """
 
-def broadcast_inputs(metadata: Mapping[str, str]) -> frozenset[str]:
-    """Return the ids of the inputs that are the same for all replicas."""
-    return frozenset(id for id, mode in _by_id(metadata, STREAM_MODE).items() if mode == _BROADCAST)
+    broadcast: frozenset[str]
+    on_io_tiles: tuple[str, ...]
+    overlapped: Mapping[str, Overlap]
+    read_from_all: frozenset[str]
+    groups: Mapping[str, VariableGroups]
 
-
-def io_inputs(metadata: Mapping[str, str]) -> list[str]:
-    """Return the ids of the inputs that I/O tiles load from the host."""
-    return [id for id, tiles in _by_id(metadata, TILE_SET).items() if tiles == _IO]
-
-
-def overlapped_inputs(metadata: Mapping[str, str]) -> dict[str, Overlap]:
-    """Return the inputs that are not loaded just in time."""
-    tiles = _by_id(metadata, TILE_SET)
-    found = {id: overlap_of(tiles.get(id, ""), when) for id, when in _by_id(metadata, EXCHANGE_STRATEGY).items()}
-    return {id: overlap for id, overlap in found.items() if overlap is not Overlap.NONE}
+    @classmethod
+    def of(cls, metadata: Mapping[str, str]) -> ModelProperties:
+        """Return the properties in the metadata of a graph."""
+        tiles, groups = _by_id(metadata, TILE_SET), _groups_of_variables(metadata)
+        ahead = {id: overlap_of(tiles.get(id, ""), when) for id, when in _by_id(metadata, EXCHANGE_STRATEGY).items()}
+        return cls(
+            frozenset(id for id, mode in _by_id(metadata, STREAM_MODE).items() if mode == _BROADCAST),
+            tuple(id for id, where in tiles.items() if where == _IO),
+            {id: overlap for id, overlap in ahead.items() if overlap is not Overlap.NONE},
+            frozenset(id for id, members in groups.items() if members.read_from_all),
+            groups,
+        )
 
 
 def overlap_of(tiles: str, strategy: str) -> Overlap:
     """Return when data are exchanged; only I/O tiles can exchange during compute."""
     return _OVERLAPS[strategy] if tiles == _IO else Overlap.NONE
-
-
-# Variables
 
 
 class GroupKind(IntEnum):
@@ -148,7 +145,7 @@ class VariableGroups:
         return {key + id: str(value) for key, value in found.items()}
 
 
-def groups_of_variables(metadata: Mapping[str, str]) -> dict[str, VariableGroups]:
+def _groups_of_variables(metadata: Mapping[str, str]) -> dict[str, VariableGroups]:
     """Return the groups of the variables that have metadata."""
     sizes, strides, modes = (_by_id(metadata, key) for key in (_SIZE, _STRIDE, _MODE))
     return {
@@ -169,25 +166,12 @@ def grouped_variables(metadata: Mapping[str, str], replicas: int | None = None) 
     """
     known = metadata.get(REPLICATION)
     replicas = replicas or (int(known) if known else None)
-    found = groups_of_variables(metadata).items()
+    found = _groups_of_variables(metadata).items()
     if replicas is None:
         divides = ((id, groups) for id, groups in found if groups.kind is not GroupKind.ALL or groups.is_ungrouped)
         return {id: (groups.stride or 1, groups.size) for id, groups in divides}
     divided = {id: groups.among(replicas) for id, groups in found}
     return {id: (group.stride, group.size) for id, group in divided.items() if group.count > 1}
-
-
-def check_leading_axes(model: onnx.ModelProto, replicas: int) -> None:
-    """Raise EmulatorError for initial data without an entry for each group of replicas."""
-    shapes = {initializer.name: tuple(initializer.dims) for initializer in model.graph.initializer}
-    for id, groups in groups_of_variables(metadata_of(model)).items():
-        if id in shapes:
-            groups.shape_on_replica(shapes[id], replicas, id)
-
-
-def read_from_all(metadata: Mapping[str, str]) -> frozenset[str]:
-    """Return the ids of the variables whose value the host reads from every replica."""
-    return frozenset(id for id, groups in groups_of_variables(metadata).items() if groups.read_from_all)
 
 
 def _by_id(metadata: Mapping[str, str], key: str) -> dict[str, str]:

@@ -6,14 +6,14 @@ GridSample(x, grid)    refused, together with all others that are in the model
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from functools import cache
 
 import onnx
 import onnx.inliner
 
 from ipu_emu.errors import RefusedError
-from ipu_emu.graph.onnx_files import opset_of
+from ipu_emu.onnx.proto_parts import nodes_of
 from ipu_emu.ops import TABLE
 from ipu_emu.ops.control.unsupported import REASONS
 from popdist_py.messages.suggestion import did_you_mean
@@ -24,18 +24,20 @@ _Key = tuple[str, str]
 _ONNX = ("", "ai.onnx")
 
 
-def with_known_ops(model: onnx.ModelProto) -> onnx.ModelProto:
+def with_known_ops(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
     """Return ``model`` with ops of the table only; raise RefusedError that names all others."""
-    unknown = {_key(node) for node in _nodes(model.graph)} - set(TABLE.table)
+    nodes = list(nodes_of(model.graph))
+    unknown = {_key(node) for node in nodes} - set(TABLE.table)
     if unknown:
-        model = _inlined(model, unknown)
-    _check(model)
+        model = _inlined(model, unknown, opset)
+        nodes = list(nodes_of(model.graph))
+    _check(nodes)
     return model
 
 
-def _check(model: onnx.ModelProto) -> None:
+def _check(nodes: Iterable[onnx.NodeProto]) -> None:
     found: dict[_Key, list[str]] = {}
-    for node in _nodes(model.graph):
+    for node in nodes:
         key = _key(node)
         if key not in TABLE.table or (key[0] == "" and key[1] in REASONS):
             found.setdefault(key, []).append(node.name or ", ".join(node.output))
@@ -67,14 +69,14 @@ def _public() -> frozenset[str]:
     return frozenset(schema.name for schema in onnx.defs.get_all_schemas_with_history() if not schema.domain)
 
 
-def _inlined(model: onnx.ModelProto, unknown: set[_Key]) -> onnx.ModelProto:
+def _inlined(model: onnx.ModelProto, unknown: set[_Key], opset: int) -> onnx.ModelProto:
     """Return ``model`` with ONNX's definitions of the unknown ops, as far as the onnx package has them."""
     wanted = [*unknown, *(("ai.onnx", type) for domain, type in unknown if not domain)]
     complete = onnx.ModelProto()
     complete.CopyFrom(model)
-    for node in _nodes(complete.graph):
+    for node in nodes_of(complete.graph):
         if _key(node) in unknown:
-            _add_defaults(node, opset_of(model))
+            _add_defaults(node, opset)
     try:
         made: onnx.ModelProto = onnx.inliner.inline_selected_functions(complete, wanted, inline_schema_functions=True)
     except (RuntimeError, TypeError, ValueError):  # an older package, or a model that is not complete
@@ -98,12 +100,3 @@ def _add_defaults(node: onnx.NodeProto, opset: int) -> None:
 
 def _key(node: onnx.NodeProto) -> _Key:
     return ("" if node.domain in _ONNX else node.domain), node.op_type
-
-
-def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    """Yield the nodes of a graph and of the bodies in it."""
-    for node in graph.node:
-        yield node
-        for attribute in node.attribute:
-            for body in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
-                yield from _nodes(body)

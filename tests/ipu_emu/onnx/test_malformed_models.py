@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,8 +12,6 @@ import pytest
 from onnx import helper
 
 from ipu_emu import popart
-from ipu_emu.errors import EmulatorError
-from ipu_emu.graph.onnx_tensors import array_of
 from tests.ipu_emu.helpers.sessions import train
 
 
@@ -307,39 +303,6 @@ def test_the_median_of_nothing_is_refused() -> None:
     y = builder.aiGraphcore.reducemedian([builder.addInputTensor("FLOAT", [3, 0])], [1])[0]
     with pytest.raises(popart.popart_exception, match="have no middle element"):
         builder.getTensorShape(y)
-
-
-@pytest.mark.parametrize(
-    ("dims", "offset", "file"),
-    [
-        ([1 << 40, 1 << 40], 0, "data"),
-        ([4], 4, "data"),
-        ([4], -4, "data"),
-        ([4], 1 << 70, "data"),
-        ([4], 0, "pipe"),
-        ([4], 0, "endless"),
-    ],
-)
-def test_external_data_that_are_not_there(dims: list[int], offset: int, file: str, tmp_path: Path) -> None:
-    (tmp_path / "data").write_bytes(bytes(16))
-    (tmp_path / "endless").symlink_to("/dev/zero")
-    os.mkfifo(tmp_path / "pipe")
-    tensor = onnx.TensorProto(name="w", data_type=onnx.TensorProto.FLOAT, data_location=onnx.TensorProto.EXTERNAL)
-    tensor.dims.extend(dims)
-    for key, value in (("location", str(tmp_path / file)), ("offset", str(offset))):
-        tensor.external_data.add(key=key, value=value)
-    with pytest.raises(EmulatorError, match="Initializer 'w' cannot be read from its file"):
-        array_of(tensor)
-
-
-def test_external_data_without_a_file_is_reported() -> None:
-    tensor = onnx.TensorProto(name="w", data_type=onnx.TensorProto.FLOAT, data_location=onnx.TensorProto.EXTERNAL)
-    with pytest.raises(EmulatorError, match="its external data name no file: 'location' is missing"):
-        array_of(tensor)
-    for key, value in (("location", "data"), ("offset", "here")):
-        tensor.external_data.add(key=key, value=value)
-    with pytest.raises(EmulatorError, match="the offset 'here' is not a whole number"):
-        array_of(tensor)
 
 
 @pytest.mark.parametrize("dims", [[-4, 4], [-1, 4], [-4, -4]])

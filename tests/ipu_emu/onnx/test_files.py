@@ -10,7 +10,7 @@ from onnx import TensorProto, helper
 
 from ipu_emu import popart
 from ipu_emu.errors import EmulatorError
-from ipu_emu.graph.onnx_files import load_light, load_model
+from ipu_emu.onnx.files import parsed
 
 
 class Exported:
@@ -28,9 +28,9 @@ def model():
 
 def test_a_model_or_what_has_one_is_read_like_its_bytes():
     made = model()
-    expected, _ = load_light(made.SerializeToString())
+    expected = parsed(made.SerializeToString()).proto
     for source in (made, Exported(made)):
-        assert load_light(source)[0] == expected
+        assert parsed(source).proto == expected
     assert isinstance(expected, onnx.ModelProto)
 
 
@@ -47,6 +47,6 @@ def test_a_session_runs_a_model_object():
 def test_a_file_of_zeros_is_refused_before_it_is_read(tmp_path: Path) -> None:
     (tmp_path / "x.onnx").touch()
     os.truncate(tmp_path / "x.onnx", 1 << 40)  # more than memory holds
-    for load in (load_model, load_light):
+    for light in (True, False):
         with pytest.raises(EmulatorError, match="Failed to load a ModelProto"):
-            load(tmp_path / "x.onnx")
+            parsed(tmp_path / "x.onnx", light=light)
