@@ -39,7 +39,7 @@ import tensorflow.compat.v1 as tf
 from support.tensorflow_networks import NETS, Loss, cross_entropy, keras_nets, weights
 from tensorflow.python import ipu
 
-from ipu_emu.tensorflow.popdist_tensorflow import set_ipu_config
+from ipu_emu.tensorflow.api.distributed.popdist_tensorflow import set_ipu_config
 
 #: What a turn calls, and how many steps each call makes.
 Contender = tuple[Callable[[], object], int]
@@ -232,9 +232,9 @@ def resnet50_seconds() -> dict[str, float]:
     """Seconds to trace, import and compile the train step of ResNet-50."""
     from tf_keras.applications import ResNet50
 
-    from ipu_emu.tensorflow.program.compiling import compile_section
-    from ipu_emu.tensorflow.program.program import Program
-    from ipu_emu.tensorflow.tracing.trace import Trace
+    from ipu_emu.tensorflow.run.compiling import compile_section
+    from ipu_emu.tensorflow.run.program import Program
+    from ipu_emu.tensorflow.trace.function_trace import Trace
 
     configure(1)
     with tf.Graph().as_default():

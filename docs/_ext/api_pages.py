@@ -14,13 +14,13 @@ PUBLIC_MODULES: dict[str, str] = {
     "popdist_py.popart": "popdist_py.popart: a PopART session under the launcher",
     "gcl": "gcl: collectives",
     "ipu_emu.popart": "ipu_emu.popart: the PopART API",
-    "ipu_emu.hostio": "ipu_emu.hostio: feeds and queues",
+    "ipu_emu.hostio": "ipu_emu.hostio: feeds",
     "ipu_emu.hostio.checkpoint": "ipu_emu.hostio.checkpoint: checkpoints",
     "ipu_emu.hardware": "ipu_emu.hardware: systems, IPUs and Streaming Memory",
     "ipu_emu.models": "ipu_emu.models: networks by name",
     "ipu_emu.program.clock": "ipu_emu.program.clock: modelled time",
     "ipu_emu.predict": "ipu_emu.predict: predictions without a graph",
-    "ipu_emu.tensorflow": "ipu_emu.tensorflow: the pipeline call of TensorFlow",
+    "ipu_emu.tensorflow": "ipu_emu.tensorflow: queues and pipeline calls of TensorFlow",
 }
 
 _ORDER = ("Functions", "Classes", "Enumerations", "Options", "Exceptions", "Constants")

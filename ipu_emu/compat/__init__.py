@@ -7,7 +7,7 @@ Only imports are redirected:
     popdist                 popdist_py
     popdist.popart          popdist_py.popart
     popdist.poptorch        ipu_emu.poptorch.popdist_options
-    popdist.tensorflow      ipu_emu.tensorflow.popdist_tensorflow
+    popdist.tensorflow      ipu_emu.tensorflow.api.distributed.popdist_tensorflow
     tensorflow.python.ipu   ipu_emu.tensorflow.api
     libpvti                 ipu_emu.trace.libpvti
 
@@ -49,7 +49,7 @@ ALIASES = {
 #: Single modules outside the replacement of their package.
 _MOVED = {
     "popdist.poptorch": "ipu_emu.poptorch.popdist_options",
-    "popdist.tensorflow": "ipu_emu.tensorflow.popdist_tensorflow",
+    "popdist.tensorflow": "tensorflow.python.ipu.distributed.popdist_tensorflow",
 }
 _ABSENT = ("popxl", "poplar", "poptorch_geometric")
 
@@ -92,7 +92,9 @@ class _Finder(MetaPathFinder):
 
 def install() -> None:
     """Redirect later imports of this process; a second call has no effect."""
-    from ipu_emu.tensorflow import finder  # takes 0.7 s, so it is imported here, where __main__ handles Ctrl-C
+    from ipu_emu.tensorflow.install import (
+        finder,  # takes 0.7 s, so it is imported here, where __main__ handles Ctrl-C
+    )
 
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())
@@ -123,7 +125,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     install()
     _reach_children()
     if given[0] == "--tf1":
-        from ipu_emu.tensorflow.versions import first_version
+        from ipu_emu.tensorflow.install.versions import first_version
 
         first_version()
         given = given[1:]

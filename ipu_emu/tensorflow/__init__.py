@@ -1,25 +1,37 @@
-"""tensorflow: the arguments, errors and schedules of TensorFlow's pipeline call for the IPU, without TensorFlow.
+"""tensorflow: programs of TensorFlow 1 and Keras for IPUs, which TensorFlow traces and the emulated IPUs run.
 
-    from ipu_emu.hostio import OutfeedQueue
-    from ipu_emu.tensorflow import PipelineCall, PipelineSchedule, StageFunction
+    api, keras, addons    what programs import: ``tensorflow.python.ipu``, ``tf.keras.ipu``, ``ipu_tensorflow_addons``
+    install               makes them importable by these names, and patches TensorFlow
+    trace                 records what a function of a program calls while TensorFlow builds its graph
+    importer              translates the ops of such a graph to ops of the emulator
+    run                   compiles a trace, one program for each of its sections, feeds the programs and runs them
+
+Programs run with ``python -m ipu_emu.compat program.py``, or import ``ipu_emu.tensorflow.install`` before TensorFlow.
+The names of this module need no TensorFlow: queues, and the arguments, errors and schedules of a pipeline call.
+
+    from ipu_emu.tensorflow import OutfeedQueue, PipelineCall, StageFunction
 
     stages = [StageFunction("encode", variables=("w",)), StageFunction("decode", outputs=("loss",))]
     call = PipelineCall(stages, 8, optimizer_function=sgd, outfeed_queue=OutfeedQueue())
     slots = list(call.slots())
-
-The arguments have TensorFlow's names and defaults, and errors have TensorFlow's wording.
 """
 
-from ipu_emu.tensorflow.pipelining.argument_checks import check_program, check_shards
-from ipu_emu.tensorflow.pipelining.pipeline_arguments import PipelineStageOptions, StageFunction
-from ipu_emu.tensorflow.pipelining.pipeline_call import (
-    PipelineCall,
+from ipu_emu.tensorflow.run.argument_checks import check_program, check_shards
+from ipu_emu.tensorflow.run.feeds.feed_benchmark import dataset_benchmark, infeed_benchmark
+from ipu_emu.tensorflow.run.feeds.queues import InfeedQueue, OutfeedMode, OutfeedQueue
+from ipu_emu.tensorflow.run.pipeline_arguments import (
     PipelineSchedule,
+    PipelineStageOptions,
     RecomputationMode,
     ReductionMethod,
+    StageFunction,
 )
+from ipu_emu.tensorflow.run.pipeline_call import PipelineCall
 
 __all__ = [
+    "InfeedQueue",
+    "OutfeedMode",
+    "OutfeedQueue",
     "PipelineCall",
     "PipelineSchedule",
     "PipelineStageOptions",
@@ -28,4 +40,6 @@ __all__ = [
     "StageFunction",
     "check_program",
     "check_shards",
+    "dataset_benchmark",
+    "infeed_benchmark",
 ]

@@ -26,6 +26,11 @@ class Objective(torch.nn.Module):
         self.module = module
         self.loss = loss
 
+    def state_dict(self, *args: Any, **named: Any) -> dict[str, Any]:
+        """The tensors of the module, by the names that the user knows."""
+        state: dict[str, Any] = self.module.state_dict(*args, **named)
+        return state
+
     def forward(self, *inputs: Any, **named: Any) -> torch.Tensor:
         """The loss of a batch."""
         if self.loss is None:

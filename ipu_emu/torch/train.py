@@ -269,7 +269,8 @@ class _Training:
     def _one_step(self, batch: Any, epoch: int) -> float:
         args, named = self._call(batch)
         with self._undamped(args, named):
-            found = float(self._executor(*args, **named).mean())
+            losses = self._executor(*args, **named).reshape(-1).tolist()
+        found = math.fsum(losses) / len(losses)
         self._step += 1
         if not math.isfinite(found) and self._finite:
             self._finite = False

@@ -14,6 +14,8 @@ from docs._ext.package_maps import PACKAGES, ROOT, docstring, folders, main, may
 
 #: A longer summary takes more than two lines in a table or a terminal.
 LONGEST = 120
+#: Files of every package, which are not counted among the entries of its folder.
+PACKAGE_FILES = ("__init__.py", "__main__.py", "py.typed")
 
 
 def undocumented(package: str) -> list[str]:
@@ -58,7 +60,7 @@ def test_no_folder_has_more_than_20_entries() -> None:
         ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60
     ).stdout.splitlines()
     paths = {path for file in tracked for path in (Path(file), *Path(file).parents) if (ROOT / file).exists()}
-    entries = Counter(path.parent for path in paths - {Path()})
+    entries = Counter(path.parent for path in paths - {Path()} if path.name not in PACKAGE_FILES)
     assert {str(folder): count for folder, count in entries.items() if count > 20} == {}
 
 

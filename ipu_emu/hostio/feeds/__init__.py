@@ -1,1 +1,1 @@
-"""Step data in the forms that sessions and queues take: feeds, arrays, callbacks, infeed and outfeed queues."""
+"""Step data in the forms that sessions take: feeds, arrays, callbacks."""

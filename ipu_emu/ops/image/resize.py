@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
-from math import ceil, floor
+from math import ceil, floor, fsum
 from typing import Any
 
 import numpy as np
@@ -202,7 +202,7 @@ def _matrix(node: Node, axis: _Axis) -> Any:
             weight = filter((tap - x) * narrowed, a)
             if not left_out or 0 <= tap < axis.size:
                 made[min(max(tap, 0), axis.size - 1), o] += weight
-        made[:, o] /= made[:, o].sum()
+        made[:, o] /= fsum(made[:, o])
     return made
 
 

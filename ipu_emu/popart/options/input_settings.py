@@ -8,10 +8,8 @@ from dataclasses import dataclass
 from numbers import Integral
 from typing import Any, TypeVar
 
-import onnx
-
-from ipu_emu.compiler.model_properties import EXCHANGE_STRATEGY, STREAM_MODE, TILE_SET
 from ipu_emu.errors import EmulatorError
+from ipu_emu.onnx.properties import EXCHANGE_STRATEGY, STREAM_MODE, TILE_SET
 from ipu_emu.popart.options.session_options import SessionOptions
 from ipu_emu.popart.types.enums import ExchangeStrategy, ReplicatedStreamMode, TileSet
 from ipu_emu.popart.types.tensor_info import TensorInfo
@@ -19,7 +17,6 @@ from ipu_emu.popart.types.tensor_info import TensorInfo
 __all__ = [
     "InputArguments",
     "InputSettings",
-    "check_shapes",
     "one_of_kind",
     "staged_inputs",
 ]
@@ -72,28 +69,6 @@ class InputSettings:
         """The metadata of the input ``id`` in a model, without default settings."""
         values = (self._tiles, self._exchange, self._mode)
         return {_KEYS[type(value)] + id: value.name for value in values if int(value)}
-
-
-def check_shapes(model: onnx.ModelProto, known: Collection[str]) -> None:
-    """Raise EmulatorError for inputs whose shapes neither the model nor ``known`` gives."""
-    closed = {*known, *(initializer.name for initializer in model.graph.initializer)}
-    for info in model.graph.input:
-        shape = info.type.tensor_type.shape
-        sizes = [
-            dimension.dim_value if dimension.HasField("dim_value") and dimension.dim_value >= 0 else None
-            for dimension in shape.dim
-        ]
-        if info.name not in closed and None in sizes:
-            names = [
-                dimension.dim_param or (str(dimension.dim_value) if dimension.dim_value else "?")
-                if size is None
-                else str(size)
-                for dimension, size in zip(shape.dim, sizes, strict=True)
-            ]
-            raise EmulatorError(
-                f"Input tensor '{info.name}' must be specified in InputShapeInfo, as it has shape "
-                f"[{' '.join(names)}], which uses an unknown value '{names[sizes.index(None)]}'."
-            )
 
 
 def staged_inputs(ids: Iterable[str], options: SessionOptions, overlapped: Collection[str]) -> dict[str, int]:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 from numpy.typing import NDArray
 
 from ipu_emu.compiler.cache.executable_cache import cache_key, cached_file, compiled_once
@@ -17,17 +16,15 @@ from ipu_emu.compiler.delayed_reports import DelayedReports
 from ipu_emu.compiler.gradients.gradient import Gradient
 from ipu_emu.compiler.memory.memory_remedies import MemoryNeed, Remedies, find_remedies
 from ipu_emu.compiler.memory.out_of_memory import check_memory, memory_need, streaming_memory_of
-from ipu_emu.compiler.model_properties import check_leading_axes, grouped_variables, io_inputs
 from ipu_emu.compiler.options import CompileOptions, TrainingOptions
 from ipu_emu.compiler.pipeline import STEP_GRAPH, CompileState, run_passes, start
 from ipu_emu.compiler.placement.autoshard import TooFewOpsError
-from ipu_emu.compiler.reading.read_model import read_model
-from ipu_emu.errors import EmulatorError
+from ipu_emu.errors import EmulatorError, OpenShapeError
 from ipu_emu.graph import Graph, Role
-from ipu_emu.graph.dtype import FLOAT, FLOAT16, DType
-from ipu_emu.graph.onnx_files import Large, load_light
-from ipu_emu.graph.onnx_model import metadata_of
-from ipu_emu.graph.onnx_template import OnnxTemplate
+from ipu_emu.graph.body_inputs import Kind
+from ipu_emu.graph.dtype import FLOAT, FLOAT16
+from ipu_emu.onnx.files import Source
+from ipu_emu.onnx.read import OnnxModel, read
 from ipu_emu.popart.builder.graph_transformer import GraphTransformer
 from ipu_emu.popart.devices.device_manager import DeviceInfo
 from ipu_emu.popart.devices.device_rules import check_device, check_distributed, check_io_tiles
@@ -35,7 +32,6 @@ from ipu_emu.popart.ir.serialised_ir import IrView
 from ipu_emu.popart.logger import getLogger
 from ipu_emu.popart.options.compile_options import compile_options, step_shape, with_streams
 from ipu_emu.popart.options.dataflow import DataFlow
-from ipu_emu.popart.options.input_settings import check_shapes
 from ipu_emu.popart.options.memory_advice import MemoryRequest, memory_changes
 from ipu_emu.popart.options.option_rules import check_combination
 from ipu_emu.popart.options.patterns import InputShapeInfo, Patterns
@@ -45,12 +41,10 @@ from ipu_emu.popart.types.enums import TileSet, VirtualGraphMode
 from ipu_emu.program.executable import Executable
 from popdist_py.environment import EXECUTABLE_CACHE_PATH
 
-__all__ = ["Compilation", "Model", "cache_folder"]
+__all__ = ["Compilation", "cache_folder"]
 
 #: Variables that name the folder of saved executables, by priority; the launcher sets the first.
 _CACHE_VARIABLES = (EXECUTABLE_CACHE_PATH, "POPXL_CACHE_DIR", "POPART_CACHE_DIR")
-
-Model = bytes | str | os.PathLike[str] | onnx.ModelProto
 
 
 class Compilation:
@@ -58,7 +52,7 @@ class Compilation:
 
     def __init__(
         self,
-        model: Model,
+        model: Source,
         flow: DataFlow,
         device: DeviceInfo,
         shapes: InputShapeInfo | None,
@@ -68,14 +62,12 @@ class Compilation:
         self.options, self.flow, self.device = options, flow, device
         options.check(training=training is not None)
         check_distributed(device, options)
-        proto, large = load_light(model)
         known = {} if shapes is None else {id: info.described for id, info in shapes.infos.items()}
-        self.model = _read(proto, large, options, known)
-        self.template = OnnxTemplate(proto)
-        del proto, large  # the data of the initializers
+        self.source = _read(model, options, known)
+        self.model = self.source.graph
         check_limits(self.model, options, training=training is not None)
         check_combination(self.model, options, flow, training=training is not None, ipus=self.ipus_per_replica)
-        asked = compile_options(options, flow, self.model.metadata, ipus=self.ipus_per_replica, training=training)
+        asked = compile_options(options, flow, self.source.properties, ipus=self.ipus_per_replica, training=training)
         self.step = self._step(asked)
         check_step(self.model, self.step.graph, flow.anchors())
 
@@ -154,7 +146,8 @@ class Compilation:
     def _model_of(self, request: MemoryRequest) -> Graph:
         if not request.halves and request.divisor == 1:
             return self.model
-        proto = self.template.serialised(self.template.initializers(self.model.data))
+        template = self.source.template
+        proto = template.serialised(template.initializers(self.model.data))
         inputs = self.model.with_role(Role.INPUT)
         if request.halves:
             transformer = GraphTransformer(proto)
@@ -167,7 +160,7 @@ class Compilation:
             )
             for tensor in inputs
         }
-        return _read(*load_light(proto), self.options, shapes)
+        return _read(proto, self.options, shapes).graph
 
     def compiled(self) -> Executable:
         """Compile, or load the executable from the cache."""
@@ -217,31 +210,28 @@ class Compilation:
             self.step.options,
             self.options,
             self.flow,
-            self.model.metadata,
+            self.source.properties,
             [tensor.id for tensor in self.graph.with_role(Role.INPUT)],
         )
 
     def _on_io_tiles(self) -> list[str]:
         """Inputs and anchors that I/O tiles exchange with the host."""
         anchors = [id for id in self.flow.anchors() if self.flow.art(id).tileSet() is TileSet.IO]
-        return [*io_inputs(self.model.metadata), *anchors]
+        return [*self.source.properties.on_io_tiles, *anchors]
 
 
-def _read(
-    proto: onnx.ModelProto, large: Large, options: SessionOptions, known: Mapping[str, tuple[DType, tuple[int, ...]]]
-) -> Graph:
+def _read(model: Source, options: SessionOptions, known: Mapping[str, Kind]) -> OnnxModel:
     """Read the model for this number of replicas; ``known`` gives types and shapes of inputs that it leaves open."""
-    metadata, replicas = metadata_of(proto), options.getGlobalReplicationFactor()
-    check_leading_axes(proto, replicas)
-    check_shapes(proto, known)
-    return read_model(
-        proto,
-        replicas=replicas,
-        supported_types=bool(options.enableSupportedDataTypeCasting),
-        groups=grouped_variables(metadata, replicas),
-        shapes=known,
-        large=large,
-    )
+    replicas, supported = options.getGlobalReplicationFactor(), bool(options.enableSupportedDataTypeCasting)
+    try:
+        return read(model, replicas=replicas, supported_types=supported, inputs=known)
+    except OpenShapeError as error:
+        sizes = error.sizes
+        raise EmulatorError(
+            f"Input tensor '{error.input}' must be specified in InputShapeInfo, as it has shape "
+            f"[{' '.join(map(str, sizes))}], which uses an unknown value "
+            f"'{next(size for size in sizes if isinstance(size, str))}'."
+        ) from None
 
 
 def cache_folder(options: SessionOptions, environment: Mapping[str, str] = os.environ) -> str | None:

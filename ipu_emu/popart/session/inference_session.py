@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from ipu_emu.onnx.files import Source
 from ipu_emu.popart.devices.device_manager import DeviceInfo
 from ipu_emu.popart.options.dataflow import DataFlow
 from ipu_emu.popart.options.patterns import InputShapeInfo, Patterns
 from ipu_emu.popart.options.session_options import SessionOptions
-from ipu_emu.popart.session.compilation import Model
 from ipu_emu.popart.session.session import Session
 
 __all__ = ["InferenceSession"]
@@ -17,7 +17,7 @@ class InferenceSession(Session):
 
     def __init__(
         self,
-        fnModel: Model,
+        fnModel: Source,
         dataFlow: DataFlow,
         deviceInfo: DeviceInfo,
         inputShapeInfo: InputShapeInfo | None = None,

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from ipu_emu.errors import EmulatorError
+from ipu_emu.hostio.weights_digest import report_digest
 from ipu_emu.poptorch.blocks import module_repr
 from ipu_emu.poptorch.enums import ConnectionType, MeanReductionStrategy, OutputMode
 from ipu_emu.poptorch.errors import Error
@@ -319,6 +320,8 @@ class PoplarExecutor(Inspection):
         self._dirty = False  # first, because reading tensors would fetch again
         self._host_buffers_stale = False
         self._program.give(self._tensors())
+        if self._training:
+            report_digest(self._user_model)
 
     def copyWeightsToHost(self) -> None:
         """Copy the device's weights to the module."""

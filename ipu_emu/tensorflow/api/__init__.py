@@ -6,7 +6,6 @@ from ipu_emu.tensorflow.api import (
     distributed,
     estimator,
     gradient_accumulation,
-    horovod,
     ipu_compiler,
     ipu_infeed_queue,
     ipu_outfeed_queue,
@@ -18,7 +17,8 @@ from ipu_emu.tensorflow.api import (
     sharding,
     utils,
 )
-from ipu_emu.tensorflow.api.distributed import ipu_multi_worker_strategy, popdist_strategy
+from ipu_emu.tensorflow.api.distributed import horovod, popdist_strategy
+from ipu_emu.tensorflow.api.distributed import popdist_strategy as ipu_multi_worker_strategy
 from ipu_emu.tensorflow.api.estimator import (
     ipu_estimator,
     ipu_pipeline_estimator,

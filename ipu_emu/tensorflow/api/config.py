@@ -9,8 +9,8 @@ from difflib import get_close_matches
 from enum import Enum
 from typing import Any
 
-from ipu_emu.tensorflow import configured_system
-from ipu_emu.tensorflow.configured_system import ConfiguredSystem
+from ipu_emu.tensorflow.run import configured_system
+from ipu_emu.tensorflow.run.configured_system import ConfiguredSystem
 
 __all__ = [
     "AttributeMetadata",

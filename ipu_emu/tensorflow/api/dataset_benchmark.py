@@ -8,9 +8,9 @@ from tensorflow.python.data.ops import dataset_ops
 from tensorflow.python.eager import context
 from tensorflow.python.framework import dtypes, ops
 
-from ipu_emu.hostio.feeds.feed_benchmark import check_epochs, measured_epochs
 from ipu_emu.tensorflow.api.ipu_infeed_queue import IPUInfeedQueue
-from ipu_emu.tensorflow.program.host_calls import host_call
+from ipu_emu.tensorflow.run.feeds.feed_benchmark import check_epochs, measured_epochs
+from ipu_emu.tensorflow.run.host_calls import host_call
 
 __all__ = ["dataset_benchmark", "infeed_benchmark"]
 

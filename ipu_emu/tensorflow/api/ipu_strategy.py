@@ -13,10 +13,10 @@ from tensorflow.python.util import nest
 
 from ipu_emu.errors import EmulatorError
 from ipu_emu.tensorflow.api import ipu_compiler
-from ipu_emu.tensorflow.devices import device_number, on_ipu
-from ipu_emu.tensorflow.patches import translated
-from ipu_emu.tensorflow.program.function_programs import FunctionPrograms
-from ipu_emu.tensorflow.tracing.strategies import in_strategy
+from ipu_emu.tensorflow.run.function_programs import FunctionPrograms
+from ipu_emu.tensorflow.run.host_calls import translated
+from ipu_emu.tensorflow.trace.devices import device_number, on_ipu
+from ipu_emu.tensorflow.trace.strategies import in_strategy
 
 __all__ = ["IPUStrategy", "IPUStrategyV1", "run_on_device"]
 

@@ -9,8 +9,8 @@ from typing import Any
 from tensorflow.python.framework import ops
 from tensorflow.python.ops import variable_scope
 
-from ipu_emu.tensorflow.devices import device_number, on_ipu
-from ipu_emu.tensorflow.tracing.trace import current_trace
+from ipu_emu.tensorflow.trace.devices import device_number, on_ipu
+from ipu_emu.tensorflow.trace.function_trace import current_trace
 
 __all__ = [
     "frontend_attribute",

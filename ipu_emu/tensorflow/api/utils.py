@@ -8,7 +8,6 @@ from typing import Any
 from tensorflow.python.framework import ops
 from tensorflow.python.ops import control_flow_ops
 
-from ipu_emu.tensorflow import configured_system
 from ipu_emu.tensorflow.api.config import (
     DeviceConnectionType,
     ExecutionProfileType,
@@ -20,6 +19,7 @@ from ipu_emu.tensorflow.api.config import (
     reset_ipu_configuration,
 )
 from ipu_emu.tensorflow.api.config import configure_ipu_system as _configure
+from ipu_emu.tensorflow.run import configured_system
 
 __all__ = [
     "DeviceConnectionType",
@@ -223,7 +223,7 @@ def reset_ipu_seed(
     from tensorflow.python.eager import context
     from tensorflow.python.ops import script_ops
 
-    from ipu_emu.tensorflow.program.seeds import set_seed
+    from ipu_emu.tensorflow.run.seeds import set_seed
 
     if context.executing_eagerly():
         set_seed(seed)

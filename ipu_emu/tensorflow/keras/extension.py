@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ipu_emu.tensorflow.keras.options import ModelOptions
-from ipu_emu.tensorflow.tracing.strategies import current_strategy
+from ipu_emu.tensorflow.trace.strategies import current_strategy
 
 __all__ = ["Extension", "extend", "extension_of"]
 

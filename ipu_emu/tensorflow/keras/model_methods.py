@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from ipu_emu.hostio.feeds.queues import check_buffer_depth, check_ordinal, check_prefetch_depth
 from ipu_emu.tensorflow.keras import assignments
 from ipu_emu.tensorflow.keras.extension import Extension, extension_of
 from ipu_emu.tensorflow.keras.options import ReplicatedMetricReductionMethod, accumulation_options, pipelining_options
+from ipu_emu.tensorflow.run.feeds.queues import check_buffer_depth, check_ordinal, check_prefetch_depth
 
 __all__ = ["METHODS"]
 

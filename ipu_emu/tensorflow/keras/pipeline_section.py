@@ -9,13 +9,14 @@ from typing import Any
 from tf_keras.src.engine import functional, sequential
 from tf_keras.src.layers.normalization.batch_normalization import BatchNormalizationBase
 
-from ipu_emu.hostio import OutfeedMode, OutfeedQueue
-from ipu_emu.tensorflow import PipelineCall, StageFunction
 from ipu_emu.tensorflow.keras.assignments import assignment_of, check_complete
 from ipu_emu.tensorflow.keras.layer_calls import LayerCall
 from ipu_emu.tensorflow.keras.options import ModelOptions
 from ipu_emu.tensorflow.keras.pipeline_stages import stage_of
-from ipu_emu.tensorflow.tracing.trace import FunctionTrace, PipelineSection, Section, is_resource
+from ipu_emu.tensorflow.run.feeds.queues import OutfeedMode, OutfeedQueue
+from ipu_emu.tensorflow.run.pipeline_arguments import StageFunction
+from ipu_emu.tensorflow.run.pipeline_call import PipelineCall
+from ipu_emu.tensorflow.trace.function_trace import FunctionTrace, PipelineSection, Section, is_resource
 
 _log = logging.getLogger(__name__)
 

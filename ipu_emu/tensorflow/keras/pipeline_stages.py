@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextvars import ContextVar
 from typing import Any
 
-from ipu_emu.tensorflow.tracing.strategies import current_strategy
+from ipu_emu.tensorflow.trace.strategies import current_strategy
 
 __all__ = ["PipelineStage", "current_stage", "set_stage", "stage_of"]
 

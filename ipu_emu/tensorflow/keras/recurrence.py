@@ -11,7 +11,7 @@ from tensorflow.python.ops import array_ops, array_ops_stack, custom_gradient, m
 from tensorflow.python.util import nest
 from tf_keras.src.engine import base_layer_utils
 
-from ipu_emu.tensorflow.tracing.trace import FunctionTrace, current_trace
+from ipu_emu.tensorflow.trace.function_trace import FunctionTrace, current_trace
 
 __all__ = ["gru_on_device", "lstm_on_device", "recurrence", "rnn_on_device"]
 

@@ -10,12 +10,13 @@ from tensorflow.python.framework import ops
 from tensorflow.python.util import nest
 
 from gcl.kernels.uninterrupted import uninterrupted
-from ipu_emu.tensorflow.configured_system import configured
+from ipu_emu.ops.core.axis_sums import mean_of, sum_of
 from ipu_emu.tensorflow.keras.elements import ElementGroup, groups_of
 from ipu_emu.tensorflow.keras.extension import Extension
 from ipu_emu.tensorflow.keras.options import ReplicatedMetricReductionMethod
 from ipu_emu.tensorflow.keras.pipeline_section import is_pipelined, mapping_of, stages_of
 from ipu_emu.tensorflow.keras.step_program import StepProgram
+from ipu_emu.tensorflow.run.configured_system import configured
 
 __all__ = ["StepFunction", "accumulation_of", "replicas_of"]
 
@@ -126,10 +127,10 @@ def _joined(*arrays: Any) -> Any:
 
 def _reduced(array: Any, method: ReplicatedMetricReductionMethod) -> Any:
     """Combine a metric of several replicas."""
-    kinds = {
+    kinds: dict[ReplicatedMetricReductionMethod, Callable[[], Any]] = {
         ReplicatedMetricReductionMethod.NONE: lambda: array[-1],
         ReplicatedMetricReductionMethod.LIST: lambda: array if len(array) > 1 else array[0],
-        ReplicatedMetricReductionMethod.SUM: lambda: array.sum(0, dtype=array.dtype),
-        ReplicatedMetricReductionMethod.MEAN: lambda: array.mean(0).astype(array.dtype),
+        ReplicatedMetricReductionMethod.SUM: lambda: sum_of(array, (0,)),
+        ReplicatedMetricReductionMethod.MEAN: lambda: mean_of(array, (0,)),
     }
     return ops.convert_to_tensor(kinds[method]())

@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
 from tensorflow.python.util import nest
 
 from ipu_emu.errors import EmulatorError
+from ipu_emu.ops.core.axis_sums import mean_of
 from ipu_emu.tensorflow.api.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
-from ipu_emu.tensorflow.devices import on_ipu
 from ipu_emu.tensorflow.keras.layer_calls import layer_calls
 from ipu_emu.tensorflow.keras.options import ModelOptions
 from ipu_emu.tensorflow.keras.pipeline_section import is_pipelined, pipeline_section, stages_of
-from ipu_emu.tensorflow.patches import translated
-from ipu_emu.tensorflow.program.element_source import ElementSource
-from ipu_emu.tensorflow.program.host_variables import HostVariables
-from ipu_emu.tensorflow.program.program import Program
-from ipu_emu.tensorflow.program.seeds import seed
-from ipu_emu.tensorflow.tracing.trace import FunctionTrace, Section
+from ipu_emu.tensorflow.run.feeds.element_source import ElementSource
+from ipu_emu.tensorflow.run.host_calls import translated
+from ipu_emu.tensorflow.run.host_variables import HostVariables
+from ipu_emu.tensorflow.run.program import Program
+from ipu_emu.tensorflow.run.seeds import seed
+from ipu_emu.tensorflow.trace.devices import on_ipu
+from ipu_emu.tensorflow.trace.function_trace import FunctionTrace, Section
 
 __all__ = ["StepProgram"]
 
@@ -121,7 +121,7 @@ def _last(array: Any, count: int) -> Any:
     """The last of [steps, replicas, ...], or the mean of the last ``count``."""
     if count == 1:
         return array[-1]
-    return (np.add.reduce(array[-count:], 0) / count).astype(array.dtype)
+    return mean_of(array[-count:], (0,))
 
 
 class _errors_of_tensorflow:  # noqa: N801

@@ -49,7 +49,7 @@ def infeeds_end() -> Iterator[None]:
 @pytest.fixture
 def tf(tensorflow: Any) -> Iterator[Any]:
     """``tensorflow.compat.v1`` with a fresh graph and an unconfigured system."""
-    from ipu_emu.tensorflow import configured_system
+    from ipu_emu.tensorflow.run import configured_system
 
     with tensorflow.tf.Graph().as_default():
         yield tensorflow.tf

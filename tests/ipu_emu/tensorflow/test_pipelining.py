@@ -20,7 +20,7 @@ def test_every_mapping_has_the_same_bits(tf: Any, ipu: Any, configure: Any) -> N
 @pytest.fixture
 def programs(tf: Any, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The programs that sessions run, which live as long as their graphs."""
-    from ipu_emu.tensorflow.program.session_runs import SessionRuns
+    from ipu_emu.tensorflow.run.session_runs import SessionRuns
 
     made, before = [], SessionRuns.add
 

@@ -8,7 +8,7 @@ import tensorflow.compat.v1 as tf
 from tensorflow.python import ipu
 from tensorflow.python.ipu import horovod
 
-from ipu_emu.tensorflow.frontend_state import frontend_state
+from ipu_emu.tensorflow.trace.frontend_state import frontend_state
 
 tf.disable_v2_behavior()
 horovod.init()

@@ -11,8 +11,8 @@ from tf_keras import layers as keras_layers
 
 from ipu_emu.tensorflow.api.ops.embedding_ops import embedding_lookup
 from ipu_emu.tensorflow.api.ops.pipelining_ops import recomputation_checkpoint
-from ipu_emu.tensorflow.tracing.collectives import assume_equal_across_replicas
-from ipu_emu.tensorflow.tracing.trace import current_trace
+from ipu_emu.tensorflow.trace.collectives import assume_equal_across_replicas
+from ipu_emu.tensorflow.trace.function_trace import current_trace
 
 __all__ = [
     "GRU",

@@ -10,9 +10,9 @@ from tensorflow.python.eager import context
 from tensorflow.python.framework import ops, tensor_shape
 
 import popdist_py
-from ipu_emu.tensorflow.frontend_state import frontend_state
-from ipu_emu.tensorflow.program.host_calls import host_call
-from ipu_emu.tensorflow.program.named_collectives import NamedCollectives
+from ipu_emu.tensorflow.api.distributed.named_collectives import NamedCollectives
+from ipu_emu.tensorflow.run.host_calls import host_call
+from ipu_emu.tensorflow.trace.frontend_state import frontend_state
 
 __all__ = ["allgather", "allreduce", "broadcast"]
 

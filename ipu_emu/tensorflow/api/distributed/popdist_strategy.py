@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,13 +15,13 @@ from tensorflow.python.ops import variable_scope
 import popdist_py
 from ipu_emu.tensorflow.api.distributed.host_collective_ops import allreduce, broadcast
 from ipu_emu.tensorflow.api.ipu_strategy import run_on_device
-from ipu_emu.tensorflow.devices import device_number, on_ipu
-from ipu_emu.tensorflow.program.function_programs import FunctionPrograms
-from ipu_emu.tensorflow.tracing.collectives import cross_replica_mean, cross_replica_sum
-from ipu_emu.tensorflow.tracing.strategies import in_strategy, reducing_gradients
-from ipu_emu.tensorflow.tracing.trace import current_trace
+from ipu_emu.tensorflow.run.function_programs import FunctionPrograms
+from ipu_emu.tensorflow.trace.collectives import cross_replica_mean, cross_replica_sum
+from ipu_emu.tensorflow.trace.devices import device_number, on_ipu
+from ipu_emu.tensorflow.trace.function_trace import current_trace
+from ipu_emu.tensorflow.trace.strategies import in_strategy, reducing_gradients
 
-__all__ = ["PopDistStrategy"]
+__all__ = ["IPUMultiReplicaStrategyV1", "IPUMultiWorkerStrategyV1", "PopDistStrategy"]
 
 
 class PopDistStrategy:
@@ -80,6 +81,20 @@ class PopDistStrategy:
         if current_trace() is None:
             return allreduce(value, name)
         return (cross_replica_sum if name == "sum" else cross_replica_mean)(value)
+
+
+#: The name of early releases.
+IPUMultiReplicaStrategyV1 = PopDistStrategy
+
+
+class IPUMultiWorkerStrategyV1(PopDistStrategy):
+    """The strategy of early releases for several instances; the cluster is that of the launcher."""
+
+    def __init__(
+        self, cluster_resolver: Any = None, ipu_device: str = "/device:IPU:0", variables_on_host: bool = False
+    ) -> None:
+        warnings.warn("IPUMultiWorkerStrategyV1 is deprecated. Use PopDistStrategy instead.", stacklevel=2)
+        super().__init__(ipu_device)
 
 
 def _from_first(create: Callable[..., Any], **options: Any) -> Any:

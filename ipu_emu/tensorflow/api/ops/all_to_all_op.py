@@ -7,7 +7,7 @@ from typing import Any
 from tensorflow.python.ops import array_ops, math_ops
 
 from ipu_emu.tensorflow.api.ops.replication_ops import replication_index
-from ipu_emu.tensorflow.tracing.collectives import cross_replica_sum
+from ipu_emu.tensorflow.trace.collectives import cross_replica_sum
 
 __all__ = ["all_gather", "all_to_all"]
 

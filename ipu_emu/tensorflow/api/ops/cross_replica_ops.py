@@ -1,5 +1,5 @@
 """Collectives between replicas."""
 
-from ipu_emu.tensorflow.tracing.collectives import assume_equal_across_replicas, cross_replica_mean, cross_replica_sum
+from ipu_emu.tensorflow.trace.collectives import assume_equal_across_replicas, cross_replica_mean, cross_replica_sum
 
 __all__ = ["assume_equal_across_replicas", "cross_replica_mean", "cross_replica_sum"]

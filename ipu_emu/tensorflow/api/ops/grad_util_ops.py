@@ -8,7 +8,7 @@ from typing import Any
 from tensorflow.python.eager import backprop
 from tensorflow.python.ops import array_ops, custom_gradient
 
-from ipu_emu.tensorflow.frontend_state import frontend_state
+from ipu_emu.tensorflow.trace.frontend_state import frontend_state
 
 __all__ = ["GradientCaptureContext", "GradientCaptureTape", "capture_upstream_gradients"]
 

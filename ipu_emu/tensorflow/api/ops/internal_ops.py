@@ -6,7 +6,7 @@ from typing import Any
 
 from tensorflow.python.framework import ops
 
-from ipu_emu.tensorflow.tracing.collectives import trace_of
+from ipu_emu.tensorflow.trace.collectives import trace_of
 
 __all__ = ["print_tensor"]
 

@@ -15,7 +15,6 @@ from tensorflow.python.training import optimizer as optimizer_v1
 from tensorflow.python.util import nest
 
 from ipu_emu.program.schedules import ALL_IPUS
-from ipu_emu.tensorflow import PipelineCall, PipelineSchedule, PipelineStageOptions, RecomputationMode, StageFunction
 from ipu_emu.tensorflow.api.gradient_accumulation import GradientAccumulationReductionMethod
 from ipu_emu.tensorflow.api.ipu_infeed_queue import IPUInfeedQueue
 from ipu_emu.tensorflow.api.ipu_outfeed_queue import IPUOutfeedQueue
@@ -26,7 +25,20 @@ from ipu_emu.tensorflow.api.optimizers.ipu_optimizer import (
     is_keras,
     totals,
 )
-from ipu_emu.tensorflow.tracing.trace import FunctionTrace, PipelineSection, Section, current_trace, is_resource
+from ipu_emu.tensorflow.run.pipeline_arguments import (
+    PipelineSchedule,
+    PipelineStageOptions,
+    RecomputationMode,
+    StageFunction,
+)
+from ipu_emu.tensorflow.run.pipeline_call import PipelineCall
+from ipu_emu.tensorflow.trace.function_trace import (
+    FunctionTrace,
+    PipelineSection,
+    Section,
+    current_trace,
+    is_resource,
+)
 
 __all__ = [
     "OptimizerFunctionOutput",
@@ -277,7 +289,7 @@ class _Pipeline:
                 warnings.warn(
                     f"{one.name} is passed to the pipeline by its value; use it in the stages directly", stacklevel=4
                 )
-            values.append(ops.convert_to_tensor(one))
+            values.append(self.trace.graph.capture(ops.convert_to_tensor(one)))
         if self.infeed is None:
             return values
         element = self.infeed._dequeue()

@@ -7,7 +7,7 @@ from typing import Any
 from tensorflow.python.framework import dtypes
 from tensorflow.python.ops import array_ops
 
-from ipu_emu.tensorflow.tracing.collectives import trace_of
+from ipu_emu.tensorflow.trace.collectives import trace_of
 
 __all__ = ["replication_factor", "replication_index"]
 

@@ -9,7 +9,7 @@ from tensorflow.python.framework import dtypes, ops, tensor_util
 from tensorflow.python.ops import script_ops
 from tensorflow.python.util import nest
 
-from ipu_emu.tensorflow.program.session_runs import SessionRuns
+from ipu_emu.tensorflow.run.session_runs import SessionRuns
 
 __all__ = ["ipu_compile_summary"]
 

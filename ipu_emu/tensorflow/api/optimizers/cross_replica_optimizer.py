@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ipu_emu.tensorflow.api.optimizers.ipu_optimizer import IpuOptimizer, apply_gradients, totals
-from ipu_emu.tensorflow.tracing.collectives import cross_replica_mean, trace_of
+from ipu_emu.tensorflow.trace.collectives import cross_replica_mean, trace_of
 
 __all__ = ["CrossReplicaOptimizer"]
 

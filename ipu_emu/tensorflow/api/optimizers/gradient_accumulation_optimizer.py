@@ -9,7 +9,7 @@ from tensorflow.python.framework import dtypes
 from ipu_emu.tensorflow.api.gradient_accumulation import GradientAccumulationReductionMethod
 from ipu_emu.tensorflow.api.optimizers.cross_replica_optimizer import CrossReplicaOptimizer
 from ipu_emu.tensorflow.api.optimizers.ipu_optimizer import IpuOptimizer, apply_gradients, totals
-from ipu_emu.tensorflow.tracing.collectives import trace_of
+from ipu_emu.tensorflow.trace.collectives import trace_of
 
 __all__ = [
     "CrossReplicaGradientAccumulationOptimizer",

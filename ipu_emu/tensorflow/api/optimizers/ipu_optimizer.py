@@ -9,9 +9,9 @@ from tensorflow.python.framework import dtypes
 from tensorflow.python.ops import gradients_impl
 from tensorflow.python.training import optimizer
 
-from ipu_emu.tensorflow.patches import dense
-from ipu_emu.tensorflow.tracing.collectives import trace_of
-from ipu_emu.tensorflow.tracing.trace import FunctionTrace
+from ipu_emu.tensorflow.trace.collectives import trace_of
+from ipu_emu.tensorflow.trace.function_trace import FunctionTrace
+from ipu_emu.tensorflow.trace.strategies import dense
 
 __all__ = ["IpuOptimizer", "apply_gradients", "compute_gradients", "is_keras", "totals"]
 

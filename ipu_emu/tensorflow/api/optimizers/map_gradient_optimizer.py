@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ipu_emu.tensorflow.api.optimizers.ipu_optimizer import IpuOptimizer
-from ipu_emu.tensorflow.patches import dense
+from ipu_emu.tensorflow.trace.strategies import dense
 
 __all__ = ["MapGradientOptimizer"]
 

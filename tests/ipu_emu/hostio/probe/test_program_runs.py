@@ -22,11 +22,12 @@ from click.testing import CliRunner, Result
 from ipu_emu import popart
 from ipu_emu.cli import main
 from ipu_emu.errors import EmulatorError, FeedError
-from ipu_emu.hostio import DataMode, Feed, InfeedQueue
+from ipu_emu.hostio import DataMode, Feed
 from ipu_emu.hostio.data.data_modes import mode_of
 from ipu_emu.hostio.probe.bottleneck_analysis import advice, overhead_of
 from ipu_emu.hostio.probe.probe import FeedMeasurement, measurement_in
 from ipu_emu.hostio.probe.program_runs import MeasuredProgram, ProgramRun, counts_of, job_result, reports
+from ipu_emu.tensorflow import InfeedQueue
 from tests.helpers.mpi_jobs import PROGRAMS
 
 DATA = {"x": np.full((20, 3), 9, np.float32), "label": np.arange(20) % 5}

@@ -11,7 +11,7 @@ import pytest
 @pytest.fixture
 def tf2(tensorflow: Any) -> Iterator[Any]:
     """TensorFlow 2, with an unconfigured system."""
-    from ipu_emu.tensorflow import configured_system
+    from ipu_emu.tensorflow.run import configured_system
 
     yield tensorflow.v2
     configured_system.configure(configured_system.ConfiguredSystem())

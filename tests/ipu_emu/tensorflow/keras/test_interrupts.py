@@ -10,7 +10,7 @@ import pytest
 
 #: Modules, and the functions of TensorFlow that they call in the main thread.
 _CALLS = (
-    ("dataset_elements", "gen_dataset_ops", "iterator_get_next"),
+    ("feeds.element_source", "gen_dataset_ops", "iterator_get_next"),
     ("host_variables", "gen_resource_variable_ops", "read_variable_op"),
     ("host_variables", "gen_resource_variable_ops", "assign_variable_op"),
 )
@@ -20,7 +20,7 @@ _CALLS = (
 def test_a_call_of_tensorflow_ends_before_the_interrupt(
     tf2: Any, strategy: Any, monkeypatch: pytest.MonkeyPatch, module: str, ops: str, name: str
 ) -> None:
-    caller = import_module(f"ipu_emu.tensorflow.program.{module}")
+    caller = import_module(f"ipu_emu.tensorflow.run.{module}")
     before, ended = getattr(caller, ops), []
 
     def interrupted(*given: Any) -> Any:

@@ -1,0 +1,246 @@
+"""Patches: everything in TensorFlow that is replaced, in one table, applied once and undone together.
+
+A patch replaces an attribute of a class or a module; ``why`` states what would not work without it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from tensorflow.python.client.session import BaseSession
+from tensorflow.python.framework import errors
+
+from ipu_emu.tensorflow.api import estimator
+from ipu_emu.tensorflow.run.feeds.element_source import next_on_device
+from ipu_emu.tensorflow.run.host_calls import own_error, translated
+from ipu_emu.tensorflow.run.session_runs import SessionRuns
+from ipu_emu.tensorflow.trace.devices import device_number, on_ipu
+from ipu_emu.tensorflow.trace.frontend_state import frontend_state
+from ipu_emu.tensorflow.trace.function_trace import current_trace
+from ipu_emu.tensorflow.trace.strategies import dense, reduced_gradient
+from ipu_emu.tensorflow.trace.traced_loops import range_loop, while_loop
+
+__all__ = ["PATCHES", "Patch", "applied", "apply", "undo"]
+
+#: Makes the replacement of the original.
+Make = Callable[[Any], Any]
+
+
+@dataclass(frozen=True)
+class Patch:
+    """``target`` is module:object.attribute; ``make`` returns the replacement of the original.
+
+    The original may be absent (None), or a classmethod object.
+    """
+
+    target: str
+    why: str
+    make: Make
+    #: Called with the replacement, for attributes that TensorFlow also stores elsewhere.
+    placed: Callable[[Any], None] | None = None
+
+    def owner(self) -> tuple[Any, str]:
+        """The object that has the attribute, and the name of the attribute."""
+        module, _, path = self.target.partition(":")
+        found: Any = import_module(module)
+        *parents, last = path.split(".")
+        for parent in parents:
+            found = getattr(found, parent)
+        return found, last
+
+
+def applied() -> bool:
+    """Whether the patches are in place."""
+    return bool(frontend_state().replaced)
+
+
+def apply(more: Sequence[Patch] = ()) -> None:
+    """Apply all patches, and ``more``; a second call has no effect."""
+    replaced = frontend_state().replaced
+    if replaced:
+        return
+    for patch in (*PATCHES, *more):
+        owner, name = patch.owner()
+        before = vars(owner).get(name)
+        setattr(owner, name, patch.make(before))
+        if patch.placed is not None:
+            patch.placed(getattr(owner, name))
+        replaced.append((patch, owner, name, before))
+
+
+def undo() -> None:
+    """Restore TensorFlow."""
+    replaced = frontend_state().replaced
+    while replaced:
+        patch, owner, name, before = replaced.pop()
+        if before is None:
+            delattr(owner, name)
+        else:
+            setattr(owner, name, before)
+        if patch.placed is not None:
+            patch.placed(before)
+
+
+def _graph_device(before: Any) -> Any:
+    @functools.wraps(before)
+    def device(self: Any, device_name_or_function: Any) -> Any:
+        number = device_number(device_name_or_function)
+        return before(self, device_name_or_function) if number is None else on_ipu(number)
+
+    return device
+
+
+def _eager_device(before: Any) -> Any:
+    @functools.wraps(before)
+    def device(name: Any) -> Any:
+        number = device_number(name)
+        return before(name) if number is None else on_ipu(number)
+
+    return device
+
+
+def _apply_gradients(before: Any) -> Any:
+    @functools.wraps(before)
+    def apply_gradients(self: Any, grads_and_vars: Any, *arguments: Any, **named: Any) -> Any:
+        trace = current_trace()
+        if trace is None:
+            return before(self, grads_and_vars, *arguments, **named)
+        pairs = [(reduced_gradient(trace, dense(gradient)), variable) for gradient, variable in grads_and_vars]
+        with trace.updating():
+            return before(self, pairs, *arguments, **named)
+
+    return apply_gradients
+
+
+def _session_run(before: Any) -> Any:
+    """Run a session in a separate thread while a program runs, so that Ctrl-C takes effect immediately."""
+
+    @functools.wraps(before)
+    def run(self: Any, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:
+        return _run(self, lambda: before(self, fetches, feed_dict, options, run_metadata))
+
+    return run
+
+
+def _session_callable(before: Any) -> Any:
+    @functools.wraps(before)
+    def make_callable(self: Any, fetches: Any, feed_list: Any = None, accept_options: bool = False) -> Any:
+        made = before(self, fetches, feed_list, accept_options)
+        return lambda *values, **options: _run(self, lambda: made(*values, **options))
+
+    return make_callable
+
+
+def _session_close(before: Any) -> Any:
+    @functools.wraps(before)
+    def close(self: Any) -> None:
+        before(self)
+        SessionRuns.closed(self)
+
+    return close
+
+
+def _run(session: Any, call: Callable[[], Any]) -> Any:
+    """Return the result of ``call``, a run of ``session``; raise the emulator's error that caused TensorFlow's."""
+    collectives = frontend_state().collectives
+    SessionRuns.opened(session)
+    try:
+        with nullcontext() if collectives is None else collectives.served(session, _unpatched_run(session)):
+            return SessionRuns.run(call) if SessionRuns.has_programs(session.graph) else call()
+    except errors.OpError as error:
+        own = own_error(error)
+        if own is None:
+            raise
+    raise translated(own)
+
+
+def _unpatched_run(session: Any) -> Callable[[Any], Any]:
+    before = vars(BaseSession)["run"].__wrapped__
+    return lambda op: before(session, op)
+
+
+def _estimators(before: Any) -> Any:
+    """Patch in the emulator's estimators."""
+    return before or estimator
+
+
+def _estimators_of_the_first_version(made: Any) -> None:
+    """Set or delete the same name in the API of TensorFlow 1."""
+    first_version = import_module("tensorflow.compat.v1")
+    if made is not None:
+        vars(first_version)["estimator"] = made
+    else:
+        vars(first_version).pop("estimator", None)
+
+
+def _always_resources(before: Any) -> Any:
+    @functools.wraps(before)
+    def resource_variables_enabled() -> bool:
+        return True
+
+    return resource_variables_enabled
+
+
+PATCHES: tuple[Patch, ...] = (
+    *(
+        Patch(
+            f"tensorflow.python.autograph.operators.control_flow:{name}",
+            "the outermost loop of a function that a strategy runs is the loop of the program",
+            make,
+        )
+        for name, make in (("_tf_range_for_stmt", range_loop), ("_tf_while_stmt", while_loop))
+    ),
+    Patch(
+        "tensorflow.python.data.ops.iterator_ops:OwnedIterator._next_internal",
+        "an iterator that a program takes elements of is an infeed",
+        next_on_device,
+    ),
+    Patch(
+        "tensorflow:estimator",
+        "TensorFlow has no estimators any more, and model functions name their modes",
+        _estimators,
+        _estimators_of_the_first_version,
+    ),
+    Patch(
+        "tensorflow.python.framework.ops:Graph.device",
+        "TensorFlow refuses the name of a device that it does not have",
+        _graph_device,
+    ),
+    Patch(
+        "tensorflow.python.eager.context:device",
+        "the same for eager execution",
+        _eager_device,
+    ),
+    Patch(
+        "tensorflow.python.training.optimizer:Optimizer.apply_gradients",
+        "the ops of a weight update must be known, and their gradients dense: rows with indices that repeat "
+        "need an op whose shape depends on data",
+        _apply_gradients,
+    ),
+    Patch(
+        "tensorflow.python.ops.resource_variables_toggle:resource_variables_enabled",
+        "a program for the IPU uses variables of its graph, such as the global step, which must be resources, and "
+        "disable_v2_behavior makes others",
+        _always_resources,
+    ),
+    Patch(
+        "tensorflow.python.client.session:BaseSession.run",
+        "errors of a program keep their class, and Ctrl-C ends a run at once",
+        _session_run,
+    ),
+    Patch(
+        "tensorflow.python.client.session:BaseSession.make_callable",
+        "the same for runs that are prepared once",
+        _session_callable,
+    ),
+    Patch(
+        "tensorflow.python.client.session:BaseSession.close",
+        "the threads of infeeds end with the last session of their graph",
+        _session_close,
+    ),
+)

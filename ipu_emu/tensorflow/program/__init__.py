@@ -1,1 +1,0 @@
-"""Program: a trace as programs of the emulator: imported section by section, compiled, fed and run."""

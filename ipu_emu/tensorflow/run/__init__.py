@@ -1,0 +1,1 @@
+"""Run: a trace as programs of the emulator: imported section by section, compiled, fed and run."""

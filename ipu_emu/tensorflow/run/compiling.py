@@ -1,0 +1,170 @@
+"""Compiling: an imported section and the options of its program as an executable."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from ipu_emu.compiler.cache.executable_cache import cache_key, cached_file, compiled_once
+from ipu_emu.compiler.gradients.activation_checkpointing import Recomputation
+from ipu_emu.compiler.gradients.gradient import GradientReduction
+from ipu_emu.compiler.memory.tensor_locations import LocationRule, StorageChoice, TensorLocations
+from ipu_emu.compiler.options import CompileOptions, HostStreams
+from ipu_emu.compiler.pipeline import CompileState, run_passes
+from ipu_emu.compiler.placement.placement_options import PipelineOptions
+from ipu_emu.compiler.rewriting.expansion import expanded
+from ipu_emu.compiler.traced_training import traced_step
+from ipu_emu.graph import StepPhase
+from ipu_emu.program.anchors import Anchor, Return, StepShape
+from ipu_emu.program.executable import Executable
+from ipu_emu.tensorflow.run.configured_system import DeviceShare
+from ipu_emu.tensorflow.run.environment import cache_folder
+from ipu_emu.tensorflow.run.section_import import ImportedSection
+
+__all__ = ["CompiledSection", "compile_section", "compile_state", "runs_of"]
+
+_REDUCTIONS = {"RUNNING_MEAN": GradientReduction.MEAN_RUNNING}
+
+
+@dataclass(frozen=True)
+class CompiledSection:
+    """A compiled section; ``rows``: of each anchor in a run; ``file``: of the executable in the cache."""
+
+    executable: Executable
+    rows: dict[str, int] = field(default_factory=dict)
+    file: Path | None = None
+
+
+def runs_of(imported: ImportedSection) -> int:
+    """The number of runs of the executable of a section: a pipeline without updates runs once per repetition."""
+    section = imported.section
+    return section.batches if section.pipeline and not _trains(imported) else 1
+
+
+def _trains(imported: ImportedSection) -> bool:
+    return bool(imported.gradients) or any(op.phase is StepPhase.UPDATE for op in imported.graph.ops)
+
+
+def step_of(imported: ImportedSection, local: int) -> StepShape:
+    """Batches and micro-batches of one run of the executable."""
+    section = imported.section
+    if section.pipeline and not _trains(imported):
+        return StepShape(section.accumulation, 1, local)
+    return StepShape(section.batches, section.accumulation, local)
+
+
+def compile_state(imported: ImportedSection, share: DeviceShare, *, synthetic: bool = False) -> CompileState:
+    """Return the compiler's state for a section, before the passes."""
+    step = step_of(imported, share.local)
+    options = CompileOptions(
+        step=step,
+        anchors=tuple(_anchors(imported)),
+        replicas=share.total,
+        reduction=_REDUCTIONS.get(imported.section.reduction, GradientReduction.SUM),
+        bucket_bytes=_bucket_bytes(share),
+        pipeline=_pipeline(imported),
+        locations=_locations(imported, share),
+        recomputation=_recomputation(imported, share),
+        streams=HostStreams(ahead={}, staged={}, synthetic=synthetic),
+        stochastic_rounding=_rounds(share),
+        sync="SinglePipeline" if imported.section.pipeline else "Full",  # no stage waits for another's host I/O
+    )
+    return traced_step(expanded(imported.graph), options, imported.gradients, trains=_trains(imported))
+
+
+def compile_section(imported: ImportedSection, share: DeviceShare, *, synthetic: bool = False) -> CompiledSection:
+    """Compile a section; raise EmulatorError if that fails."""
+    state = compile_state(imported, share, synthetic=synthetic)
+    folder, file = cache_folder(), None
+
+    def compile() -> Executable:
+        return run_passes(state).executable
+
+    if folder is None:
+        made = compile()
+    else:
+        key = cache_key(state.graph, replace(state.options, training=None), state.gradients)
+        made, file = compiled_once(folder, state.graph, key, compile), cached_file(folder, key)
+    step, rows = made.step, {}
+    for anchor in state.options.anchors:
+        rows[anchor.tensor] = step.batches * step.accumulation // step.divisor(anchor) * step.replicas
+    return CompiledSection(made, rows, file)
+
+
+def _anchors(imported: ImportedSection) -> list[Anchor]:
+    found: dict[str, Anchor] = {}
+    for outfeed in imported.outfeeds:
+        every = Return.UPDATE if outfeed.in_update else Return.ALL
+        returns = every if outfeed.queue.keeps_all or outfeed.when else Return.FINAL
+        found |= {id: Anchor(id, returns) for id in (*outfeed.arrays, outfeed.when) if isinstance(id, str)}
+    for id in imported.exports.values():
+        if isinstance(id, str):
+            found[id] = Anchor(id, Return.FINAL)
+    return list(found.values())
+
+
+def _pipeline(imported: ImportedSection) -> PipelineOptions | None:
+    pipeline = imported.section.pipeline
+    if pipeline is None:
+        return None
+    call = pipeline.call
+    concurrent = any(len(entry) > 1 for entry in call.mapping)
+    iterations = call.batch_serialization_iterations
+    return PipelineOptions(call.kind.name.lower(), iterations, concurrent, bool(pipeline.sharded))
+
+
+def _option(share: DeviceShare, path: str, default: Any) -> Any:
+    """An option of the configuration, by its dotted path."""
+    value = share.system.config
+    for name in path.split("."):
+        value = getattr(value, name, None)
+    return default if value is None else value
+
+
+def _bucket_bytes(share: DeviceShare) -> int | None:
+    names = ("maximum_cross_replica_sum_buffer_size", "maximum_reduce_many_buffer_size")
+    return max((int(_option(share, f"optimizations.{name}", 0)) for name in names), default=0) or None
+
+
+def _rounds(share: DeviceShare) -> bool:
+    chosen = _option(share, "floating_point_behaviour.esr", None)
+    return getattr(chosen, "name", None) in ("ON", "REPLICA_IDENTICAL_ONLY")
+
+
+def _locations(imported: ImportedSection, share: DeviceShare) -> TensorLocations:
+    pipeline = imported.section.pipeline
+    states = imported.section.offload
+    accumulators = activations = weights = False
+    if pipeline is not None:
+        call = pipeline.call
+        states = call.offload_weight_update_variables
+        activations = bool(call.offload_activations)
+        accumulators = bool(call.offload_gradient_accumulation_buffers)
+        weights = bool(call.offload_weights)
+    smallest = int(_option(share, "optimizations.minimum_remote_tensor_size", 128)) // 4
+
+    def rule(off_chip: bool, sharded: bool = False) -> LocationRule:
+        return LocationRule(StorageChoice(off_chip=off_chip, sharded=sharded), smallest, smallest)
+
+    sharded = imported.section.shard_states  # sharded states are off-chip unless the program sets it
+    of_states = rule(sharded if states is None else states, sharded)
+    return TensorLocations(rule(weights), of_states, rule(accumulators), rule(activations), by_id={})
+
+
+def _recomputation(imported: ImportedSection, share: DeviceShare) -> Recomputation:
+    if not _option(share, "allow_recompute", False):
+        return Recomputation.NONE
+    pipeline = imported.section.pipeline
+    if pipeline is None:
+        return Recomputation.STANDARD
+    call = pipeline.call
+    then = call.recomputation_mode.name == "RecomputeThenBackpropagate"
+    auto = call.recomputation_mode.name == "Auto" and call.kind.name != "Sequential"
+    return Recomputation.PIPELINE if (then or auto) and _one_stage_each(imported) else Recomputation.STANDARD
+
+
+def _one_stage_each(imported: ImportedSection) -> bool:
+    """Whether no two stages share an IPU."""
+    places = {op.place for op in imported.graph.ops if op.phase is StepPhase.FORWARD}
+    return len({place.ipu for place in places}) == len(places)

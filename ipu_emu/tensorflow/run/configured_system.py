@@ -1,0 +1,77 @@
+"""Configured system: the emulated IPUs that a program has configured, and how a compiled program divides them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from ipu_emu.errors import EmulatorError
+from ipu_emu.tensorflow.trace.frontend_state import frontend_state
+
+__all__ = ["ConfiguredSystem", "DeviceShare", "configure", "configured", "has_remote_memory", "share_of"]
+
+
+@dataclass(frozen=True)
+class ConfiguredSystem:
+    """``devices`` has the number of IPUs of each device; ``config`` is the IPUConfig that requested them."""
+
+    devices: tuple[int, ...] = (1,)
+    config: Any = None
+    process_index: int = 0
+    process_count: int = 1
+
+
+@dataclass(frozen=True)
+class DeviceShare:
+    """How a program uses a device: IPUs of a replica, replicas of this process, and of all processes."""
+
+    ipus: int
+    local: int
+    offset: int
+    total: int
+    system: ConfiguredSystem = field(default_factory=ConfiguredSystem)
+
+
+def configure(system: ConfiguredSystem) -> None:
+    """Use ``system`` for all programs."""
+    frontend_state().system = system
+
+
+def configured() -> ConfiguredSystem:
+    """The system that was configured; without any, one device of one IPU."""
+    found: ConfiguredSystem = frontend_state().system or ConfiguredSystem()
+    return found
+
+
+def is_configured() -> bool:
+    """Whether a program has configured the system."""
+    return frontend_state().system is not None
+
+
+def has_remote_memory(system: ConfiguredSystem) -> bool:
+    """Whether the devices have remote memory; for devices that are not attached, the configuration decides."""
+    if system.config is None:
+        return True
+    connection = system.config.device_connection
+    attached = connection.type.name in ("ALWAYS", "ON_DEMAND")
+    return attached or bool(connection.enable_remote_buffers)
+
+
+def share_of(device: int, shards: int) -> DeviceShare:
+    """Return how a program that needs ``shards`` IPUs per replica uses a device; raise EmulatorError if it cannot."""
+    system = configured()
+    if device >= len(system.devices):
+        raise EmulatorError(
+            f"The program is placed on /device:IPU:{device}, and {len(system.devices)} devices are configured; set "
+            "auto_select_ipus to a list with the number of IPUs of each device"
+        )
+    ipus, needed = system.devices[device], 1
+    while needed < shards:
+        needed *= 2
+    if ipus % needed:
+        raise EmulatorError(
+            f"Trying to compile a graph for an IPU device with {ipus} IPUs and {needed} shards. The number of shards "
+            "needs to divide the number of IPUs."
+        )
+    local = ipus // needed
+    return DeviceShare(needed, local, local * system.process_index, local * system.process_count, system)

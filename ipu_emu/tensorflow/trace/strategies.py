@@ -1,0 +1,62 @@
+"""Strategies: the strategy of the enclosing scope, and whether it sums gradients over all replicas."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from tensorflow.python.framework import indexed_slices, ops
+
+from ipu_emu.tensorflow.trace.collectives import cross_replica_sum
+from ipu_emu.tensorflow.trace.frontend_state import frontend_state
+from ipu_emu.tensorflow.trace.function_trace import FunctionTrace
+
+__all__ = ["current_strategy", "dense", "in_strategy", "reduced_gradient", "reducing_gradients"]
+
+
+@contextmanager
+def in_strategy(strategy: Any) -> Iterator[None]:
+    """Make ``strategy`` the current one in the ``with`` block."""
+    strategies = frontend_state().strategies
+    strategies.append(strategy)
+    try:
+        yield
+    finally:
+        strategies.pop()
+
+
+def current_strategy() -> Any:
+    """The strategy of the innermost scope, None outside of scopes."""
+    strategies = frontend_state().strategies
+    return strategies[-1] if strategies else None
+
+
+@contextmanager
+def reducing_gradients(active: bool) -> Iterator[None]:
+    """Sum gradients over replicas in the ``with`` block, if ``active``."""
+    reducing = frontend_state().reducing
+    reducing.append(active)
+    try:
+        yield
+    finally:
+        reducing.pop()
+
+
+def reduced_gradient(trace: FunctionTrace, gradient: Any) -> Any:
+    """The gradient for an optimizer to apply: summed over replicas, once, if a strategy requires it."""
+    if gradient is None or not any(frontend_state().reducing[-1:]):
+        return gradient
+    marker = trace.markers.get(gradient.op.name)
+    if marker is not None and marker.kind == "cross_replica":
+        return gradient
+    if marker is None or marker.kind != "total":
+        gradient = trace.mark(gradient, "total", None, "gradient")
+    return cross_replica_sum(gradient)
+
+
+def dense(gradient: Any) -> Any:
+    """Convert a sparse gradient of some rows of a table to a gradient of the whole table."""
+    if isinstance(gradient, indexed_slices.IndexedSlices):
+        return ops.convert_to_tensor(gradient)
+    return gradient

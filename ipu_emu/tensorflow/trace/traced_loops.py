@@ -1,0 +1,246 @@
+"""Traced loops: loops of Python code over tensors, which AutoGraph converts while a function is traced.
+
+The outermost loop of a tf.function is that of the program; a loop in it is unrolled, as is one that a tape
+differentiates. A loop with an unknown number of iterations, or with ``break``, evaluates its condition after each
+iteration.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tensorflow.python.autograph.operators.variables import Undefined
+from tensorflow.python.eager import record
+from tensorflow.python.framework import dtypes, ops
+from tensorflow.python.framework import tensor as tensor_lib
+from tensorflow.python.ops import array_ops
+from tensorflow.python.util import nest
+
+from ipu_emu.tensorflow.importer.folding import fold
+from ipu_emu.tensorflow.trace.function_trace import Carried, FunctionTrace, Section, current_trace, is_resource
+
+__all__ = ["MOST_UNROLLED", "range_loop", "while_loop"]
+
+#: The most iterations of a loop that are unrolled.
+MOST_UNROLLED = 4096
+_NUMBERS = (bool, int, float, np.ndarray, np.generic)
+
+
+def range_loop(before: Any) -> Any:
+    """``for i in tf.range(...)`` of AutoGraph."""
+
+    @functools.wraps(before)
+    def loop(
+        iterated: Any, extra_test: Any, body: Any, get_state: Any, set_state: Any, names: Any, options: Any
+    ) -> None:
+        trace = _trace()
+        numbers = None if trace is None or extra_test is not None else _numbers(trace, iterated)
+        if trace is None or numbers is None:
+            before(iterated, extra_test, body, get_state, set_state, names, options)
+            return
+        state = _State(get_state, set_state, names)
+        if _is_outermost(trace) and state.fits():
+            if len(numbers):
+                _section(trace, numbers, body, state)
+            return
+        if len(numbers) > MOST_UNROLLED:
+            before(iterated, extra_test, body, get_state, set_state, names, options)
+            return
+        for number in numbers:
+            body(ops.convert_to_tensor(number))
+
+    return loop
+
+
+def while_loop(before: Any) -> Any:
+    """``while condition:`` of AutoGraph, and loops over ranges that are not known or may break."""
+
+    @functools.wraps(before)
+    def loop(test: Any, body: Any, get_state: Any, set_state: Any, names: Any, options: Any) -> None:
+        trace, state = _trace(), _State(get_state, set_state, names)
+        if trace is None or not _is_outermost(trace) or not state.fits():
+            before(test, body, get_state, set_state, names, options)
+            return
+        initial = state.initial()
+        first = ops.convert_to_tensor(test())
+        section = Section("while", trace.position())
+        with trace.in_section(section):
+            starts = state.start(trace, initial)
+            body()
+            ends = state.ends(starts)
+            section.carried = [Carried(*one) for one in zip(initial, starts, ends, strict=True)]
+            section.condition = ops.convert_to_tensor(test())
+            section.count = (first, None)
+
+    return loop
+
+
+def _trace() -> FunctionTrace | None:
+    """The trace to whose own graph ops are added."""
+    trace = current_trace()
+    return trace if trace is not None and ops.get_default_graph() is trace.graph else None
+
+
+def _is_outermost(trace: FunctionTrace) -> bool:
+    """Whether a loop may be the outermost loop of the program."""
+    return trace.loops and trace.section is None and not record.could_possibly_record()
+
+
+def _numbers(trace: FunctionTrace, iterated: Any) -> NDArray[Any] | None:
+    """The numbers of a range; None if the device computes them."""
+    found = [_known_value(trace, one) for one in iterated.op.inputs]
+    if any(one is None for one in found):
+        return None
+    bounds: list[Any] = [one[()] for one in found if one is not None]
+    return np.arange(*bounds, dtype=iterated.dtype.as_numpy_dtype)
+
+
+def _section(trace: FunctionTrace, numbers: NDArray[Any], body: Callable[[Any], None], state: _State) -> None:
+    """Trace the outermost loop of the program, whose body is traced once."""
+    initial = state.initial()
+    first = ops.convert_to_tensor(numbers[0])
+    section = Section("loop", trace.position(), batches=len(numbers))
+    with trace.in_section(section):
+        starts = state.start(trace, initial)
+        number = trace.placeholder(first.dtype, first.shape, "carried", None, "number")
+        body(number)
+        ends = state.ends(starts)
+        section.carried = [Carried(*one) for one in zip(initial, starts, ends, strict=True)]
+        if number.consumers() or any(number is one for one in nest.flatten(state.values())):
+            step = numbers[1] - numbers[0] if len(numbers) > 1 else numbers.dtype.type(1)
+            section.carried.append(Carried(first, number, number + step))
+        section.divide()
+
+
+@dataclass
+class _State:
+    """The variables of Python code that a loop changes, by name, and the tensors among them.
+
+    A variable without a value before the loop is not carried from one iteration to the next.
+    """
+
+    get: Callable[[], tuple[Any, ...]]
+    put: Callable[[Sequence[Any]], None]
+    names: Sequence[str]
+
+    def values(self) -> list[Any]:
+        return list(self.get())
+
+    def fits(self) -> bool:
+        """Whether all values can be carried: lists of tensors cannot."""
+        return not any(
+            isinstance(one, tensor_lib.Tensor) and one.dtype == dtypes.variant
+            for one in nest.flatten(self.values(), expand_composites=True)
+        ) and not any(type(one).__name__ == "TensorArray" for one in nest.flatten(self.values()))
+
+    def initial(self) -> list[Any]:
+        """Convert all numbers to tensors; return the tensors."""
+        values = [
+            nest.map_structure(lambda leaf: array_ops.identity(leaf) if _is_carried(leaf) else leaf, value)
+            for value in self.values()
+        ]
+        self.put(values)
+        return self._carried()
+
+    def start(self, trace: FunctionTrace, initial: Sequence[Any]) -> list[Any]:
+        """Set the variables to the values at the start of an iteration, and return these."""
+        starts = [trace.placeholder(one.dtype, one.shape, "carried", None, "carried") for one in initial]
+        given = iter(starts)
+        self.put([
+            nest.map_structure(lambda leaf: next(given) if _is_carried(leaf) else leaf, value)
+            for value in self.values()
+        ])  # fmt: skip
+        self._given = [(value, sum(map(_is_carried, nest.flatten(value)))) for value in self.values()]
+        return starts
+
+    def ends(self, starts: Sequence[Any]) -> list[Any]:
+        """The values at the end of an iteration, in the types of those at its start."""
+        ends: list[Any] = []
+        values, left = self.values(), list(starts)
+        for number, (value, (before, count)) in enumerate(zip(values, self._given, strict=True)):
+            if not count:
+                continue
+            try:
+                nest.assert_same_structure(before, value)
+                made = [
+                    _like(leaf, left.pop(0)) if _is_carried(old) else leaf
+                    for leaf, old in zip(nest.flatten(value), nest.flatten(before), strict=True)
+                ]
+            except (TypeError, ValueError) as error:
+                raise TypeError(
+                    f"'{self.names[number]}' is another type or shape after an iteration of the loop: {error}; give "
+                    "it the same type and shape before the loop"
+                ) from None
+            ends += [leaf for leaf, old in zip(made, nest.flatten(before), strict=True) if _is_carried(old)]
+            values[number] = nest.pack_sequence_as(value, made)
+        self.put(values)
+        return ends
+
+    def _carried(self) -> list[Any]:
+        return [leaf for value in self.values() for leaf in nest.flatten(value) if _is_carried(leaf)]
+
+
+def _is_carried(leaf: Any) -> bool:
+    """Whether the value of a Python variable can be carried by a loop: a number or a tensor."""
+    if isinstance(leaf, Undefined):
+        return False
+    if isinstance(leaf, tensor_lib.Tensor):
+        return leaf.dtype not in (dtypes.resource, dtypes.variant, dtypes.string)
+    return isinstance(leaf, _NUMBERS)
+
+
+def _like(value: Any, start: Any) -> Any:
+    """``value`` as a tensor of the type and shape of ``start``."""
+    made = ops.convert_to_tensor(value, start.dtype)
+    if made.shape.as_list() != start.shape.as_list():
+        raise ValueError(f"the shape {start.shape} becomes {made.shape}")
+    return made
+
+
+def _known_value(trace: FunctionTrace, tensor: Any) -> NDArray[Any] | None:
+    """The value of ``tensor`` while the program is traced, None where the device computes it.
+
+    The names of the arguments that the value depends on are added to ``trace.settled``.
+    """
+    captured = {inner.name: outer for outer, inner in trace.captures()}
+    found: dict[str, list[Any] | None] = {}
+
+    def outputs(op: Any) -> list[Any] | None:
+        if op.name not in found:
+            found[op.name] = _outputs(op)
+        return found[op.name]
+
+    def _outputs(op: Any) -> list[Any] | None:
+        if op.type == "Placeholder":
+            return _given(trace, captured, op.outputs[0])
+        if op.op_def.is_stateful or op.graph is not trace.graph or op.name in trace.markers:
+            return None
+        inputs = []
+        for one in op.inputs:
+            made = outputs(one.op)
+            if made is None:
+                return None
+            inputs.append(made[one.value_index])
+        try:
+            return fold(op, inputs)
+        except Exception:  # an op without a kernel for eager execution
+            return None
+
+    made = outputs(tensor.op)
+    return None if made is None else np.asarray(made[tensor.value_index])
+
+
+def _given(trace: FunctionTrace, captured: dict[str, Any], tensor: Any) -> list[Any] | None:
+    """The value of an argument of the current call, or of a tensor of the host."""
+    if tensor.name in trace.given:
+        trace.settled.add(tensor.name)
+        return [trace.given[tensor.name]]
+    outer = captured.get(tensor.name)
+    if outer is None or is_resource(outer) or not hasattr(outer, "numpy"):
+        return None
+    return [outer.numpy()]

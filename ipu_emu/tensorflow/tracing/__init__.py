@@ -1,1 +1,0 @@
-"""Tracing: records the calls of a program while its graph is built, and the part of a step of each op."""
