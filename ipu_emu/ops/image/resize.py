@@ -160,7 +160,7 @@ def _in_region(o: int, axis: _Axis) -> float:
 _COORDINATES: dict[str, Callable[[int, _Axis], float | Fraction]] = {
     "half_pixel": lambda o, axis: (o + _HALF) / axis.scale - _HALF,
     "half_pixel_symmetric": _symmetric,
-    "pytorch_half_pixel": lambda o, axis: (o + _HALF) / axis.scale - _HALF if axis.output > 1 else 0.0,
+    "pytorch_half_pixel": lambda o, axis: (o + _HALF) / axis.scale - _HALF if axis.size * axis.scale > 1 else 0.0,
     "align_corners": _corners,
     "asymmetric": lambda o, axis: o / axis.scale,
     _CROP: _in_region,

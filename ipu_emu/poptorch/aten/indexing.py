@@ -179,8 +179,8 @@ def _index_write(reduction: str) -> Rule:
     return rule
 
 
-_REDUCE = {"sum": "add", "add": "add", "mean": "add", "prod": "mul", "multiply": "mul", "amax": "max", "amin": "min"}
-_REDUCE |= {None: "none"}
+_REDUCE: dict[str | None, str] = {**dict.fromkeys(("sum", "add", "mean"), "add"), "prod": "mul", "multiply": "mul"}
+_REDUCE |= {"amax": "max", "amin": "min", None: "none"}
 
 
 def _scatter(reduction: str | None) -> Rule:

@@ -142,7 +142,7 @@ class DataLoader(torch.utils.data.DataLoader):
         """The batches of one epoch."""
         size = self._combined_batch_size
         if self._rejoined is None or size is None or isinstance(self.dataset, IterableDataset):
-            return super().__len__()
+            return int(super().__len__())
         return len(self.sampler) // size if self._rejoined else -(-len(self.sampler) // size)
 
     @property

@@ -36,7 +36,7 @@ def other_data(inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
 def random_states() -> tuple[Any, ...]:
     """Return the states of the generators of Python and numpy, to compare."""
     _, keys, place, *_ = np.random.get_state(legacy=True)
-    return random.getstate(), keys.tobytes(), place
+    return random.getstate(), bytes(np.asarray(keys)), place
 
 
 def seeds(*, drawn: bool) -> Sequence[tuple[int, int]]:
