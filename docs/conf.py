@@ -33,5 +33,5 @@ html_theme = "furo"
 html_title = "poprun-py"
 html_show_sphinx = False
 html_copy_source = False
-html_static_path = ["_static"]
+html_static_path = ["_ext/static"]
 html_css_files = ["site.css"]

@@ -10,6 +10,10 @@ GclError
 
 from __future__ import annotations
 
+import re
+
+from popdist_py.supervisor_socket import notify
+
 __all__ = [
     "ArgumentError",
     "CollectiveMismatch",
@@ -17,12 +21,18 @@ __all__ = [
     "GclError",
     "PeerLost",
     "TransportError",
+    "notify_supervisor",
     "reason_of",
 ]
 
 
 class GclError(RuntimeError):
-    """Base of every error of this package."""
+    """Base of every error of this package.
+
+    ``peer`` is the rank that caused it, as messages name it, "" for none; ``left``: that rank has said so itself.
+    """
+
+    peer, left = "", False
 
 
 class ArgumentError(GclError, ValueError):
@@ -54,7 +64,9 @@ class CollectiveMismatch(GclError):
     @classmethod
     def refused(cls, waiting: object, who: str, reason: str) -> CollectiveMismatch:
         """The error of the call ``waiting``, which waits for a rank whose own call was refused."""
-        return cls(f"{waiting} waits for {who}, whose call was refused: {reason}")
+        error = cls(f"{waiting} waits for {who}, whose call was refused: {reason}")
+        error.peer, error.left = who, True
+        return error
 
 
 class CollectiveTimeout(GclError, TimeoutError):
@@ -64,14 +76,14 @@ class CollectiveTimeout(GclError, TimeoutError):
 class PeerLost(GclError):
     """A rank died or left while others wait for it; ``reason`` is the reason that it published, "" for none."""
 
-    def __init__(self, text: str, reason: str = "") -> None:
+    def __init__(self, text: str, reason: str = "", peer: str = "", *, left: bool = False) -> None:
         super().__init__(text)
-        self.reason = reason
+        self.reason, self.peer, self.left = reason, peer, left
 
     @classmethod
-    def left(cls, waiting: object, who: str, reason: str) -> PeerLost:
+    def departed(cls, waiting: object, who: str, reason: str) -> PeerLost:
         """The error of the call ``waiting``, which waits for a rank that published why it left."""
-        return cls(f"{waiting} waits for {who}, which has left: {reason}", reason)
+        return cls(f"{waiting} waits for {who}, which has left: {reason}", reason, who, left=True)
 
 
 class TransportError(GclError):
@@ -86,3 +98,10 @@ def reason_of(error: BaseException | None) -> str:
     if isinstance(error, PeerLost) and error.reason:
         return error.reason
     return str(error) if isinstance(error, GclError) else ""
+
+
+def notify_supervisor(error: BaseException) -> None:
+    """If a peer caused ``error``, notify the supervisor of this process, before its program can react."""
+    if isinstance(error, GclError) and error.peer:
+        rank = re.search(r"\brank (\d+)", error.peer)
+        notify(f"{'left' if error.left else 'lost'} {rank[1] if rank else -1}")

@@ -4,6 +4,8 @@ EmulatorError                     popart_exception
 +-- RefusedError                  popart_exception
 +-- ArgumentError                 popart_exception, also a ValueError
 +-- ArgumentTypeError             popart_exception, also a TypeError
++-- MissingDataError              popart_exception
++-- OpenShapeError                popart_exception
 +-- UnsupportedError              popart_exception, also a NotImplementedError
 +-- InternalError                 popart_internal_exception
 +-- SessionError                  popart_runtime_error
@@ -19,7 +21,7 @@ PoplarError                       poplar_exception
         +-- UnknownError          poplar_unknown_runtime_error
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 __all__ = [
@@ -29,6 +31,8 @@ __all__ = [
     "EmulatorError",
     "FeedError",
     "InternalError",
+    "MissingDataError",
+    "OpenShapeError",
     "OutOfMemoryError",
     "PoplarError",
     "PoplarRuntimeError",
@@ -79,6 +83,24 @@ class ArgumentError(EmulatorError, ValueError):
 @_named("popart_exception")
 class ArgumentTypeError(EmulatorError, TypeError):
     """An argument of the wrong type in a framework's pipeline call."""
+
+
+@_named("popart_exception")
+class MissingDataError(EmulatorError):
+    """The ``file`` with the external data of the initializer ``id`` does not exist."""
+
+    def __init__(self, id: str, file: str) -> None:
+        super().__init__(f"Unrecognised file name '{file}' for externally stored tensor '{id}'")
+        self.id, self.file = id, file
+
+
+@_named("popart_exception")
+class OpenShapeError(EmulatorError):
+    """A model leaves ``sizes`` of an input open: those that are names, or '?'."""
+
+    def __init__(self, input: str, sizes: Sequence[int | str]) -> None:
+        super().__init__(f"Input '{input}' has the shape {list(sizes)}; export the model with fixed sizes")
+        self.input, self.sizes = input, sizes
 
 
 @_named("popart_exception")

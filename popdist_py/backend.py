@@ -25,6 +25,7 @@ from zlib import crc32
 from popdist_py import trace
 from popdist_py.environment import Environment
 from popdist_py.errors import BackendError
+from popdist_py.supervisor_socket import notify
 
 __all__ = ["Backend"]
 
@@ -187,14 +188,20 @@ class Backend:
         show, leave = sys.excepthook, sys.exit
 
         def excepthook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-            self._exit_code = 130 if issubclass(kind, KeyboardInterrupt) else 1
+            self._leave_with(130 if issubclass(kind, KeyboardInterrupt) else 1, "raised")
             show(kind, error, trace)
 
         def exit_(status: Any = None, /) -> Any:
-            self._exit_code = status if isinstance(status, int) else int(status is not None)
+            self._leave_with(status if isinstance(status, int) else int(status is not None), "exiting")
             leave(status)
 
         sys.excepthook, sys.exit = excepthook, exit_
+
+    def _leave_with(self, code: int, notice: str) -> None:
+        """Record the exit code of this process, and notify its supervisor before peers notice that it leaves."""
+        self._exit_code = code
+        if os.getpid() == self._process:
+            notify(f"{notice} {code & 0xFF}")
 
     def _compare_clocks(self) -> None:
         """Record the clock offset to instance 0: its time minus the time here, in nanoseconds.
@@ -237,6 +244,7 @@ class Backend:
         calls = [header.call for header in headers]
         if _call_id(_END) in calls:
             gone = self._members[calls.index(_call_id(_END))]
+            notify(f"left {gone}")
             raise BackendError(
                 f"instance {gone} has ended, but instance {self._members[self.rank]} called {what}; "
                 "every instance must make the same calls"
@@ -263,7 +271,7 @@ class Backend:
     def _wait(self, request: Any, what: str) -> None:
         tries, deadline = 0, monotonic() + self._timeout
         pause: Callable[[], None] = os.sched_yield
-        while not request.Test():
+        while not self._is_complete(request):
             tries += 1
             if tries == _YIELDS:
                 pause = _sleep
@@ -273,6 +281,13 @@ class Backend:
                     "every instance must make the same calls; check what the others are doing"
                 )
             pause()
+
+    def _is_complete(self, request: Any) -> bool:
+        try:
+            return bool(request.Test())
+        except self._mpi.Exception:
+            notify("lost -1")
+            raise
 
 
 def _call_id(what: str) -> int:

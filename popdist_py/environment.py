@@ -23,6 +23,7 @@ __all__ = [
     "RESTART_COUNT",
     "TRACE_FOLDER",
     "TRACE_LIMIT",
+    "VERBOSITY",
     "Environment",
     "is_set",
 ]
@@ -51,6 +52,9 @@ OFFLINE_MODE = "POPDIST_OFFLINE_MODE"
 
 #: The socket that report() writes to, as descriptor:inode; set only if the launcher shows progress.
 REPORT_SOCKET = "POPDIST_REPORT_SOCKET"
+
+#: How much the launcher logs, 1 or 2; instances then print the digest of their weights. Unset or 0: nothing.
+VERBOSITY = "POPDIST_VERBOSITY"
 
 #: Folder in which each process records what it does and when; nothing is recorded if it is unset or empty.
 TRACE_FOLDER = "IPU_EMU_TRACE"

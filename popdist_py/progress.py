@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import math
-import os
-from collections.abc import Mapping
 from functools import cache
 from time import monotonic
-from typing import TYPE_CHECKING
 
-from popdist_py.environment import REPORT_SOCKET
-
-if TYPE_CHECKING:
-    import socket
+from popdist_py.supervisor_socket import SupervisorSocket, supervisor_socket
 
 __all__ = ["Reporter", "report"]
 
@@ -23,52 +17,28 @@ _INTERVAL = 0.1
 class Reporter:
     """Sends reports to the supervisor of this instance, if there is one; never blocks, never raises."""
 
-    def __init__(self, environ: Mapping[str, str]) -> None:
-        self._socket = _inherited(environ.get(REPORT_SOCKET, ""))
+    def __init__(self, socket: SupervisorSocket) -> None:
+        self._socket = socket
         self._step, self._samples, self._loss = -1, 0, math.nan
         self._next = -math.inf
 
     def report(self, step: int | None, samples: int, loss: float | None) -> None:
-        """Send a report; see ``report``."""
-        if self._socket is None:
+        """Send a report; see ``report``. If earlier ones have not been read yet, the next includes this one."""
+        if not self._socket.is_open:
             return
         self._step = self._step if step is None else int(step)
         self._loss = self._loss if loss is None else float(loss)
         self._samples += int(samples)
         now = monotonic()
-        if now < self._next:
-            return
-        self._next = now + _INTERVAL
-        try:
-            self._socket.send(f"{self._step} {self._samples} {self._loss!r}".encode())
-        except BlockingIOError:
-            return  # earlier reports have not been read yet; the next report includes this one
-        except OSError:
-            self._socket = None
-
-
-def _inherited(text: str) -> socket.socket | None:
-    """The socket ``descriptor:inode``, unless the descriptor is something else in this process."""
-    try:
-        descriptor, inode = map(int, text.split(":"))
-        if os.fstat(descriptor).st_ino != inode:
-            return None
-        import socket  # slow to import, and only needed where a launcher shows progress
-
-        inherited = socket.socket(fileno=os.dup(descriptor))
-    except (ValueError, OSError):
-        return None
-    inherited.setblocking(False)
-    return inherited
+        if now >= self._next:
+            self._next = now + _INTERVAL
+            self._socket.send(f"progress {self._step} {self._samples} {self._loss!r}")
 
 
 @cache
 def _reporter() -> Reporter:
-    """The reporter of this process: created by the first report, since the process may have inherited no socket.
-
-    One per process, as the inherited socket is, and because ``report`` is called without a handle.
-    """
-    return Reporter(os.environ)
+    """The reporter of this process: one, because ``report`` is called without a handle."""
+    return Reporter(supervisor_socket())
 
 
 def report(*, step: int | None = None, samples: int = 0, loss: float | None = None) -> None:

@@ -11,13 +11,17 @@ import torch
 from torch.distributed import DistBackendError, Work
 from torch.futures import Future
 
-from gcl.errors import CollectiveTimeout, GclError
+from gcl.errors import CollectiveTimeout, GclError, notify_supervisor
 
 __all__ = ["GclWork", "as_dist_error"]
 
 
 def as_dist_error(error: BaseException) -> BaseException:
-    """``error`` in the class that PyTorch's programs catch; errors of the caller are unchanged."""
+    """``error`` in the class that PyTorch's programs catch; errors of the caller are unchanged.
+
+    The supervisor of this process is notified if a peer caused it.
+    """
+    notify_supervisor(error)
     if isinstance(error, GclError) and not isinstance(error, ValueError):
         text = str(error).replace("or raise timeout", "or pass a longer timeout to init_process_group")
         found: BaseException = DistBackendError(text)

@@ -1,4 +1,4 @@
-"""graph: models as graphs of ops and tensors, and their conversion from and to ONNX."""
+"""graph: models as graphs of ops and tensors."""
 
 from ipu_emu.graph.dtype import DTYPES, DType, dtype_named, dtype_of, name_of
 from ipu_emu.graph.graph import Graph

@@ -8,6 +8,7 @@ from ipu_emu.hostio.feeds.feed import Feed
 from ipu_emu.hostio.feeds.step_data_sizes import check_sizes
 from ipu_emu.hostio.feeds.step_feed import StepFeed
 from ipu_emu.hostio.probe.probe import Probe, StepProbe
+from ipu_emu.hostio.weights_digest import digest
 
 __all__ = [
     "ArrayFeed",
@@ -20,6 +21,7 @@ __all__ = [
     "StepFeed",
     "StepProbe",
     "check_sizes",
+    "digest",
     "like_real",
     "mode_of",
     "synthetic_chunk",

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from types import MappingProxyType
 
 from ipu_emu.graph import Graph
-from ipu_emu.graph.external_data import Places
-from ipu_emu.graph.onnx_model import to_model
 from ipu_emu.models.network import OPSET
+from ipu_emu.onnx.write import to_model
 
 __all__ = ["Model"]
 
@@ -28,8 +26,4 @@ class Model:
     @cached_property
     def proto(self) -> bytes:
         """The network as a serialised ModelProto."""
-        return self.serialised()
-
-    def serialised(self, external: Places = MappingProxyType({})) -> bytes:
-        """Serialise the network as a ModelProto, with the data of ``external`` weights in a separate file."""
-        return to_model(self.graph, opset=OPSET, external=external)
+        return to_model(self.graph, opset=OPSET)

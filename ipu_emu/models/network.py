@@ -12,6 +12,7 @@ from ipu_emu.graph import Graph, Op, Role, Tensor, dtype_named
 from ipu_emu.graph.dtype import dtype_of
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops import append
+from ipu_emu.ops.random.normal_numbers import normal_numbers
 
 __all__ = ["OPSET", "Network"]
 
@@ -71,7 +72,7 @@ class Network:
         """Add a weight with normal values times ``scale``."""
         if self.seed is None:
             return self.full(shape, 0, name)
-        return self._weight(self._random.standard_normal(tuple(shape), np.float32) * np.float32(scale), name)
+        return self._weight(normal_numbers(self._random, shape) * np.float32(scale), name)
 
     def full(self, shape: Sequence[int], value: float, name: str) -> str:
         """Add a weight whose elements are all ``value``."""

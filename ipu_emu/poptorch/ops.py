@@ -150,7 +150,7 @@ def _checked_list(inputs: Any) -> list[torch.Tensor]:
 
 def for_loop(count: int, body: Callable[..., Any], inputs: list[torch.Tensor]) -> list[torch.Tensor]:
     """Apply ``body`` to its own results ``count`` times; inference only."""
-    values = _checked_list(inputs)
+    values = [one.clone() for one in _checked_list(inputs)]  # the body may change them in place
     trace = current_trace()
     if trace is not None and trace.training:
         raise Error("poptorch.for_loop() is only supported in inference.")
@@ -176,7 +176,7 @@ def cond(
         raise Error("poptorch.cond() is only supported in inference.")
     both = []
     for body, given in ((then_body, then_inps), (else_body, else_inps)):
-        made = body(*given)
+        made = body(*(one.clone() for one in given))
         both.append(list(made) if isinstance(made, list | tuple) else [made])
     return [torch.where(condition.bool().reshape(()), a, b) for a, b in zip(*both, strict=True)]
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from ipu_emu.compiler.model_properties import GroupKind, VariableGroups
 from ipu_emu.errors import EmulatorError
+from ipu_emu.onnx.properties import GroupKind, VariableGroups
 from ipu_emu.poptorch.enums import CommGroupType, VariableRetrievalMode
 from ipu_emu.poptorch.errors import Error, refusal
 

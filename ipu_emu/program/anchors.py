@@ -5,6 +5,7 @@
     Sum      [R]                    sum over all micro-batches of the step
     All      [bps, A, R]            every micro-batch
     EveryN   [bps // N, A, R]       every N-th micro-batch
+    Update   [bps, R]               after every weight update
 
 Sizes of 1 are removed from the prefix. Source: PopART 3.4, section "Step data and anchors".
 """
@@ -27,6 +28,7 @@ class Return(Enum):
     EVERY_N = "EveryN"
     ALL = "All"
     SUM = "Sum"
+    UPDATE = "Update"
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,7 @@ class StepShape:
             Return.SUM: everything,
             Return.ALL: 1,
             Return.EVERY_N: anchor.period,
+            Return.UPDATE: self.accumulation,
         }[anchor.returns]
 
     def shape(self, anchor: Anchor, tensor: Tensor) -> tuple[int, ...]:
@@ -64,5 +67,6 @@ class StepShape:
             Return.SUM: (self.replicas,),
             Return.ALL: (self.batches, self.accumulation, self.replicas),
             Return.EVERY_N: (self.batches // anchor.period, self.accumulation, self.replicas),
+            Return.UPDATE: (self.batches, self.replicas),
         }[anchor.returns]
         return (*(size for size in prefix if size != 1), *tensor.shape)

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from ipu_emu.poptorch.ops import identity_loss
+from ipu_emu.torch.counted_loss import CountedLoss
 
 __all__ = ["Objective"]
 
@@ -15,13 +16,20 @@ __all__ = ["Objective"]
 class Objective(torch.nn.Module):
     """``loss`` of the output of ``module`` and the last element of a batch; None: the loss that forward returns.
 
-    A loss that forward returns is its result, its attribute or item ``loss``, or the first element of a tuple.
+    A counted loss takes its count as a further element.
+
+    A loss that forward returns is its result, its attribute or item ``loss``, or the first single number of a tuple.
     """
 
     def __init__(self, module: torch.nn.Module, loss: Callable[..., torch.Tensor] | None) -> None:
         super().__init__()
         self.module = module
         self.loss = loss
+
+    def state_dict(self, *args: Any, **named: Any) -> dict[str, Any]:
+        """The tensors of the module, by the names that the user knows."""
+        state: dict[str, Any] = self.module.state_dict(*args, **named)
+        return state
 
     def forward(self, *inputs: Any, **named: Any) -> torch.Tensor:
         """The loss of a batch."""
@@ -33,7 +41,8 @@ class Objective(torch.nn.Module):
                 "loss=None where forward returns the loss"
             )
         else:
-            value = self.loss(self.module(*inputs[:-1], **named), inputs[-1])
+            own = -2 if isinstance(self.loss, CountedLoss) else -1
+            value = self.loss(self.module(*inputs[:own], **named), *inputs[own:])
         if not isinstance(value, torch.Tensor):
             raise ValueError(f"the loss must be one number, and it is a {type(value).__name__}; return a tensor")
         if value.numel() != 1:
@@ -49,4 +58,9 @@ def _loss_in(result: Any) -> Any:
         return result.loss
     if isinstance(result, Mapping):
         return result.get("loss")
-    return result[0] if isinstance(result, tuple | list) and result else result
+    if not isinstance(result, tuple | list):
+        return result
+    numbers = [
+        one for one in result if isinstance(one, torch.Tensor) and one.numel() == 1 and one.is_floating_point()
+    ]
+    return numbers[0] if numbers else next(iter(result), None)

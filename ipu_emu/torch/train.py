@@ -8,6 +8,7 @@ Under ``poprun-py`` every instance makes the same call, and the replicas are tho
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,10 +25,14 @@ from ipu_emu.poptorch.executor.models import trainingModel
 from ipu_emu.poptorch.options.options import Options
 from ipu_emu.poptorch.options.strategies import BalancedPipeline
 from ipu_emu.torch.batches import Batches, Spread, batches_of
+from ipu_emu.torch.counted_loss import CountedLoss
 from ipu_emu.torch.objective import Objective
 from ipu_emu.torch.progress_bar import ProgressBar
 
 __all__ = ["train"]
+
+#: The schedulers that step after each weight update; the others step after each epoch.
+_PER_BATCH = (torch.optim.lr_scheduler.OneCycleLR, torch.optim.lr_scheduler.CyclicLR)
 
 
 def train(
@@ -64,7 +69,8 @@ def train(
     scaled down to the norm ``clip`` if given. With the same batch size and accumulation, the weights are bitwise
     equal for any number of instances and IPUs.
 
-    ``scheduler`` steps after each epoch. With a folder for ``checkpoints``, which all hosts share, the state is saved
+    ``scheduler`` steps after each epoch, with its mean loss if that is what it watches; OneCycleLR and CyclicLR step
+    after each weight update. With a folder for ``checkpoints``, which all hosts share, the state is saved
     after each epoch, or every ``checkpoint_every`` steps, and a later call with the same arguments continues from
     there. ``after_epoch(epoch, mean_loss)`` may read the module. ``options`` are PopTorch options to start from.
 
@@ -79,8 +85,10 @@ def train(
     spread = _spread(batches.size, accumulation, job)
     total = None if batches.count is None else batches.count * epochs
     bar = ProgressBar(epochs, total, shown=progress and job.instance == 0)
-    with _frozen(module, optimiser), _executor(module, loss, optimiser, options, job, spread, seed) as executor:
-        run = _Training(executor, batches, spread, job, bar, optimiser, scheduler)
+    counted = CountedLoss.of(loss, data, spread.accumulation * spread.replicas)
+    objective = Objective(module, counted or loss)
+    with _frozen(module, optimiser), _executor(objective, optimiser, options, job, spread, seed) as executor:
+        run = _Training(executor, batches, spread, job, bar, optimiser, scheduler, counted)
         with _checkpoints(checkpoints) as store:
             try:
                 run.train(epochs, store, checkpoint_every, after_epoch)
@@ -176,7 +184,7 @@ def _frozen(module: torch.nn.Module, optimiser: Any) -> Iterator[None]:
 
 @contextmanager
 def _executor(
-    module: torch.nn.Module, loss: Any, optimiser: Any, options: Options | None, job: _Job, spread: Spread, seed: int
+    objective: Objective, optimiser: Any, options: Options | None, job: _Job, spread: Spread, seed: int
 ) -> Iterator[PoplarExecutor]:
     """Context manager of the executor; at its end the weights are copied to the module and the device is released."""
     made = Options() if options is None else options.clone()
@@ -186,8 +194,8 @@ def _executor(
     made.outputMode(OutputMode.All).broadcastBuffers(False).relaxOptimizerAttributesChecks().useIpuModel(True)
     if job.ipus > 1:
         made.setExecutionStrategy(BalancedPipeline(job.ipus))
-    _share(module, job)
-    executor = trainingModel(Objective(module, loss), made, optimiser)
+    _share(objective.module, job)
+    executor = trainingModel(objective, made, optimiser)
     try:
         yield executor
     finally:
@@ -227,11 +235,14 @@ class _Training:
         bar: ProgressBar,
         optimiser: Any,
         scheduler: Any,
+        counted: CountedLoss | None,
     ) -> None:
         self._executor, self._batches, self._spread, self._job = executor, batches, spread, job
-        self._bar, self._optimiser, self._scheduler = bar, optimiser, scheduler
+        self._bar, self._optimiser, self._scheduler, self._counted = bar, optimiser, scheduler, counted
         self._losses: list[float] = []
+        self._means: list[float] = []
         self._step = 0
+        self._finite = True
 
     def train(
         self,
@@ -256,12 +267,60 @@ class _Training:
                 self._save(store, epoch + 1, 0)
 
     def _one_step(self, batch: Any, epoch: int) -> float:
-        args, named = _call(batch)
-        found = float(self._executor(*args, **named).mean())
+        args, named = self._call(batch)
+        with self._undamped(args, named):
+            losses = self._executor(*args, **named).reshape(-1).tolist()
+        found = math.fsum(losses) / len(losses)
         self._step += 1
+        if not math.isfinite(found) and self._finite:
+            self._finite = False
+            warnings.warn(
+                f"the loss is {found} in step {self._step}, and the weights may hold no numbers any more: use a "
+                "smaller learning rate, or clip; python -W error::RuntimeWarning stops here",
+                RuntimeWarning,
+                stacklevel=4,
+            )
+        if isinstance(self._scheduler, _PER_BATCH):
+            self._schedule()
         self._bar.step(epoch + 1, self._step, found, self._spread.size)
         popdist_py.report(step=self._step, samples=self._spread.size // self._job.instances, loss=found)
         return found
+
+    def _call(self, batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments of forward in a batch, with the count of a counted loss for every micro-batch."""
+        if isinstance(batch, Mapping):
+            return (), dict(batch)
+        args = tuple(batch) if isinstance(batch, tuple | list) else (batch,)
+        if self._counted is None or len(args) < 2:
+            return args, {}
+        count = self._counted.count(args[-1])
+        if self._job.instances > 1:
+            count = float(popdist_py.allReduce(np.float64(count)))
+        spread = self._spread
+        share = max(count, 1e-30) / (spread.accumulation * spread.replicas)
+        return (*args, torch.full((spread.accumulation * spread.local,), share)), {}
+
+    @contextmanager
+    def _undamped(self, args: tuple[Any, ...], named: dict[str, Any]) -> Iterator[None]:
+        """Context manager of a step; PyTorch's SGD starts its momentum with the first gradient as it is."""
+        first = self._step == 0 and type(self._optimiser) is torch.optim.SGD
+        groups = [one for one in self._optimiser.param_groups if first and one["dampening"] and one["momentum"]]
+        if not groups:
+            yield
+            return
+        if not self._executor.isCompiled():
+            self._executor.compile(*args, **named)
+        values = [one["dampening"] for one in groups]
+        self._set_dampening(groups, [0.0] * len(groups))
+        try:
+            yield
+        finally:
+            self._set_dampening(groups, values)
+
+    def _set_dampening(self, groups: list[dict[str, Any]], values: list[float]) -> None:
+        for group, value in zip(groups, values, strict=True):
+            group["dampening"] = value
+        self._executor.setOptimizer(self._optimiser)
 
     def _mean(self) -> float:
         """The mean loss of the epoch over all instances."""
@@ -274,38 +333,36 @@ class _Training:
     def _after(self, epoch: int, mean: float, call: Callable[[int, float], object] | None) -> None:
         if call is not None:
             call(epoch + 1, mean)
-        self._schedule()
+        self._means.append(mean)
+        if not isinstance(self._scheduler, _PER_BATCH):
+            self._schedule(mean)
 
-    def _schedule(self) -> None:
+    def _schedule(self, mean: float = math.nan) -> None:
         if self._scheduler is not None:
             self._optimiser._opt_called = True  # PyTorch warns of schedulers that step before their optimiser
-            self._scheduler.step()
+            measured = isinstance(self._scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau)
+            self._scheduler.step(*[mean] if measured else [])
             self._executor.setOptimizer(self._optimiser)
 
     # Checkpoints
 
     def _save(self, store: Checkpoints, epoch: int, skipped: int) -> None:
-        state = {"epoch": epoch, "skipped": skipped, "losses": self._losses}
+        state = {"epoch": epoch, "skipped": skipped, "losses": self._losses, "means": self._means}
         store.save(self._executor.trained_state(), self._step, state)
 
     def _resume(self, store: Checkpoints | None) -> tuple[int, int]:
         """Load the newest checkpoint, if there is one; return the epoch and the number of batches of it to skip."""
         if store is None:
             return 0, 0
-        args, named = _call(next(self._batches.epoch(self._spread, 0, 0)))
+        args, named = self._call(next(self._batches.epoch(self._spread, 0, 0)))
         self._executor.compile(*args, **named)
         self._executor.attachToDevice()
         resumed = store.restore(self._executor.trained_state())
         self._step = resumed.step
         epoch, skipped = resumed.state.get("epoch", 0), resumed.state.get("skipped", 0)
         self._losses = list(resumed.state.get("losses", []))
-        for _ in range(epoch):
-            self._schedule()
+        self._means = list(resumed.state.get("means", []))
+        per_batch = isinstance(self._scheduler, _PER_BATCH)
+        for mean in [math.nan] * self._step if per_batch else self._means:
+            self._schedule(mean)
         return epoch, skipped
-
-
-def _call(batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments of forward in a batch."""
-    if isinstance(batch, Mapping):
-        return (), dict(batch)
-    return (tuple(batch) if isinstance(batch, tuple | list) else (batch,)), {}

@@ -15,7 +15,7 @@ from ipu_emu.errors import ArgumentError
 from ipu_emu.trace.sequence_spans import RECORDS, SequenceSpans
 from popdist_py.environment import NAMES, RESTART_COUNT
 from popdist_py.files.bounded_read import open_regular
-from popdist_py.trace import NETWORK, PROFILE
+from popdist_py.trace import NETWORK, PROFILE, WEIGHTS
 from popdist_py.trace.records import (
     BEGIN,
     CHUNK,
@@ -172,6 +172,7 @@ def _check_facts(path: str, process: Mapping[str, Any], facts: Mapping[str, Any]
         "clock_offsets": isinstance(offsets, list)
         and all(isinstance(each, dict) and all(map(_is_time, map(each.get, _OFFSET))) for each in offsets),
         PROFILE: all(isinstance(each, dict) and _is_profile(**each) for each in facts.get("profiles", [])),
+        WEIGHTS: isinstance(facts.get(WEIGHTS, ""), str),
         NETWORK: network is None or (isinstance(network, dict) and _is_network(**network)),
     }
     for what, good in right.items():

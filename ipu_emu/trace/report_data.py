@@ -18,6 +18,7 @@ from ipu_emu.trace.separate_programs import notes_on
 from ipu_emu.trace.stragglers import Punctuality, punctuality
 from ipu_emu.trace.time_use import TimeUse
 from ipu_emu.trace.timelines.flows import flows
+from popdist_py.trace import WEIGHTS
 
 __all__ = ["op_table", "report_data"]
 
@@ -32,6 +33,7 @@ def report_data(found: RunAnalysis) -> dict[str, Any]:
     return {
         "folder": run.folder,
         "wall_seconds": run.seconds,
+        "weights": next((one.trace.facts[WEIGHTS] for one in run.instances if WEIGHTS in one.trace.facts), None),
         "summary": found.summary,
         "findings": [
             {"cause": one.cause.value, "share": one.share, "text": one.text, "advice": one.advice}

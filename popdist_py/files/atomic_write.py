@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import BinaryIO
 
-from popdist_py.files.bounded_read import open_regular
+from popdist_py.files.bounded_read import open_regular, without_links
 
-__all__ = ["append_to_file", "change_file", "replace_file", "write_fault"]
+__all__ = ["change_file", "followed", "replace_file", "write_fault"]
 
 #: Characters of a file's name that its temporary name repeats; names have at most 255 bytes.
 _NAME_CHARACTERS = 40
@@ -36,7 +36,7 @@ def replace_file(
     ``follow`` all these are replaced. With ``sync``, content and name are on the disk on return. ``mode``: the
     permissions of the file, restricted by the umask.
     """
-    target = _resolved(os.path.abspath(path)) if follow else os.path.abspath(path)
+    target = followed(os.path.abspath(path)) if follow else os.path.abspath(path)
     if follow and _is_stream(target):
         _write_stream(target, parts)
         return
@@ -46,15 +46,14 @@ def replace_file(
         _sync_folder(os.path.dirname(target))
 
 
-def change_file(path: str | os.PathLike[str], pieces: Iterable[tuple[int, bytes | memoryview]]) -> None:
+def change_file(path: str, pieces: Iterable[tuple[int, bytes | memoryview]]) -> None:
     """Write ``pieces`` at their offsets into a regular file; if that fails, raise OSError and leave it unchanged.
 
-    A changed copy replaces the file, with its mode. Symbolic links are treated as by ``replace_file``.
+    A changed copy replaces the file, with its mode. No part of the absolute ``path`` may be a symbolic link.
     """
     import shutil  # which is slow to import
 
-    target = _resolved(os.path.abspath(path))
-    with os.fdopen(open_regular(target, os.O_NOFOLLOW), "rb", buffering=0) as old:
+    with without_links(path) as target, os.fdopen(open_regular(target, os.O_NOFOLLOW), "rb", buffering=0) as old:
         mode = stat.S_IMODE(os.fstat(old.fileno()).st_mode) & 0o777
         with _replacement(target, mode) as file:
             with suppress(OSError):  # a file system without modes
@@ -65,33 +64,10 @@ def change_file(path: str | os.PathLike[str], pieces: Iterable[tuple[int, bytes 
                 file.write(piece)
 
 
-def append_to_file(path: str | os.PathLike[str], *parts: bytes | memoryview) -> int:
-    """Append ``parts`` to a regular file, which is made if there is none; return the offset of the first.
-
-    If that fails, raise OSError and leave what was there. Symbolic links are treated as by ``replace_file``.
-    """
-    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    descriptor = os.open(_resolved(os.path.abspath(path)), flags, 0o666)
-    with os.fdopen(descriptor, "ab", buffering=0) as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EINVAL, "It is a pipe or a device, not a regular file", os.fspath(path))
-        start = file.tell()
-        try:
-            for part in parts:
-                left = memoryview(part)
-                while left:
-                    left = left[file.write(left) :]
-        except OSError:
-            with suppress(OSError):
-                os.ftruncate(descriptor, start)
-            raise
-    return start
-
-
 def write_fault(path: str | os.PathLike[str]) -> str:
     """Return why ``path`` cannot be written and what to do, as far as this is known before writing; else ''."""
     try:
-        target = _resolved(os.path.abspath(path))
+        target = followed(os.path.abspath(path))
     except OSError as error:
         return f"{error.strerror}; choose another place"
     folder = os.path.dirname(target)
@@ -147,7 +123,7 @@ def _is_planted_stream(path: str) -> bool:
     return _is_stream(path) and not _names_open_file(path) and not _is_trusted_owner(os.lstat(path).st_uid, path)
 
 
-def _resolved(path: str) -> str:
+def followed(path: str) -> str:
     """Follow symbolic links, except those of /dev and /proc to open files, which are written directly.
 
     Raise OSError at a link that belongs neither to this user nor to root nor to the owner of its folder.

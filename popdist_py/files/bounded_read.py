@@ -5,10 +5,13 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-__all__ = ["open_given", "open_regular", "read_descriptor", "read_file"]
+__all__ = ["open_given", "open_regular", "read_descriptor", "read_file", "without_links"]
 
 _PIECE_BYTES = 1 << 20
+_FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 #: Files that are open already.
 _OPEN_FILES = ("/dev/fd/", "/dev/stdin", "/proc/self/fd/")
 
@@ -32,6 +35,24 @@ def open_regular(path: str | os.PathLike[str], flags: int = 0) -> int:
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
     raise OSError(errno.EINVAL, "It is a pipe or a device, not a regular file", os.fspath(path))
+
+
+@contextmanager
+def without_links(path: str) -> Iterator[str]:
+    """Yield a name of the file at the absolute ``path`` that stays valid if its folders are moved or replaced.
+
+    Raise OSError if one of these folders is a symbolic link.
+    """
+    folder = os.open("/", _FOLDER)
+    try:
+        *parts, name = path.strip("/").split("/")
+        for part in parts:
+            inner = os.open(part, _FOLDER, dir_fd=folder)
+            os.close(folder)
+            folder = inner
+        yield f"/proc/self/fd/{folder}/{name}"
+    finally:
+        os.close(folder)
 
 
 def open_given(path: str | os.PathLike[str]) -> int:

@@ -12,7 +12,16 @@ from popdist_py.trace.memory_rate import MEMORY_RATE, record_memory_rate
 from popdist_py.trace.network_rate import NETWORK, record_network
 from popdist_py.trace.process_recorder import boot, counter, flow, instant, recorder, span, start, stop
 from popdist_py.trace.recorder import Recorder, Sequence, Span
-from popdist_py.trace.records import CATEGORIES, PROFILE, PROFILE_SUFFIX, SUFFIX, Category, Kind, dropped_records
+from popdist_py.trace.records import (
+    CATEGORIES,
+    PROFILE,
+    PROFILE_SUFFIX,
+    SUFFIX,
+    WEIGHTS,
+    Category,
+    Kind,
+    dropped_records,
+)
 
 __all__ = [
     "CATEGORIES",
@@ -21,6 +30,7 @@ __all__ = [
     "PROFILE",
     "PROFILE_SUFFIX",
     "SUFFIX",
+    "WEIGHTS",
     "Category",
     "Kind",
     "Recorder",

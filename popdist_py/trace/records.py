@@ -40,6 +40,7 @@ __all__ = [
     "SUFFIX",
     "VALUE",
     "VERSION",
+    "WEIGHTS",
     "WORD_BYTES",
     "WORD_FORMAT",
     "Category",
@@ -54,6 +55,8 @@ SUFFIX = ".trace"
 PROFILE_SUFFIX = ".profile.json"
 #: The fact in a trace: path and SHA-256 of a profile next to an executable.
 PROFILE = "profile"
+#: The fact in a trace: the digest of the weights that a program trained, the last that it read.
+WEIGHTS = "weights"
 MAGIC = b"IPUTRACE"
 VERSION = 3
 

@@ -66,11 +66,14 @@ def launch(options: LaunchOptions) -> int:
 
         export(options)
     with _partition(preparation.request, options) as assignment:
+        plan = preparation.plan(assignment)
+        for note in plan.notes:
+            say(note)
         if options.backend == "inprocess":
             from poprun_py.job.in_process import run_in_process
 
-            return run_in_process(preparation.plan(assignment))
-        code = run_with_restarts(preparation.plan(assignment), options)
+            return run_in_process(plan)
+        code = run_with_restarts(plan, options)
     if options.trace and (lost := _lost_records(options.trace)):
         say(
             f"--trace {options.trace} is incomplete: {lost:,} records are missing; free space on its disk, or raise "

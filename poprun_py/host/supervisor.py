@@ -17,6 +17,7 @@ from poprun_py.errors import ChannelError
 from poprun_py.host.child_process import ChildProcess, StreamForwarder
 from poprun_py.host.hang_detection import HangDetector
 from poprun_py.host.instance_setup import set_up_instance
+from poprun_py.host.notice_socket import NoticeSocket
 from poprun_py.host.process_manager import ProcessManager
 from poprun_py.linux import processes
 from poprun_py.linux.event_sources import SignalPipe, Timers
@@ -30,7 +31,6 @@ from poprun_py.wire.variables import ADDRESS_VARIABLE, EXECUTABLE_CACHE_PATH, KE
 
 if TYPE_CHECKING:
     from poprun_py.host.canary import Canary
-    from poprun_py.host.progress_socket import ProgressSocket
 
 __all__ = ["CONNECT_TIMEOUT", "supervise"]
 
@@ -50,6 +50,9 @@ _MANAGER_TIMEOUT = 0.7
 
 #: In the environment: the name by which a daemon with PMIx, as those of Open MPI and Slurm, knows the job.
 _PMIX_JOB = "PMIX_NAMESPACE"
+
+#: Seconds that the process of a program has to end after an exception has ended the program.
+_LEAVE_TIMEOUT = 30.0
 
 #: Seconds that processes which outlive the program (a resource tracker, say) have to end by themselves.
 _LINGER = 0.3
@@ -101,12 +104,6 @@ def _close_all_but(kept: int) -> None:
     os.closerange(kept + 1, 1024)
 
 
-def _open_progress_socket() -> ProgressSocket:
-    from poprun_py.host.progress_socket import ProgressSocket  # slow to import, and only needed for a display
-
-    return ProgressSocket()
-
-
 class Supervisor:
     """The event loop of one instance."""
 
@@ -121,7 +118,8 @@ class Supervisor:
         self._selector.register(signals, selectors.EVENT_READ, self._on_signal)
         self._manager = manager
         self._holder, self._canary = holder, canary
-        self._progress_socket: ProgressSocket | None = None
+        self._notices = NoticeSocket()
+        self._selector.register(self._notices, selectors.EVENT_READ, self._on_notices)
         self._hangs = HangDetector(self._timers, self._send)
         self._streams = StreamForwarder(
             self._selector, self._send, has_launcher=lambda: self._launcher_lives, on_output=self._on_output
@@ -207,8 +205,7 @@ class Supervisor:
         for name in order.unset:
             os.environ.pop(name, None)
         setup = set_up_instance(order)
-        progress = _open_progress_socket() if order.usage_interval else None
-        environment = {**setup.environment, **(progress.environment if progress else {})}
+        environment = {**setup.environment, **self._notices.environment}
         try:
             environment |= self._open_record(order)
             self._program.start(order, environment)
@@ -220,9 +217,8 @@ class Supervisor:
             self._send(messages.Started(self._program.pid, cpus, memory, setup.warning, time.monotonic()))
             self._hangs.start(self._program.pid)
         self._streams.open(self._program.outputs, self._program.input)
-        if progress:
-            progress.started()
-            self._progress_socket = progress
+        self._notices.started()
+        if order.usage_interval:
             self._timers.call_later(order.usage_interval, lambda: self._send_usage(order.usage_interval))
 
     def _open_record(self, order: messages.Start) -> dict[str, str]:
@@ -277,8 +273,7 @@ class Supervisor:
         if not self._program.is_running or not self._launcher_lives:
             return
         self._send(messages.Usage(*processes.resource_usage(self._program.pid)))
-        report = self._progress_socket.latest() if self._progress_socket else None
-        if report:
+        if report := self._notices.take_report():
             self._send(report)
         self._timers.call_later(interval, lambda: self._send_usage(interval))
 
@@ -320,8 +315,21 @@ class Supervisor:
             self._send(messages.Orphaned(self._holder, time.monotonic()))
         self._canary.end()
 
+    def _on_notices(self) -> None:
+        for notice in self._notices.receive():
+            self._send(notice)
+            if isinstance(notice, messages.Leaving):
+                self._hangs.stop()  # it does not wait in MPI_Finalize
+                if notice.raised:
+                    self._timers.call_later(_LEAVE_TIMEOUT, self._check_left)
+
+    def _check_left(self) -> None:
+        if self._program.is_running:
+            self._send(messages.Hung())
+
     def _on_exit(self, status: int) -> None:
         at = time.monotonic()
+        self._on_notices()
         self._program.status = status
         self._hangs.stop()
         self._canary.end()

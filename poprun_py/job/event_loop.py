@@ -32,7 +32,7 @@ from poprun_py.numa.topology import format_cpu_list
 from poprun_py.options.option_table import LaunchOptions
 from poprun_py.output.log import Log
 from poprun_py.output.screen import Screen
-from poprun_py.output.stderr_end import ranks_that_missed_a_peer
+from poprun_py.output.stderr_end import abort_code, ranks_that_missed_a_peer
 from poprun_py.plan.launch_plan import LaunchPlan
 from poprun_py.wire import messages
 from poprun_py.wire.channel import Channel
@@ -137,8 +137,6 @@ class EventLoop:
     # -- the start --------------------------------------------------------------------------------------------------
 
     def _start(self) -> None:
-        for note in self._plan.notes:
-            self._log.info(note)
         self._log.info("Running command: " + " ".join(f"'{word}'" for word in self._plan.command.argv))
         address, key = self._listener.address, self._listener.key
         self._mpirun, self._mpirun_pipes = start_mpirun(self._plan, address=address, key=key, record=self._record)
@@ -203,7 +201,7 @@ class EventLoop:
                 self._log.debug(f"Port {port} of {self._starter} is closed to other hosts")
 
     def _on_message(self, rank: int, message: messages.Message) -> None:
-        if isinstance(message, messages.Started | messages.Exited | messages.Orphaned):
+        if isinstance(message, messages.Started | messages.Exited | messages.Orphaned | messages.Leaving):
             self._job.heard_clock(rank, message.at)
         match message:
             case messages.Output(stream, data) if stream in messages.STREAMS:
@@ -219,7 +217,7 @@ class EventLoop:
             case messages.NotStarted(reason):
                 self._job.not_started(rank, reason)
             case messages.Exited():
-                self._job.exited(rank, message, self._delivery.read_stderr_end(rank))
+                self._job.exited(rank, message)
                 self._trace.ended(rank, self._job.state(rank))
             case messages.Gone():
                 self._delivery.finish(rank)
@@ -229,7 +227,9 @@ class EventLoop:
             case messages.Report():
                 self._display.rows[rank].update_report(message, time.monotonic())
             case messages.Hung():
-                self._job.hung(rank, self._delivery.read_stderr_end(rank))
+                self._job.hung(rank)
+            case messages.Lost() | messages.Leaving():
+                self._job.noticed(rank, message)
             case messages.Waiting():
                 self._job.is_in_finalize(rank)
                 self._timers.call_later(_WAIT_NOTICE, self._report_wait)
@@ -336,7 +336,8 @@ class EventLoop:
             self._read_rest(pipe)
         self._job.missed_peers(ranks_that_missed_a_peer(b"".join(self._mpirun_text)))
         for rank in range(len(self._plan.instances)):
-            self._job.heard(rank, self._delivery.read_stderr_end(rank))
+            if (aborted := abort_code(self._delivery.kept(rank), rank)) is not None:
+                self._job.aborted(rank, aborted)
         code = self._job.exit_code
         if self._record and (code or self._teardown.has_killed):
             self._list(self._files.abandoned() if self._files else ())

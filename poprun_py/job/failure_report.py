@@ -11,6 +11,7 @@ from poprun_py.errors import PROCESS_LIMIT_ADVICE
 from poprun_py.job.failure import InstanceEnd
 from poprun_py.job.job_state import JobState
 from poprun_py.job.output_delivery import OutputDelivery
+from poprun_py.output.log import printable
 from poprun_py.output.screen import Screen
 from poprun_py.output.stderr_end import last_line
 from poprun_py.output.tagged_output import LAST_LINES
@@ -32,17 +33,21 @@ class Console:
         self._screen = screen
 
     def say(self, text: str, emphasised: str = "") -> None:
-        bold = emphasised.encode(errors="surrogateescape")
+        bold = _bytes(emphasised)
         if bold and self._screen.has_color:
             bold = _BOLD_RED + bold + _PLAIN
-        self._screen.stderr(f"poprun-py: {text}".encode(errors="surrogateescape") + bold + b"\n")
+        self._screen.stderr(b"poprun-py: " + _bytes(text) + bold + b"\n")
 
     def quote(self, heading: str, lines: Iterable[bytes]) -> None:
         """Write the last of ``lines``, indented, below a heading; nothing if all are empty."""
         shown = [line for line in lines if line.strip()][-LAST_LINES:]
         if shown:
             self.say(f"{heading}:")
-            self._screen.stderr(b"".join(b"    " + line + b"\n" for line in shown))
+            self._screen.stderr(b"".join(b"    " + _bytes(os.fsdecode(line)) + b"\n" for line in shown))
+
+
+def _bytes(text: str) -> bytes:
+    return printable(text.expandtabs()).encode(errors="surrogateescape")
 
 
 def explain(
@@ -88,10 +93,10 @@ def _words(failure: InstanceEnd, stderr: bytes, said_by_mpi: bytes) -> str:
     """The last words of an instance that ended itself: its exception, else the last line of its stderr."""
     if failure.status == -signal.SIGBUS or re.search(_MPI_LACKS_MEMORY, said_by_mpi):
         return _about_shared_memory(failure.instance.host)
-    if failure.status <= 0 or (failure.reason and not failure.stderr.raised):
+    if failure.status <= 0:
         return ""
     raised = find_uncaught(stderr) if failure.exit_code == 1 else None
-    return str(raised) if raised else last_line(stderr)
+    return str(raised) if raised else "" if failure.reason else last_line(stderr)
 
 
 def _about_shared_memory(host: str) -> str:

@@ -8,12 +8,11 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from popdist_py.environment import EXECUTABLE_CACHE_PATH, JOB, RESTART_COUNT
-from poprun_py.job.failure import CRASHES, OUTSIDE, InstanceEnd, aborted, ended_badly, first_failure, signal_name
+from poprun_py.job.failure import CRASHES, OUTSIDE, InstanceEnd, Notices, ended_badly, first_failure, signal_name
 from poprun_py.job.host_clocks import HostClocks
-from poprun_py.output.stderr_end import StderrEnd
 from poprun_py.plan.launch_plan import Instance, LaunchPlan
 from poprun_py.wire import messages
 from poprun_py.wire.messages import MPI, OWN, UNMANAGED, Message
@@ -32,6 +31,8 @@ _LAST_CREDIT = 1 << 21
 #: Jobs are numbered by the microsecond of their start, modulo this: numbers repeat after some days.
 _JOBS = 1 << 40
 
+_STAYED = "raised an exception, but its process did not end"
+
 _HUNG = (
     "raised an exception and then waited in MPI_Finalize for the other instances; it would have waited forever "
     "(with popdist_py.init(), or under python -m mpi4py, a program ends at once)"
@@ -46,6 +47,7 @@ class _State:
     present: bool = False
     end: InstanceEnd | None = None
     waiting: bool = False  # in MPI_Finalize
+    notices: Notices = field(default_factory=Notices)
 
 
 class JobState:
@@ -108,18 +110,27 @@ class JobState:
         self._final = True
         self._add(rank, InstanceEnd(self._states[rank].instance, 0, 126, reason=f"could not be started: {reason}"))
 
-    def exited(self, rank: int, message: messages.Exited, stderr: StderrEnd | None = None) -> None:
-        """Record how a program ended, and what it wrote last."""
-        state, stderr = self._states[rank], stderr or StderrEnd()
-        end = InstanceEnd(state.instance, state.pid, message.status, message.cause, message.at, stderr=stderr)
-        self._add(rank, aborted(end) if stderr.aborted and message.cause in (MPI, UNMANAGED) else end)
-
-    def heard(self, rank: int, stderr: StderrEnd) -> None:
-        """Record the final output of an instance, if only mpirun could be blamed."""
+    def noticed(self, rank: int, notice: messages.Lost | messages.Leaving) -> None:
+        """Record what a program has told its supervisor; what it learns while it leaves is no reason to leave."""
         state = self._states[rank]
-        if stderr.aborted and self._blames_mpirun:
+        lost, leaving = state.notices.lost, state.notices.leaving
+        if isinstance(notice, messages.Leaving):
+            state.notices = Notices(lost, notice)
+        elif not lost and not (leaving and leaving.raised):
+            state.notices = Notices(notice, leaving)
+
+    def exited(self, rank: int, message: messages.Exited) -> None:
+        """Record how a program ended."""
+        state = self._states[rank]
+        self._add(rank, InstanceEnd(state.instance, state.pid, message.status, message.cause, message.at))
+
+    def aborted(self, rank: int, code: int) -> None:
+        """Record that an instance called MPI_Abort, by what its MPI wrote; anybody can write that, except mpirun."""
+        if code == self._mpirun_status:
+            state = self._states[rank]
             end = state.end or InstanceEnd(state.instance, state.pid, -signal.SIGKILL, MPI)
-            self._add(rank, aborted(replace(end, stderr=stderr)))
+            self._ends = [end for end in self._ends if end.instance.index != rank]
+            self._add(rank, replace(end, aborted=code))
 
     def heard_clock(self, rank: int, at: float) -> None:
         """Record the current time of the clock of an instance's host."""
@@ -127,10 +138,7 @@ class JobState:
 
     def missed_peers(self, ranks: Collection[int]) -> None:
         """Record that instances ended because a peer had, as the MPI reports through mpirun."""
-        self._ends = [
-            replace(end, stderr=replace(end.stderr, follows=True)) if end.instance.index in ranks else end
-            for end in self._ends
-        ]
+        self._ends = [replace(end, follows=True) if end.instance.index in ranks else end for end in self._ends]
 
     def orphaned(self, rank: int, message: messages.Orphaned) -> None:
         """Record that somebody has killed the parent of a supervisor, for which the MPI then ends the others."""
@@ -138,11 +146,12 @@ class JobState:
         text = f"was lost: the parent of its supervisor (pid {message.parent}) was killed"
         self._add(rank, InstanceEnd(state.instance, state.pid, -signal.SIGKILL, OUTSIDE, message.at, reason=text))
 
-    def hung(self, rank: int, stderr: StderrEnd | None = None) -> None:
-        """Record a failure: an exception ended the program, but its process waits in MPI_Finalize for the others."""
+    def hung(self, rank: int) -> None:
+        """Record a failure: an exception ended the program, but its process does not end."""
         state = self._states[rank]
         if state.end is None:
-            self._add(rank, InstanceEnd(state.instance, state.pid, 1, reason=_HUNG, stderr=stderr or StderrEnd(True)))
+            reason = _STAYED if state.notices.leaving else _HUNG
+            self._add(rank, InstanceEnd(state.instance, state.pid, 1, reason=reason))
 
     def is_in_finalize(self, rank: int) -> None:
         """Record that the program has ended, but its process waits in MPI_Finalize for the others."""
@@ -178,7 +187,7 @@ class JobState:
         if early or self._ended_by_others or (status < 0 and any(map(ended_badly, self._ends))):
             killed = f"was killed by signal {-status} ({signal_name(-status)})"
             how = killed if status < 0 else f"exited with code {status}"
-            self._blames_mpirun = not self.why
+            self._blames_mpirun |= not self.why  # also if this is called again
             self.fail(
                 f"{self._starter} (pid {pid}) {how} before the instances had ended{self.ssh_advice}",
                 128 - status if status < 0 else status or 1,
@@ -291,11 +300,17 @@ class JobState:
     @property
     def failure(self) -> InstanceEnd | None:
         """The instance to blame, if it is one: MPICH may crash in the instances when somebody kills mpirun."""
-        found = first_failure(
-            [replace(end, at=end.at + self._clocks.difference(end.instance.host)) for end in self._ends]
-        )
+        found = first_failure([self._by_own_clock(end) for end in self._ends])
         was_killed = self._mpirun_status is not None and self._mpirun_status < 0
-        return None if found and was_killed and -found.status in CRASHES else found
+        by_mpi = found is not None and (-found.status in CRASHES or found.cause == UNMANAGED)
+        return None if was_killed and by_mpi else found
+
+    def _by_own_clock(self, end: InstanceEnd) -> InstanceEnd:
+        """The end with its times by the launcher's clock."""
+        ahead, leaving = self._clocks.difference(end.instance.host), end.notices.leaving
+        if leaving:
+            end = replace(end, notices=replace(end.notices, leaving=leaving._replace(at=leaving.at + ahead)))
+        return replace(end, at=end.at + ahead)
 
     @property
     def exit_code(self) -> int:
@@ -333,7 +348,8 @@ class JobState:
         return added | {EXECUTABLE_CACHE_PATH: self._cache} if self._cache else added
 
     def _add(self, rank: int, end: InstanceEnd) -> None:
-        end = self._own_if_passed_on(end)
+        notices = self._states[rank].notices
+        end = replace(self._own_if_passed_on(end), notices=notices, follows=end.follows or notices.lost is not None)
         if not end.at:
             end = replace(end, at=time.monotonic() - self._clocks.difference(end.instance.host))
         self._states[rank].end = end
@@ -341,7 +357,7 @@ class JobState:
         if self._blames_mpirun and self.failure:  # that is why mpirun has ended
             self._blames_mpirun, self.why, self.code = False, "", 0
         if (ended_badly(end) or _is_by_others(end)) and not self.is_stopping:
-            self._stop(signal.SIGTERM, KILL_AFTER, settle=_PEER_SETTLE if end.stderr.follows else 0.0)
+            self._stop(signal.SIGTERM, KILL_AFTER, settle=_PEER_SETTLE if end.follows else 0.0)
 
     def _stop(self, number: int, grace: float, *, settle: float = 0.0) -> None:
         self._order = messages.Stop(number, grace, settle)

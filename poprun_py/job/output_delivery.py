@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from poprun_py.options.option_table import LaunchOptions
 from poprun_py.output.instance_logs import InstanceLogs
 from poprun_py.output.screen import Screen
-from poprun_py.output.stderr_end import StderrEnd, read_stderr_end
 from poprun_py.output.tag_colors import tag_colors
 from poprun_py.output.tagged_output import TaggedOutput
 from poprun_py.plan.launch_plan import LaunchPlan
@@ -80,10 +79,6 @@ class OutputDelivery:
     def kept(self, rank: int) -> bytes:
         """Return the end of what an instance has written to stderr."""
         return self._output.kept(rank)
-
-    def read_stderr_end(self, rank: int) -> StderrEnd:
-        """Return the reason why an instance ended, from the end of its stderr."""
-        return read_stderr_end(self._output.kept(rank))
 
     def last_lines(self, rank: int) -> Sequence[bytes]:
         """Return the last lines of an instance's stderr, unless they are still in view."""

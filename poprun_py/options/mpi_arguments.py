@@ -1,6 +1,7 @@
 """MPI arguments: classifies the user's arguments for mpirun (--mpi-global-args and similar) by their recipient.
 
--x NAME[=VALUE]              the launcher: with any MPI, the supervisor sets the environment of its instance
+-x NAME[=VALUE]              the launcher: with any MPI, the supervisor sets the environment of its instance; a note
+                             if NAME is not set
 --bind-to PLACE              dropped with a note: the supervisors bind the instances
 options of Open MPI          passed to Open MPI; dropped with a note for MPICH and Slurm, which refuse them
 anything else                passed unchanged
@@ -37,6 +38,9 @@ _OPENMPI: dict[str, int] = {
     "timestamp-output": 0,
 }
 
+#: Those of them that ask for what every job of poprun-py has.
+_ALWAYS = ("allow-run-as-root", "oversubscribe", "tag-output")
+
 #: Objects that mpirun may bind to -> the strategy that does so; all others are parts of a NUMA node, or several.
 _PLACEMENTS = {"core": "spreadcore", "hwthread": "spreadcore", "none": "disabled"}
 
@@ -64,14 +68,14 @@ def classify_arguments(options: LaunchOptions, *, starter: str, environ: Mapping
     notes: list[str] = []
 
     def passed(words: tuple[str, ...]) -> tuple[str, ...]:
-        rest = _without_binding(_without_x(words, environ, environment), notes)
+        rest = _without_binding(_without_x(words, environ, environment, notes), notes)
         return tuple(rest if starter == "openmpi" else _without_openmpi(rest, starter, notes))
 
     everywhere, local = passed(options.mpi_global_args), passed(options.mpi_local_args)
     environments: dict[int, dict[str, str]] = {}
     mistakes = []
     for index, words in options.instance_mpi_local_args:
-        rest = _without_x(words, environ, environments.setdefault(index, {}))
+        rest = _without_x(words, environ, environments.setdefault(index, {}), notes)
         if rest:
             mistakes.append(
                 f"--instance-mpi-local-args {index}:{' '.join(words)}: one instance takes -x NAME=VALUE only, not "
@@ -87,8 +91,10 @@ def tcp_network(words: Iterable[str]) -> str | None:
     return next((value for name, value in pairwise(words) if name in _NETWORKS), None)
 
 
-def _without_x(words: tuple[str, ...], environ: Mapping[str, str], environment: dict[str, str]) -> list[str]:
-    """Move every ``-x`` to ``environment``; a variable that is not set is ignored."""
+def _without_x(
+    words: tuple[str, ...], environ: Mapping[str, str], environment: dict[str, str], notes: list[str]
+) -> list[str]:
+    """Move every ``-x`` to ``environment``, except a variable that is not set."""
     rest, waiting = [], list(words)
     while waiting:
         word = waiting.pop(0)
@@ -98,6 +104,8 @@ def _without_x(words: tuple[str, ...], environ: Mapping[str, str], environment: 
         name, equals, value = waiting.pop(0).partition("=")
         if equals or name in environ:
             environment[name] = value if equals else environ[name]
+        else:
+            notes.append(f"-x {name} has no effect: {name} is not set")
     return rest
 
 
@@ -125,4 +133,5 @@ def _without_openmpi(words: list[str], starter: str, notes: list[str]) -> Iterat
             continue
         dropped = " ".join([word, *waiting[:values]])
         del waiting[:values]
-        notes.append(f"{dropped} is an option of Open MPI; {starter} is started without it")
+        if word.lstrip("-") not in _ALWAYS:
+            notes.append(f"{dropped} is an option of Open MPI; {starter} is started without it")

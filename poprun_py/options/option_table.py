@@ -83,15 +83,15 @@ OPTIONS: tuple[Option, ...] = (
         "one with the route to them.", values.text, "NAME",
     ),
     Option(
-        "synchronise-python-venv", "Hosts", "Accepted for compatibility with PopRun, without effect: every host "
+        "synchronise-python-venv", "Hosts", "Accepted for PopRun's users, and said to have no effect: every host "
         "needs the virtual environment at the same path.", *_YES_NO,
     ),
     Option(
-        "synchronise-poplar-sdk", "Hosts", "Accepted for compatibility with PopRun, without effect: there is no SDK "
+        "synchronise-poplar-sdk", "Hosts", "Accepted for PopRun's users, and said to have no effect: there is no SDK "
         "to copy.", *_YES_NO,
     ),
     Option(
-        "distribute-ssh-key", "Hosts", "Accepted for compatibility with PopRun, without effect: distribute the keys "
+        "distribute-ssh-key", "Hosts", "Accepted for PopRun's users, and said to have no effect: distribute the keys "
         "yourself.", *_YES_NO,
     ),
     Option(
@@ -147,7 +147,8 @@ OPTIONS: tuple[Option, ...] = (
         values.choice("auto", "on", "off"), "auto|on|off",
     ),
     Option(
-        "verbose", "Output", "Log what the launcher does; twice (-vv): log more, and print the topology.", letter="v",
+        "verbose", "Output", "Log what the launcher does, and let programs print the digest of "
+        "trained weights; twice (-vv): log more, and print the topology.", letter="v",
         adds=1, field="verbosity",
     ),
     Option("vv", "Output", "The same as -vv.", adds=2, field="verbosity"),

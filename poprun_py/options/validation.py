@@ -16,7 +16,7 @@ __all__ = ["validated"]
 
 #: PopRun's variable for the log level, and its values as a verbosity.
 _LOG_LEVEL = "POPRUN_LOG_LEVEL"
-_VERBOSITY = {"INFO": 1, "DEBUG": 2, "TRACE": 2}
+_VERBOSITY = {"INFO": 1, "DEBUG": 2, "TRACE": 2} | dict.fromkeys(("", "WARN", "ERR", "CRITICAL", "OFF"), 0)
 
 #: More processes than any host runs well; a larger number is a typing error.
 _MOST_ON_A_HOST = 4096
@@ -59,6 +59,7 @@ def _violations(options: LaunchOptions, environ: Mapping[str, str]) -> Iterator[
     for rule in (_instances, _domains, _shown, _one_instance, _either, _hosts):
         yield from rule(options)
     yield from _system(options, environ)
+    yield from _log_level(environ)
 
 
 def _instances(options: LaunchOptions) -> Iterator[Violation]:
@@ -171,6 +172,15 @@ def _system(options: LaunchOptions, environ: Mapping[str, str]) -> Iterator[Viol
             f"--num-replicas {options.num_replicas} --ipus-per-replica {options.ipus_per_replica}: {_job(options)} "
             f"need {options.ipus} IPUs, but {named} has {size}; {remedy}" + (" or a larger system" if given else ""),
             {"num_replicas", "num_instances", "ipus_per_replica"},
+        )
+
+
+def _log_level(environ: Mapping[str, str]) -> Iterator[Violation]:
+    level = environ.get(_LOG_LEVEL, "")
+    if level.upper() not in _VERBOSITY:
+        yield (
+            f"{_LOG_LEVEL}={level}: there is no such level; use {', '.join(filter(None, _VERBOSITY))}",
+            {"verbosity"},
         )
 
 

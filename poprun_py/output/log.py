@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 
-__all__ = ["DEBUG", "INFO", "Log", "say", "write_stderr"]
+__all__ = ["DEBUG", "INFO", "Log", "printable", "say", "write_stderr"]
 
 INFO, DEBUG = 1, 2
 _LETTERS = {INFO: "I", DEBUG: "D"}
@@ -31,13 +31,18 @@ class Log:
             return
         now = time.time()
         clock = time.strftime("%H:%M:%S", time.localtime(now)) + f".{int(now % 1 * 1000):03d}"
-        line = f"{clock} {os.getpid()} POPRUN [{_LETTERS[level]}] {message}\n"
+        line = f"{clock} {os.getpid()} POPRUN [{_LETTERS[level]}] {printable(message)}\n"
         self._write(line.encode(errors="surrogateescape"))
 
 
 def say(line: str) -> None:
     """Write a message outside a job, on stderr; control characters are escaped, bytes that are no UTF-8 kept."""
-    write_stderr(os.fsencode(f"poprun-py: {''.join(map(_escaped, line))}\n"))
+    write_stderr(os.fsencode(f"poprun-py: {printable(line)}\n"))
+
+
+def printable(text: str) -> str:
+    """Return ``text`` with control characters escaped, which may come from a program, and bytes that are no UTF-8."""
+    return text if text.isprintable() else "".join(map(_escaped, text))
 
 
 def write_stderr(data: bytes) -> None:

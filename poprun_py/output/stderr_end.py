@@ -1,20 +1,13 @@
-"""StderrEnd: the last lines of an instance's stderr, and the reason why it ended, as far as they show it."""
+"""Stderr end: what an MPI says of the end of an instance, and the last line of what the instance itself says."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
-from poprun_py.output.uncaught_exception import find_uncaught
+__all__ = ["abort_code", "last_line", "ranks_that_missed_a_peer"]
 
-__all__ = ["StderrEnd", "last_line", "ranks_that_missed_a_peer", "read_stderr_end"]
-
-#: What MPICH writes to the stderr of the process that calls MPI_Abort.
-_ABORT = rb"application called MPI_Abort\([^\n]*, (-?\d+)\)"
-
-#: The error of a rank whose peer has ended or left (gcl.errors), with the rank of that peer.
-_PEER_LOST = r"(?:[\w.]+\.)?PeerLost\b"
-_RANK = r"\brank (\d+)\b"
+#: What MPICH writes to the stderr of the process of a rank that calls MPI_Abort.
+_ABORT = rb"(?m)^Abort\(-?\d+\) on node \d+ .*: application called MPI_Abort\(.*, (-?\d+)\) - process (\d+)$"
 
 #: What Open MPI's daemons say of a rank that ends since the connection to a peer is closed.
 _MISSED_PEER = rb"An error occurred in Socket closed\n.*reported by process \[\d+,(\d+)\]"
@@ -22,31 +15,10 @@ _MISSED_PEER = rb"An error occurred in Socket closed\n.*reported by process \[\d
 _LONGEST = 200
 
 
-@dataclass(frozen=True)
-class StderrEnd:
-    """``raised``: an exception that nobody caught; ``follows``: it only reports that a peer has ended or left.
-
-    ``peer`` is the rank of that peer, if it is named. ``aborted`` is the code given to MPI_Abort.
-    """
-
-    raised: bool = False
-    follows: bool = False
-    peer: int | None = None
-    aborted: int | None = None
-
-
-def read_stderr_end(stderr: bytes) -> StderrEnd:
-    """Read the end of an instance's stderr."""
-    if not stderr:
-        return StderrEnd()
-    uncaught = find_uncaught(stderr)
-    aborts = re.findall(_ABORT, stderr)
-    code = int(aborts[-1]) & 0xFF if aborts else None
-    if uncaught is None:
-        return StderrEnd(aborted=code)
-    lost = re.match(_PEER_LOST, uncaught.error)
-    peer = re.search(_RANK, uncaught.error) if lost else None
-    return StderrEnd(True, lost is not None, int(peer[1]) if peer else None, code)
+def abort_code(stderr: bytes, rank: int) -> int | None:
+    """Return the exit code that ``rank`` has passed to MPI_Abort last, by its stderr; None if it has not."""
+    codes = [int(code) & 0xFF for code, process in re.findall(_ABORT, stderr) if int(process) == rank]
+    return codes[-1] if codes else None
 
 
 def ranks_that_missed_a_peer(said: bytes) -> set[int]:

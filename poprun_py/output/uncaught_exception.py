@@ -16,6 +16,13 @@ _FRAME = rb'(?m)^ +File "(?P<file>[^"\n]+)", line (?P<line>\d+)(?:, in (?P<funct
 #: What follows the last frame: its source line, and then the exception.
 _ERROR = rb"(?:\n[ \t].*)*\n(?P<text>[A-Za-z_][\w.]*(?::.*)?)(?:\n|$)"
 
+#: What PyTorch writes before each line of a traceback.
+_RANK = rb"(?m)^\[rank\d+\]: ?"
+
+#: The start of an ExceptionGroup, lines between its parts, what is before all other lines, and the count of parts.
+_GROUP, _DIVIDER = rb"(?m)^  \+ Exception Group Traceback", rb"(?m)^ +\+-[+-]*(?: \S+ -+)?$"
+_BAR, _COUNT = rb"(?m)^ +[|+] ", r"\(\d+ sub-exceptions?\)$"
+
 #: Paths of code that is not the user's own.
 _LIBRARY_CODE = rb"/(?:site|dist)-packages/|/lib(?:64)?/python3|^<frozen "
 
@@ -36,7 +43,32 @@ class Uncaught:
 
 
 def find_uncaught(stderr: bytes) -> Uncaught | None:
-    """Return the exception (or syntax error) near the end of ``stderr``; None if there is none."""
+    """Return the exception (or syntax error) near the end of ``stderr``; None if there is none.
+
+    Of an ExceptionGroup, its first part is shown too.
+    """
+    plain = re.sub(_RANK, b"", stderr)
+    groups = list(re.finditer(_GROUP, plain))
+    return (_last_group(plain[groups[-1].start() :]) if groups else None) or _last_exception(plain)
+
+
+def _last_group(text: bytes) -> Uncaught | None:
+    """The ExceptionGroup at the start of ``text``, unless much follows it."""
+    *parts, after = (re.sub(_BAR, b"", part) for part in re.split(_DIVIDER, text))
+    outer = _last_exception(parts[0]) if parts else None
+    if outer is None or after.count(b"\n") > _NEAR_THE_END:
+        return None
+    errors, place = [outer.error], outer.place
+    for part in parts[1:]:
+        if not re.search(_COUNT, errors[-1]):
+            break
+        inner = _last_exception(part)
+        errors.append(inner.error if inner else _text(part.strip().split(b"\n")[0]))
+        place = inner.place if inner else place
+    return _last_exception(after) or Uncaught(": ".join(errors), place)
+
+
+def _last_exception(stderr: bytes) -> Uncaught | None:
     frames = list(re.finditer(_FRAME, stderr))
     error = re.compile(_ERROR).match(stderr, frames[-1].end()) if frames else None
     if error is None or stderr.count(b"\n", error.end()) > _NEAR_THE_END:

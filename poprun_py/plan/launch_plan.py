@@ -8,12 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import poprun_py
-from popdist_py.environment import EXECUTABLE_CACHE_PATH, OFFLINE_MODE, TRACE_FOLDER, Environment
+from popdist_py.environment import EXECUTABLE_CACHE_PATH, OFFLINE_MODE, TRACE_FOLDER, VERBOSITY, Environment
 from poprun_py.backends.start_command import StartCommand, StartRequest
 from poprun_py.backends.table import BACKENDS
 from poprun_py.numa.placement import DISABLED, Placement, place
 from poprun_py.options.mpi_arguments import MpiArguments, classify_arguments
 from poprun_py.options.option_table import LaunchOptions
+from poprun_py.plan.notes import notes
 from poprun_py.site.cluster import SLURM, Cluster
 from poprun_py.site.machine import Machine
 from poprun_py.site.mpi_installation import MpiInstallation
@@ -144,7 +145,17 @@ def plan(
         threads=threads,
         remote_hosts=remote,
         network=cluster.network,
-        notes=arguments.notes,
+        notes=(
+            *arguments.notes,
+            *notes(
+                options,
+                machine.topology if len(remote) < max(1, len(cluster.hosts)) else None,
+                mpi=starter,
+                strategy=strategy,
+                hosts=max(1, len(cluster.hosts)),
+                per_host=per_host,
+            ),
+        ),
         closes_ports=not elsewhere,
     )
 
@@ -203,7 +214,7 @@ def _mpi_environment(installation: MpiInstallation, environ: Mapping[str, str], 
 
 
 def execution_environment(options: LaunchOptions, *, cwd: str) -> dict[str, str]:
-    """Return the variables that options set: the folders for executables and traces, and offline mode."""
+    """Return the variables that options set: folders for executables and traces, offline mode, verbosity."""
     environment = {}
     if options.executable_cache_path:
         environment[EXECUTABLE_CACHE_PATH] = os.path.normpath(os.path.join(cwd, options.executable_cache_path))
@@ -211,4 +222,6 @@ def execution_environment(options: LaunchOptions, *, cwd: str) -> dict[str, str]
         environment[TRACE_FOLDER] = os.path.normpath(os.path.join(cwd, options.trace))
     if options.offline_mode:
         environment[OFFLINE_MODE] = "1"
+    if options.verbosity:
+        environment[VERBOSITY] = str(options.verbosity)
     return environment

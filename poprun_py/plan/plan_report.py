@@ -10,6 +10,7 @@ from itertools import groupby
 from typing import Any
 
 from poprun_py.options.option_table import LaunchOptions
+from poprun_py.output.log import printable
 from poprun_py.plan.launch_plan import Instance, LaunchPlan
 from poprun_py.plan.topology_table import topology_table
 from poprun_py.vipu.partition import PartitionAssignment
@@ -29,14 +30,15 @@ def topology_report(plan: LaunchPlan, options: LaunchOptions) -> str:
     """Return the table; with -v also a line per instance with its CPUs and memory nodes."""
     local = options.num_replicas // options.num_instances
     hosts = [
-        (host, local * len(list(instances))) for host, instances in groupby(plan.instances, lambda one: one.host)
+        (printable(host), local * len(list(instances)))
+        for host, instances in groupby(plan.instances, lambda one: one.host)
     ]
     table = topology_table(
         hosts=hosts,
         ilds=[(str(ild), options.num_replicas // options.ilds) for ild in range(options.ilds)],
         instances=[(str(instance.index), local) for instance in plan.instances],
     )
-    lines = [f"instance {one.index} on {one.host}: {_place(one)}\n" for one in plan.instances]
+    lines = [f"instance {one.index} on {printable(one.host)}: {_place(one)}\n" for one in plan.instances]
     return table + "".join(lines if options.verbosity else [])
 
 
@@ -61,7 +63,7 @@ def as_text(plan: LaunchPlan, options: LaunchOptions, assignment: PartitionAssig
         lines.append(f"    {_place(instance)}")
         lines += [f"    {text}" for text in _assignments(_own(instance))]
         lines += [f"    unset {name}" for name in plan.unset]
-    return "\n".join(lines) + "\n"
+    return "".join(f"{printable(line)}\n" for line in lines)
 
 
 def as_json(plan: LaunchPlan, options: LaunchOptions, assignment: PartitionAssignment | None = None) -> str:

@@ -11,6 +11,8 @@ InputTaken    stdin has taken the input         ->
 Usage         its CPU time and memory           ->               (only with a progress display)
 Report        the progress that it reports      ->               (the same)
 Hung          it raised, and waits for others   ->
+Lost          it has learned that a peer ended  ->
+Leaving       it is about to end, with a code   ->
 Waiting       it ended, and waits for others    ->
 Orphaned      the supervisor's parent was killed ->              (not by the MPI)
                                                 <-   Signal      send it a signal
@@ -44,6 +46,8 @@ __all__ = [
     "Input",
     "InputTaken",
     "Leave",
+    "Leaving",
+    "Lost",
     "Message",
     "NotStarted",
     "Orphaned",
@@ -139,7 +143,22 @@ class Report(NamedTuple):
 
 
 class Hung(NamedTuple):
-    """An exception has ended the program, but its process waits in MPI_Finalize for the others."""
+    """An exception has ended the program, but its process stays; it may wait in MPI_Finalize for the others."""
+
+
+class Lost(NamedTuple):
+    """The program has learned, by itself, that it cannot continue because a peer has ended or left."""
+
+    peer: int  # its rank; -1: not known
+    left: bool  # the peer has said that it leaves; otherwise it may have been killed
+
+
+class Leaving(NamedTuple):
+    """The program is ending by itself, and its process will exit."""
+
+    code: int
+    raised: bool  # by an uncaught exception; otherwise by sys.exit, which it may have caught since
+    at: float  # monotonic seconds of its host
 
 
 class Waiting(NamedTuple):
@@ -189,6 +208,8 @@ Message: TypeAlias = (
     | Usage
     | Report
     | Hung
+    | Lost
+    | Leaving
     | Waiting
     | Orphaned
     | Signal

@@ -82,7 +82,7 @@ def test_the_page_of_variables_names_what_the_code_reads():
 
 
 def test_the_front_end_of_the_recipe_runs():
-    _, _, text = (ROOT / "docs/recipes.md").read_text().partition("## Add a front end")
+    _, _, text = (ROOT / "docs/guides/recipes.md").read_text().partition("## Add a front end")
     source = re.findall(r"```python\n(.*?)```", text, re.DOTALL)[0]
     done = subprocess.run(
         [sys.executable, "-c", source], cwd=ROOT, capture_output=True, text=True, timeout=250, check=False

@@ -10,6 +10,7 @@ _LAUNCHER = "inputs.launcher_inputs"
 _LIBRARY = "inputs.library_inputs"
 _MPIS = {"mpich": "MPICH", "openmpi": "Open MPI"}
 _KILLS = "jobs.kills"
+_SURVIVORS = "jobs.survivors"
 _PLACES = "jobs.surroundings"
 
 
@@ -24,6 +25,18 @@ KINDS = (
     ),
     *(
         Kind(f"kills-2-hosts-{mpi}", "the same on 2 hosts", f"{_KILLS}:kills_on_two_hosts", mpi, share=3, limit=240)
+        for mpi in _MPIS
+    ),
+    *(
+        Kind(
+            f"survivors-{mpi}", "peers that outlive a failure", f"{_SURVIVORS}:survivors_on_one_host", mpi, limit=240
+        )
+        for mpi in _MPIS
+    ),
+    *(
+        Kind(
+            f"survivors-2-hosts-{mpi}", "the same on 2 hosts", f"{_SURVIVORS}:survivors_on_two_hosts", mpi, limit=240
+        )
         for mpi in _MPIS
     ),
     *(
@@ -56,6 +69,7 @@ KINDS = (
     _input("library-environments", "variables that the libraries read", f"{_LIBRARY}:library_environments"),
     _input("ipu-emu", "command lines of ipu-emu", f"{_LIBRARY}:emulator_commands"),
     _input("models", "ONNX models", f"{_LIBRARY}:models"),
+    _input("external-data", "places of the data of ONNX models", f"{_LIBRARY}:external_data"),
     _input("executables", "compiled executables", f"{_LIBRARY}:executables"),
     _input("checkpoints", "folders of checkpoints", f"{_LIBRARY}:checkpoints"),
     _input("poptorch-files", "files of poptorch.save", "inputs.poptorch_files:poptorch_files"),

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterator
+from threading import Thread
 
 import pytest
 
 from popdist_py import progress
 from popdist_py.environment import REPORT_SOCKET
 from popdist_py.progress import Reporter, report
+from popdist_py.supervisor_socket import SupervisorSocket
 
 
 @pytest.fixture
@@ -22,7 +24,11 @@ def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 
 def reporter(end: socket.socket) -> Reporter:
-    return Reporter({REPORT_SOCKET: f"{end.fileno()}:{os.fstat(end.fileno()).st_ino}"})
+    return Reporter(inherited(end))
+
+
+def inherited(end: socket.socket) -> SupervisorSocket:
+    return SupervisorSocket({REPORT_SOCKET: f"{end.fileno()}:{os.fstat(end.fileno()).st_ino}"})
 
 
 @pytest.fixture
@@ -37,10 +43,10 @@ def test_samples_reported_in_between_are_added_up(ends, clock):
     one = reporter(ends[1])
     for step in range(100):
         one.report(step, 10, 0.5)
-    assert ends[0].recv(100) == b"0 10 0.5"
+    assert ends[0].recv(100) == b"progress 0 10 0.5"
     clock[0] = 0.11
     one.report(None, 1, None)
-    assert ends[0].recv(100) == b"99 1001 0.5"
+    assert ends[0].recv(100) == b"progress 99 1001 0.5"
 
 
 def test_many_steps_send_few_messages_and_wait_for_none(ends, clock):
@@ -68,17 +74,28 @@ def test_a_reader_that_does_not_read_or_has_ended_blocks_nothing(ends):
 
 @pytest.mark.parametrize("text", ["", "nonsense", "1", "-1:5", "99999:1", "1:1", "a:b"])
 def test_a_descriptor_that_is_not_the_socket_is_not_used(text):
-    one = Reporter({REPORT_SOCKET: text})
-    one.report(1, 1, 1.0)
-    assert one._socket is None
+    socket = SupervisorSocket({REPORT_SOCKET: text})
+    Reporter(socket).report(1, 1, 1.0)
+    assert not socket.is_open
 
 
 def test_a_descriptor_that_means_something_else_by_now_is_not_written_to(ends, tmp_path):
     with (tmp_path / "file").open("wb") as stream:
-        one = Reporter({REPORT_SOCKET: f"{stream.fileno()}:{os.fstat(ends[1].fileno()).st_ino}"})
+        one = Reporter(SupervisorSocket({REPORT_SOCKET: f"{stream.fileno()}:{os.fstat(ends[1].fileno()).st_ino}"}))
         one.report(1, 1, 1.0)
     assert (tmp_path / "file").read_bytes() == b""
 
 
 def test_without_a_launcher_nothing_happens():
     report(step=1, samples=64, loss=0.5)
+
+
+def test_a_notice_that_must_arrive_waits_for_room(ends):
+    sender = inherited(ends[1])
+    for number in range(5000):
+        sender.send(f"progress {number} 1 1.0")  # most do not fit
+    reader = Thread(target=lambda: [*iter(lambda: ends[0].recv(100), b"lost 3")])
+    reader.start()
+    sender.send("lost 3", patience=100.0)
+    reader.join(100)
+    assert not reader.is_alive()

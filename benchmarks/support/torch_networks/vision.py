@@ -33,15 +33,15 @@ def conv(
 class ResNet(nn.Module):
     """ResNet-18 (He et al., 2015)."""
 
-    def __init__(self, blocks: tuple[int, ...] = (2, 2, 2, 2)) -> None:
+    def __init__(self, blocks: tuple[int, ...] = (2, 2, 2, 2), first: int = 64) -> None:
         super().__init__()
-        self.stem = nn.Sequential(conv(3, 64, 7, 2), nn.MaxPool2d(3, 2, 1))
-        self.blocks, width = nn.ModuleList(), 64
+        self.stem = nn.Sequential(conv(3, first, 7, 2), nn.MaxPool2d(3, 2, 1))
+        self.blocks, width = nn.ModuleList(), first
         for stage, count in enumerate(blocks):
             for number in range(count):
                 stride = 2 if stage and not number else 1
-                self.blocks.append(BasicBlock(width, 64 << stage, stride))
-                width = 64 << stage
+                self.blocks.append(BasicBlock(width, first << stage, stride))
+                width = first << stage
         self.classifier = nn.Linear(width, CLASSES)
 
     def forward(self, x: Any) -> Any:

@@ -90,7 +90,7 @@ class Pieces:
         here = int(room.__array_interface__["data"][0])
         if transfer(process, here, row.address + start, room.nbytes, False, self._vectors) != room.nbytes:
             gone = f"{self._request} could not reach the memory of rank {rank}, which has ended or closed it"
-            raise PeerLost(gone, gone)
+            raise PeerLost(gone, gone, "a rank of this host")
         return here
 
     def _row(self, rank: int, piece: int) -> _Piece:

@@ -199,7 +199,8 @@ class PointToPoint:
         elif letter.nbytes:
             copied = transfer(letter.process, here, letter.address, letter.nbytes, False, self._vectors)
             if copied != letter.nbytes:
-                error = PeerLost(f"the memory of {self._names[source]} could not be reached: it has ended")
+                who = self._names[source]
+                error = PeerLost(f"the memory of {who} could not be reached: it has ended", peer=who)
         word = array_at(self._arenas[source] + letter.word, (1,), np.dtype(np.int64))
         word[0] = _Outcome.ARRIVED if error is None else _Outcome.REFUSED
         self._box.ring(source)

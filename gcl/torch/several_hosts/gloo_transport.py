@@ -20,6 +20,7 @@ from torch.distributed.distributed_c10d import (
 )
 
 from gcl.errors import PeerLost
+from gcl.torch.several_hosts.host_transport import ELSEWHERE
 from gcl.torch.work import GclWork
 
 __all__ = ["GlooTransport"]
@@ -118,7 +119,7 @@ def _told(what: str) -> Iterator[None]:
         yield
     except RuntimeError as error:
         text = f"{what} between hosts failed: {str(error).splitlines()[0]}"
-        raise PeerLost(text, text) from error
+        raise PeerLost(text, text, ELSEWHERE) from error
 
 
 def _tensor(data: np.ndarray) -> torch.Tensor:

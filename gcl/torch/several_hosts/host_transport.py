@@ -9,7 +9,10 @@ import numpy as np
 
 from gcl.torch.work import GclWork
 
-__all__ = ["HostTransport"]
+__all__ = ["ELSEWHERE", "HostTransport"]
+
+#: The peer that caused an error, where the transport does not say which.
+ELSEWHERE = "a rank of another host"
 
 
 class HostTransport(Protocol):

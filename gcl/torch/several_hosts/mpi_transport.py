@@ -11,6 +11,7 @@ import numpy as np
 
 from gcl.errors import ArgumentError, CollectiveTimeout, PeerLost, TransportError
 from gcl.torch.one_host.monitored_barrier import RESERVED, monitored_barrier
+from gcl.torch.several_hosts.host_transport import ELSEWHERE
 from gcl.torch.work import GclWork
 from gcl.transport.mpi.process_subset import Pending, ProcessSubset
 
@@ -161,7 +162,7 @@ def _until(done: Callable[[], bool], seconds: float) -> bool:
 
 def _lost(what: str, error: TransportError) -> PeerLost:
     text = f"{what} between hosts failed: {error}"
-    return PeerLost(text, text)
+    return PeerLost(text, text, ELSEWHERE)
 
 
 def _nothing() -> None:

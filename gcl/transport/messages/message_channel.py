@@ -174,7 +174,7 @@ class MessageChannel:
         for rank, header in headers.items():
             reason, who = text_of(header), self.endpoints.contact(rank)
             if header[Header.SIGNATURE] == Notice.LEFT:
-                raise PeerLost.left(request, who, reason)
+                raise PeerLost.departed(request, who, reason)
             if header[Header.SIGNATURE] == Notice.REFUSED:
                 if self._refusals_of[rank] >= self._refused:
                     raise CollectiveMismatch.refused(request, who, reason)
@@ -202,7 +202,7 @@ class MessageChannel:
         if gone:
             names = ", ".join(self.endpoints.contact(party) for party in gone)
             text = f"{request} waits for {names}, {next(iter(gone.values()))}"
-            return PeerLost(text, text)
+            return PeerLost(text, text, names, left=all(map(self.messages.has_left, gone)))
         names = ", ".join(self.endpoints.contact(party) for party in late)
         return CollectiveTimeout(
             f"{request} waited {self._timeout:g} s for {names}; check what they are doing, or raise timeout"

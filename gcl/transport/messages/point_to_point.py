@@ -69,6 +69,9 @@ class PointToPoint(Protocol):
     def keep(self, kept: object) -> None:
         """Keep ``kept`` as long as the transport lives: late messages may be written to it."""
 
+    def has_left(self, rank: int) -> bool:
+        """Whether ``rank`` has said that it leaves."""
+
     def gone(self, rank: int) -> str:
         """Why ``rank`` can no longer answer; "" if it still can."""
 

@@ -184,11 +184,18 @@ class MpiMessages:
         """Keep memory until MPI ends, because late messages may be written to it."""
         self._communicator.Set_attr(MPI.Comm.Create_keyval(), kept)
 
+    def has_left(self, rank: int) -> bool:
+        try:
+            return bool(self._farewells[rank].Test())
+        except MPI.Exception:
+            self._broken.add(rank)
+            return False
+
     def gone(self, rank: int) -> str:
         died = (
             rank in self._near and not self._near[rank].alive()
         )  # checked before the farewell, which it may send just before it ends
-        if self._left(rank):
+        if self.has_left(rank):
             return "which has left; call it on all ranks, or on none, and find out why that rank stopped"
         if died:
             return "whose process has died; check its output"
@@ -221,14 +228,6 @@ class MpiMessages:
         flag, status = np.zeros(1, np.int32), self.new_work(1)
         failed = self._library.request_get_status(request, flag.ctypes.data, status.ctypes.data)
         return not failed and bool(flag[0])
-
-    def _left(self, rank: int) -> bool:
-        """Whether ``rank`` has closed its end."""
-        try:
-            return bool(self._farewells[rank].Test())
-        except MPI.Exception:
-            self._broken.add(rank)
-            return False
 
 
 def _leave(process: int, communicator: Any, others: Sequence[int], farewells: Mapping[int, Any]) -> None:

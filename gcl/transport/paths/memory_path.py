@@ -314,8 +314,9 @@ class MemoryPath:
         """The error that ``rank``, for which ``waiting`` waits, has left; None if it has not."""
         who, alive = self._world.describe(rank), self._domain.alive(rank)
         if rendezvous.left(self._table[Table.CONTROL], rank):
-            return PeerLost.left(waiting, who, self._domain.read_text(rank) or "find out why it left")
-        return None if alive else PeerLost(f"{waiting} waits for {who}, whose process has died; check its output")
+            return PeerLost.departed(waiting, who, self._domain.read_text(rank) or "find out why it left")
+        died = f"{waiting} waits for {who}, whose process has died; check its output"
+        return None if alive else PeerLost(died, peer=who)
 
     def _gone(self, request: Request, rank: int) -> GclError | None:
         """The reason why ``rank`` can no longer arrive, if there is one."""
@@ -330,10 +331,10 @@ class MemoryPath:
             return CollectiveMismatch.refused(request, who, self._domain.read_text(rank))
         if left:
             reason = self._domain.read_text(rank) or "call it on all ranks, or on none, and find out why it left"
-            return PeerLost.left(request, who, reason)
+            return PeerLost.departed(request, who, reason)
         if not alive:
             died = f"{request} waits for {who}, whose process has died; check its output"
-            return PeerLost(died, died)
+            return PeerLost(died, died, who)
         return None
 
     def _mismatch(self, request: Request) -> CollectiveMismatch:

@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable
 
 from gcl.core.prepared_call import PreparedCall
-from gcl.errors import GclError
+from gcl.errors import GclError, notify_supervisor
 
 __all__ = ["PathState"]
 
@@ -47,7 +47,11 @@ class PathState:
             raise self.fault
 
     def fail(self, error: BaseException) -> None:
-        """Break the path: later calls raise ``error``, or that it was interrupted; ranks that wait are notified."""
+        """Break the path: later calls raise ``error``, or that it was interrupted.
+
+        Ranks that wait are notified, and before them the supervisor of this process, if a peer caused the error.
+        """
+        notify_supervisor(error)
         interrupted = GclError("an earlier collective was interrupted, so the ranks are out of step; connect again")
         self._end(error if isinstance(error, GclError) else interrupted, error)
 

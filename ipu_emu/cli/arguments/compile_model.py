@@ -20,13 +20,6 @@ from ipu_emu.compiler.gradients.activation_checkpointing import Recomputation
 from ipu_emu.compiler.memory.memory_remedies import MemoryNeed
 from ipu_emu.compiler.memory.out_of_memory import memory_need
 from ipu_emu.compiler.memory.tensor_locations import LocationRule, StorageChoice, TensorLocations
-from ipu_emu.compiler.model_properties import (
-    broadcast_inputs,
-    check_leading_axes,
-    grouped_variables,
-    overlapped_inputs,
-    read_from_all,
-)
 from ipu_emu.compiler.optimisers.adam_rule import AdamForm, AdamRule, AdamValues
 from ipu_emu.compiler.optimisers.adaptive_rule import AdaptiveRule, AdaptiveValues
 from ipu_emu.compiler.optimisers.lars_rule import LarsRule
@@ -36,17 +29,14 @@ from ipu_emu.compiler.options import CompileOptions, HostStreams, TrainingOption
 from ipu_emu.compiler.pipeline import PASSES, CompileState, run_passes, start
 from ipu_emu.compiler.placement.placement_options import PipelineOptions, PlacementMode, PlacementOptions
 from ipu_emu.compiler.placement.placement_rules import check_ipus_exist
-from ipu_emu.compiler.reading.read_model import read_model
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Role
 from ipu_emu.graph.dtype import FLOAT
-from ipu_emu.graph.external_data import contiguous
-from ipu_emu.graph.onnx_files import load_light
-from ipu_emu.graph.onnx_model import metadata_of
 from ipu_emu.hardware import Connection, Device, DeviceKind, System
 from ipu_emu.hostio import DataMode, mode_of
 from ipu_emu.models import CATALOGUE, Model, named
 from ipu_emu.models.catalogue import suggested
+from ipu_emu.onnx.properties import ModelProperties
 from ipu_emu.ops.normalisation.shared_batch_norm import GROUP_SIZE
 from ipu_emu.predict import of_model
 from ipu_emu.predict.calibration.rows import layer_counts
@@ -253,7 +243,7 @@ class CompileRequest:
                 states=self._location("states"),
                 accumulators=self._location("accumulators"),
                 activations=self._location("activations"),
-                read_from_all=read_from_all(graph.metadata),
+                read_from_all=ModelProperties.of(graph.metadata).read_from_all,
             ),
             recomputation=Recomputation(self.recompute or Recomputation.NONE),
             streams=self._streams(graph),
@@ -263,27 +253,22 @@ class CompileRequest:
         return LocationRule(StorageChoice(off_chip=kind in self.off_chip, sharded=kind in self.shared))
 
     def _streams(self, graph: Graph) -> HostStreams:
-        ahead = overlapped_inputs(graph.metadata)
+        properties = ModelProperties.of(graph.metadata)
+        ahead = properties.overlapped
         # A pipeline has two buffers, which its schedule needs.
         places = min(self.prefetch, 2) if self.schedule else self.prefetch
         inputs = [tensor.id for tensor in graph.with_role(Role.INPUT) if tensor.id not in ahead]
         staged = dict.fromkeys(inputs, places) if places > 1 else {}
         synthetic = mode_of(os.environ) is DataMode.SYNTHETIC
-        return HostStreams(broadcast_inputs(graph.metadata), ahead, staged, synthetic)
+        return HostStreams(properties.broadcast, ahead, staged, synthetic)
 
     def _read(self) -> tuple[Graph, str]:
         """The model and its anchors (in training, the loss)."""
         if self.model in CATALOGUE:
             model = self._named()
-            zeros = _zeros(model)
-            proto, _ = load_light(model.serialised(contiguous(zeros, tuple(zeros), "")))
-            return read_model(proto, large=zeros), model.loss if self.training else model.output
+            return _without_values(model.graph), model.loss if self.training else model.output
         file = self._file
-        anchor = file.loss(self.loss) if self.training else file.outputs[0]
-        proto, large = load_light(file.path)
-        check_leading_axes(proto, self.replicas)
-        groups = grouped_variables(metadata_of(proto), self.replicas)
-        return read_model(proto, replicas=self.replicas, groups=groups, shapes=file.shapes, large=large), anchor
+        return file.graph.copy(), file.loss(self.loss) if self.training else file.outputs[0]
 
     def _placement(self, graph: Graph, system: System) -> PlacementOptions:
         """The IPU and the stage of every op, as in predictions, unless the ops of a file have their own."""
@@ -365,13 +350,21 @@ class CompileRequest:
                 f"'{self.model}' is neither a model name nor a file; give the path of an ONNX file, or a model: "
                 f"{suggested(self.model)}"
             )
-        return OnnxFile.read(self.model, self.batch)
+        return OnnxFile.read(self.model, self.batch, self.replicas)
 
 
-def _zeros(model: Model) -> dict[str, NDArray[Any]]:
+def _without_values(graph: Graph) -> Graph:
+    """Return a copy as it is read from a file, inputs and weights first, with zeros for weights."""
+    outer = {tensor.id: tensor for role in (Role.INPUT, Role.WEIGHT) for tensor in graph.with_role(role)}
+    zeros = _zeros(graph)
+    constants = {id: value for id, value in graph.data.items() if id not in zeros}
+    return replace(graph.copy(), tensors=outer | graph.tensors, data=zeros | constants)
+
+
+def _zeros(graph: Graph) -> dict[str, NDArray[Any]]:
     """Weights that take memory only where they are changed; raise EmulatorError without enough memory."""
-    data = model.graph.data
-    nbytes = sum(value.size * value.itemsize for value in data.values())
+    data = {weight.id: graph.data[weight.id] for weight in graph.with_role(Role.WEIGHT)}
+    nbytes = sum(value.size * value.itemsize for value in graph.data.values())
     free = psutil.virtual_memory().available
     if _COPIES * nbytes > free:
         raise EmulatorError(

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 
 from ipu_emu.graph import Graph, Role
-from ipu_emu.graph.onnx_model import SIGNATURE
+from ipu_emu.graph.graph import SIGNATURE
 
 __all__ = ["ExportedModule"]
 

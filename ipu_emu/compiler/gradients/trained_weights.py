@@ -17,7 +17,7 @@ import numpy as np
 from ipu_emu.compiler.gradients.exported_module import ExportedModule
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Op, Role, Tensor
-from ipu_emu.graph.onnx_model import IMPORTED_FROM
+from ipu_emu.graph.graph import IMPORTED_FROM
 from popdist_py.messages.suggestion import did_you_mean
 
 __all__ = ["check_trained", "doubts"]

@@ -239,7 +239,8 @@ class _Lowering:
         end: list[Leaf] = []
         for anchor in self.anchors:
             changed = self.changes_in_update(anchor.tensor)
-            place = late if changed and self.step.accumulation == 1 else early
+            after = changed and self.step.accumulation == 1
+            place = late if after or anchor.returns is Return.UPDATE else early
             if anchor.returns is Return.SUM:
                 place.append(self.sum(anchor.tensor))
                 end.append(HostStore(_SUM + anchor.tensor, anchor.tensor))

@@ -69,10 +69,18 @@ def _kept(graph: Graph, op: Op) -> list[Tensor]:
 
 
 def _clean_cuts(graph: Graph, ops: Sequence[Op]) -> set[int]:
-    """Return the positions between ops such that no input and no weight is read on both sides."""
+    """Return the positions between ops such that no input and no weight is read on both sides.
+
+    What is computed of one weight alone, such as its transpose, counts as that weight.
+    """
     spans: dict[str, tuple[int, int]] = {}
+    read: dict[str, str] = {}
     for index, op in enumerate(ops):
-        for id in op.inputs:
-            if id and graph.tensor(id).role in (Role.WEIGHT, Role.INPUT):
-                spans[id] = (spans.get(id, (index, index))[0], index)
+        for id in filter(None, op.inputs):
+            if graph.tensor(id).role in (Role.WEIGHT, Role.INPUT):
+                read[id] = id
+            if source := read.get(id):
+                spans[source] = (spans.get(source, (index, index))[0], index)
+        if len(op.inputs) == 1 and op.inputs[0] in read and graph.tensor(op.inputs[0]).role is not Role.INPUT:
+            read |= dict.fromkeys(op.outputs, read[op.inputs[0]])
     return {cut for cut in range(1, len(ops)) if not any(first < cut <= last for first, last in spans.values())}

@@ -22,6 +22,7 @@ from ipu_emu.errors import EmulatorError, FeedError
 from ipu_emu.graph import Tensor
 from ipu_emu.hostio.data.sample_structure import Field
 from ipu_emu.hostio.data.slot_fillers import SlotFiller
+from ipu_emu.ops.random.normal_numbers import normal_numbers
 from popdist_py.messages.suggestion import did_you_mean
 
 __all__ = [
@@ -94,7 +95,7 @@ def _categories(text: str) -> list[str]:
 def like_real(array: NDArray[Any], random: np.random.Generator) -> NDArray[Any]:
     """Return random data like ``array``: normal values for floats; else its own values, shuffled."""
     if array.dtype.kind == "f":
-        return random.standard_normal(array.shape, np.float32).astype(array.dtype, copy=False)
+        return normal_numbers(random, array.shape).astype(array.dtype, copy=False)
     return random.permutation(array.reshape(-1)).reshape(array.shape)
 
 
@@ -170,7 +171,7 @@ class RepeatedFeed:
 #: Values by the names of PopART's SyntheticDataMode.
 _SYNTHETIC_VALUES: dict[str, Callable[[np.random.Generator, tuple[int, ...]], NDArray[Any]]] = {
     "Zeros": lambda random, shape: np.zeros(shape),
-    "RandomNormal": lambda random, shape: random.standard_normal(shape),
+    "RandomNormal": normal_numbers,
     "RandomUniform": lambda random, shape: random.random(shape),
 }
 

@@ -3,11 +3,11 @@
     y[c, r, q]  =  bias[c] + sum over i, j of  w[c, i, j] x[c, r sh - ph + i, q sw - pw + j]      q: column and sample
 
 Rows and columns outside of the image are left out, so the image is copied neither for padding nor for strides. A
-register holds neighbours of a row of y; where only some of its numbers lie in the image, the others are read as
-zeros.
+vector of LANES, on every processor, holds neighbours of a row of y; where only some of its numbers lie in the image,
+the others are read as zeros. A sum starts from the bias and takes one fused multiply-add per tap, i and j ascending.
 
-    stride 1, 5 columns of 8 samples, tap 0     register 0   0 0 0 0 0 0 0 0 x x x x x x x x
-                                                register 1   x x x x ...
+    stride 1, 5 columns of 8 samples, tap 0     vector 0   0 0 0 0 0 0 0 0 x x x x x x x x
+                                                vector 1   x x x x ...
 """
 
 from __future__ import annotations
@@ -21,15 +21,17 @@ from llvmlite import ir
 
 from ipu_emu.ops.codegen.fused_store import EXTRAS, StoreForm, stored_value
 from ipu_emu.ops.codegen.llvm_builder import FLOAT, I32, NamedKernel, const, repeat
-from ipu_emu.ops.codegen.llvm_compiler import generated, vector_width
+from ipu_emu.ops.codegen.llvm_compiler import LANES, generated, vector_width
 
-__all__ = ["DEPTHWISE", "DepthwiseShape", "Piece", "PieceGroup", "depthwise", "pixels", "runs_of_pieces"]
+__all__ = [
+    "DEPTHWISE", "TOGETHER", "DepthwiseShape", "Piece", "PieceGroup", "depthwise", "pixels", "runs_of_pieces"
+]  # fmt: skip
 
 #: Names of the arguments, in order.
 DEPTHWISE = ["x", "w", "y", "bias", "channels", *EXTRAS]
 
-#: Registers of results at a time: enough to hide the latency of additions.
-_TOGETHER = 8
+#: Vectors at a time: enough to hide the latency of additions.
+TOGETHER = 8
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ def depthwise(shape: DepthwiseShape, store: StoreForm | None = None) -> str:
 
 @dataclass(frozen=True)
 class Piece:
-    """A register of y that begins at ``place`` in a row; ``taps``: (tap, first element of x, lanes inside x)."""
+    """A vector of y that begins at ``place`` in a row; ``taps``: (tap, first element of x, lanes inside x)."""
 
     place: int
     lanes: int
@@ -81,14 +83,14 @@ class Piece:
 
 
 def _pieces(shape: DepthwiseShape) -> Iterator[Piece]:
-    """Yield the registers of a row."""
+    """Yield the vectors of a row."""
     batch, stride, line = shape.batch, shape.strides[1], shape.image[1] * shape.batch
     # The neighbours of a column lie together in the image only without a stride.
     run = shape.output[1] * batch if stride == 1 else batch
     for first in range(0, shape.output[1] * batch, run):
         start, left = first, run
         while left:
-            lanes = min(vector_width(), 1 << (left.bit_length() - 1))
+            lanes = min(LANES, 1 << (left.bit_length() - 1))
             taps = []
             for j in range(shape.kernel[1]):
                 column = shape.column_of_image(first // batch, j)
@@ -104,7 +106,7 @@ def _pieces(shape: DepthwiseShape) -> Iterator[Piece]:
 
 @dataclass(frozen=True)
 class PieceGroup:
-    """Registers that are computed together, from ``place`` on in a row of y, from ``source`` on in a row of x."""
+    """Vectors that are computed together, from ``place`` on in a row of y, from ``source`` on in a row of x."""
 
     pieces: tuple[Piece, ...]
 
@@ -120,10 +122,10 @@ class PieceGroup:
         return tuple(piece.form(self.place, self.source) for piece in self.pieces)
 
 
-def runs_of_pieces(shape: DepthwiseShape) -> list[list[PieceGroup]]:
-    """The registers of a row in groups that are computed together, and runs of groups of equal form."""
+def runs_of_pieces(shape: DepthwiseShape, together: int) -> list[list[PieceGroup]]:
+    """The vectors of a row in groups of ``together``, and runs of groups of equal form."""
     pieces = list(_pieces(shape))
-    groups = [PieceGroup(tuple(pieces[i : i + _TOGETHER])) for i in range(0, len(pieces), _TOGETHER)]
+    groups = [PieceGroup(tuple(pieces[i : i + together])) for i in range(0, len(pieces), together)]
     return [list(run) for _, run in groupby(groups, PieceGroup.form)]
 
 
@@ -159,7 +161,8 @@ class _Depthwise:
         self.b = self.kernel.b
 
     def text(self) -> str:
-        runs = runs_of_pieces(self.shape)
+        together = TOGETHER * vector_width() // LANES  # as many registers on every processor
+        runs = runs_of_pieces(self.shape, together)
         self.kernel.each(self.kernel["channels"], lambda c: self.channel(c, runs))
         return self.kernel.finish()
 
@@ -240,7 +243,7 @@ class _Depthwise:
                     for at, inside in ((at, inside) for tap, at, inside in piece.taps if tap == j):
                         values = pixels(kernel, line_of_x, at, inside)
                         wide = self.wide(factor, piece.lanes)
-                        sums[number] = kernel.intrinsic("fmuladd", wide, values, sums[number])
+                        sums[number] = kernel.intrinsic("fma", wide, values, sums[number])
             return sums
 
         start = [self.wide(bias, piece.lanes) for piece in pieces]

@@ -3,7 +3,8 @@
     dw[c, i, j]  =  sum over r, q of  g[c, r, q] x[c, r sh - ph + i, q sw - pw + j]      q: column and sample
 
 Rows and columns outside of the image are left out, as by ``depthwise``. The sums of a row of the kernel stay in
-registers while r and q run, and their lanes are added up at the end.
+registers while r and q run: a vector of partial sums for each length of vectors and, so that additions overlap, for
+each residue of the vector's number in its group. At the end the lanes of each are added up in halves, and then they.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from ipu_emu.ops.codegen.depthwise_kernel import DepthwiseShape, Piece, PieceGroup, pixels, runs_of_pieces
+from ipu_emu.ops.codegen.depthwise_kernel import TOGETHER, DepthwiseShape, Piece, PieceGroup, pixels, runs_of_pieces
 from ipu_emu.ops.codegen.llvm_builder import FLOAT, I32, NamedKernel, const, repeat
 from ipu_emu.ops.codegen.llvm_compiler import generated
 
@@ -21,9 +22,6 @@ __all__ = ["DEPTHWISE_WEIGHTS", "depthwise_weights"]
 #: Names of the arguments, in order.
 DEPTHWISE_WEIGHTS = ["x", "g", "dw", "channels"]
 
-#: Sums at a time that hide the latency of additions.
-_TOGETHER = 8
-
 
 @generated
 def depthwise_weights(shape: DepthwiseShape) -> str:
@@ -31,15 +29,15 @@ def depthwise_weights(shape: DepthwiseShape) -> str:
     return _Weights(shape).text()
 
 
-#: A sum: the lanes of its register, which of several registers it is, and the column of the kernel.
+#: A sum: the lanes of its vector, which of several vectors it is, and the column of the kernel.
 _Sum = tuple[int, int, int]
 
 
 class _Weights:
     def __init__(self, shape: DepthwiseShape) -> None:
-        self.shape, self.runs = shape, runs_of_pieces(shape)
+        self.shape, self.runs = shape, runs_of_pieces(shape, TOGETHER)
         self.kernel = NamedKernel("depthwise_weights", DEPTHWISE_WEIGHTS)
-        self.b, self.copies = self.kernel.b, max(1, _TOGETHER // shape.kernel[1])
+        self.b, self.copies = self.kernel.b, max(1, TOGETHER // shape.kernel[1])
         groups = [run[0] for run in self.runs]
         self.sums: list[_Sum] = sorted({key for group in groups for key, *_ in self.products(group)})
 
@@ -112,7 +110,7 @@ class _Weights:
                 type = ir.VectorType(FLOAT, piece.lanes) if piece.lanes > 1 else FLOAT
                 loaded[piece.place] = kernel.load(given, const(4 * piece.place), type)
             values = pixels(kernel, source, at, inside)
-            totals[key] = kernel.intrinsic("fmuladd", loaded[piece.place], values, totals[key])
+            totals[key] = kernel.intrinsic("fma", loaded[piece.place], values, totals[key])
         return [totals[key] for key in self.sums]
 
     def store(self, sums: list[Any], line: Any) -> None:

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ipu_emu.ops.codegen.functions.float32_math import FUNCTIONS
+from ipu_emu.ops.codegen.functions.lane_values import number
 from ipu_emu.ops.codegen.llvm_builder import Kernel
-from ipu_emu.ops.codegen.simd_math import FUNCTIONS, number
 
 __all__ = ["EXTRAS", "RESULT", "FusedStore", "StoreForm", "stored_value"]
 

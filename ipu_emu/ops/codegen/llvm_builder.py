@@ -10,15 +10,23 @@ from typing import Any
 
 from llvmlite import ir
 
-__all__ = ["BYTE", "FLOAT", "HALF", "I32", "I64", "POINTER", "Kernel", "NamedKernel", "const", "repeat"]
+__all__ = [
+    "BYTE", "DOUBLE", "FLOAT", "HALF", "I32", "I64", "POINTER", "Emitter", "Kernel", "NamedKernel", "const",
+    "repeat", "vector_like",
+]  # fmt: skip
 
 BYTE, I32, I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
-FLOAT, HALF = ir.FloatType(), ir.HalfType()
+FLOAT, HALF, DOUBLE = ir.FloatType(), ir.HalfType(), ir.DoubleType()
 POINTER = BYTE.as_pointer()
 
 
 def const(value: int) -> Any:
     return ir.Constant(I64, value)
+
+
+def vector_like(type: Any, shape: Any) -> Any:
+    """``type``, or a vector of it with the lanes of the type ``shape``."""
+    return ir.VectorType(type, shape.count) if isinstance(shape, ir.VectorType) else type
 
 
 def repeat(
@@ -54,14 +62,38 @@ def repeat(
     return values
 
 
-class Kernel:
+class Emitter:
+    """Appends instructions to a block of a function."""
+
+    def __init__(self, b: Any) -> None:
+        self.b, self.module = b, b.module
+
+    def splat(self, value: Any, lanes: int) -> Any:
+        """A vector with ``value`` in every lane."""
+        one = ir.Constant(ir.VectorType(value.type, lanes), ir.Undefined)
+        start = self.b.insert_element(one, value, ir.Constant(I32, 0))
+        return self.b.shuffle_vector(start, one, ir.Constant(ir.VectorType(I32, lanes), [0] * lanes))
+
+    def intrinsic(self, name: str, *values: Any) -> Any:
+        """Call ``llvm.name`` on values of one type."""
+        type = values[0].type
+        element, lanes = (type.element, f"v{type.count}") if isinstance(type, ir.VectorType) else (type, "")
+        full = f"llvm.{name}.{lanes}{element.intrinsic_name}"
+        return self.b.call(self.declared(full, type, [type] * len(values)), values)
+
+    def declared(self, name: str, result: Any, arguments: Sequence[Any]) -> Any:
+        """The function ``name`` of the module, declared on first use."""
+        function = self.module.globals.get(name)
+        return function or ir.Function(self.module, ir.FunctionType(result, arguments), name)
+
+
+class Kernel(Emitter):
     """A function under construction: one pointer to 64-bit arguments in, nothing out."""
 
     def __init__(self, name: str, arguments: int) -> None:
         self.name = name
-        self.module = ir.Module(name)
-        function = ir.Function(self.module, ir.FunctionType(ir.VoidType(), [POINTER]), name)
-        self.b = ir.IRBuilder(function.append_basic_block("entry"))
+        function = ir.Function(ir.Module(name), ir.FunctionType(ir.VoidType(), [POINTER]), name)
+        super().__init__(ir.IRBuilder(function.append_basic_block("entry")))
         table = self.b.bitcast(function.args[0], I64.as_pointer())
         self.arguments = [self.b.load(self.b.gep(table, [const(i)])) for i in range(arguments)]
 
@@ -79,30 +111,9 @@ class Kernel:
     def store(self, value: Any, pointer: Any, offset: Any, align: int = 4) -> None:
         self.b.store(value, self.at(pointer, offset, value.type), align=align)
 
-    def splat(self, value: Any, lanes: int) -> Any:
-        """A vector with ``value`` in every lane."""
-        one = ir.Constant(ir.VectorType(value.type, lanes), ir.Undefined)
-        start = self.b.insert_element(one, value, ir.Constant(I32, 0))
-        return self.b.shuffle_vector(start, one, ir.Constant(ir.VectorType(I32, lanes), [0] * lanes))
-
-    def intrinsic(self, name: str, *values: Any) -> Any:
-        """Call ``llvm.name`` on values of one type."""
-        type = values[0].type
-        label = f"v{type.count}f32" if isinstance(type, ir.VectorType) else "f32"
-        full = f"llvm.{name}.{label}"
-        function = self.module.globals.get(full)
-        if function is None:
-            function = ir.Function(self.module, ir.FunctionType(type, [type] * len(values)), full)
-        return self.b.call(function, values)
-
     def prefetch(self, pointer: Any) -> None:
         """Request the cache line at ``pointer`` for a later read."""
-        kinds = [I32] * 3
-        function = self.module.globals.get("llvm.prefetch.p0i8")
-        if function is None:
-            function = ir.Function(
-                self.module, ir.FunctionType(ir.VoidType(), [POINTER, *kinds]), "llvm.prefetch.p0i8"
-            )
+        function = self.declared("llvm.prefetch.p0i8", ir.VoidType(), [POINTER, I32, I32, I32])
         read, near, data = 0, 2, 1
         self.b.call(function, [pointer, *(ir.Constant(I32, value) for value in (read, near, data))])
 

@@ -137,7 +137,7 @@ def generated(write: Callable[P, str]) -> Callable[P, Function]:
 @cache
 def _sources() -> str:
     """A hash of the files that write kernels, computed once, as a process does not reload them."""
-    return sha256(b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py")))).hexdigest()
+    return sha256(b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.rglob("*.py")))).hexdigest()
 
 
 class _Library:

@@ -10,7 +10,7 @@ A kernel is plain data. Operands are
     full      [rows, columns], neighbours in a row       column    one number for each column, of all rows
     row       one number for each row                    scalar    one number
 
-in float32 or half. Instructions make values, numbered from 0 in each pass:
+in float32 or half, or all in float64. Instructions make values, numbered from 0 in each pass:
 
     ("load", operand)          ("number", value)           ("let", name)          a number of this row, see below
     (function, value, ...)     see ``functions``
@@ -18,7 +18,9 @@ in float32 or half. Instructions make values, numbered from 0 in each pass:
     ("sum", name, v)           ("largest", name, v)        over the row, for later passes and for ``then``
     ("define", name, v)        ("put", operand, v)         in ``then``, once for a row: a number, to a row operand
 
-Sums keep a partial sum in each lane, and add lanes i and i + n/2 in the end.
+On every processor, sums and maxima have LANES lanes. Lane i takes elements i, i + LANES, ... in ascending order; then
+lanes i and i + LANES/2 are added, i and i + LANES/4, and so on; last comes the sum of the elements that do not fill
+LANES, in ascending order. A column operand gathers rows in ascending order.
 """
 
 from __future__ import annotations
@@ -32,9 +34,10 @@ from llvmlite import ir
 from numpy.typing import NDArray
 
 from ipu_emu.ops.codegen.compiled_call import call
-from ipu_emu.ops.codegen.llvm_builder import FLOAT, HALF, I32, Kernel, const, repeat
-from ipu_emu.ops.codegen.llvm_compiler import generated, vector_width
-from ipu_emu.ops.codegen.simd_math import FUNCTIONS, number
+from ipu_emu.ops.codegen.functions.float32_math import DOUBLE_FUNCTIONS, FUNCTIONS
+from ipu_emu.ops.codegen.functions.lane_values import number
+from ipu_emu.ops.codegen.llvm_builder import DOUBLE, FLOAT, HALF, I32, Kernel, const, repeat
+from ipu_emu.ops.codegen.llvm_compiler import LANES, generated, vector_width
 
 __all__ = ["Instruction", "Operand", "RowPass", "bound_rows", "row_kernel"]
 
@@ -47,6 +50,16 @@ class Operand:
 
     kind: str
     half: bool = False
+    double: bool = False
+
+    @classmethod
+    def of(cls, kind: str, array: NDArray[Any]) -> Operand:
+        """The operand for ``array``."""
+        return cls(kind, array.dtype == np.float16, array.dtype == np.float64)
+
+    @property
+    def itemsize(self) -> int:
+        return 2 if self.half else 8 if self.double else 4
 
 
 @dataclass(frozen=True)
@@ -59,32 +72,52 @@ class RowPass:
 
 @generated
 def row_kernel(operands: tuple[Operand, ...], passes: tuple[RowPass, ...]) -> str:
-    """Arguments: the addresses of the operands, the bytes of a row of each, rows, columns."""
+    """Arguments: the addresses of the operands, bytes of a row of each, of a matrix, then matrices, rows, columns."""
     return _Rows(operands, passes).text()
 
 
 def bound_rows(
-    operands: Sequence[Operand], passes: Sequence[RowPass], arrays: Sequence[NDArray[Any]], rows: int, columns: int
+    operands: Sequence[Operand],
+    passes: Sequence[RowPass],
+    arrays: Sequence[NDArray[Any]],
+    rows: int,
+    columns: int,
+    matrices: int = 1,
 ) -> Any:
-    """The call for these arrays: full ones are [rows, columns] with any distance of rows, or contiguous."""
+    """The call for these arrays; see ``_strides``. Full operands are [matrices, rows, columns]."""
     function = row_kernel(tuple(operands), tuple(passes))
-    strides = []
     for operand, array in zip(operands, arrays, strict=True):
-        assert array.dtype == (np.float16 if operand.half else np.float32), (operand, array.dtype)
-        apart = array.itemsize * {"full": columns, "row": 1}.get(operand.kind, 0)
-        strides.append(array.strides[0] if operand.kind == "full" and array.shape == (rows, columns) else apart)
-    return call(function, *arrays, *strides, rows, columns)
+        assert operand == Operand.of(operand.kind, array), (operand, array.dtype)
+    pairs = zip(operands, arrays, strict=True)
+    strides = [_strides(operand.kind, array, (matrices, rows, columns)) for operand, array in pairs]
+    apart = [*(row for _, row in strides), *(matrix for matrix, _ in strides)]
+    return call(function, *arrays, *apart, matrices, rows, columns)
+
+
+def _strides(kind: str, array: NDArray[Any], shape: tuple[int, int, int]) -> tuple[int, int]:
+    """Bytes between matrices and between rows of an operand: those of an array of ``shape``, else contiguous."""
+    _, rows, columns = shape
+    if kind == "full":
+        if array.shape == shape:
+            return array.strides[0], array.strides[1]
+        row = array.strides[0] if array.shape == shape[1:] else array.itemsize * columns
+        return row * rows, row
+    if kind == "row":
+        return array.strides[0] if array.shape == shape[:2] else array.itemsize * rows, array.itemsize
+    return array.itemsize * columns if kind == "column" else 0, 0
 
 
 class _Rows:
     def __init__(self, operands: tuple[Operand, ...], passes: tuple[RowPass, ...]) -> None:
         self.operands, self.passes = operands, passes
         count = len(operands)
-        self.kernel = Kernel("row_kernel", 2 * count + 2)
+        self.kernel = Kernel("row_kernel", 3 * count + 3)
         self.b = self.kernel.b
         self.pointers = [self.kernel.pointer(i) for i in range(count)]
-        self.strides = self.kernel.arguments[count : 2 * count]
-        self.rows, self.columns = self.kernel.arguments[2 * count :]
+        self.strides, self.apart = (self.kernel.arguments[n * count : (n + 1) * count] for n in (1, 2))
+        self.matrices, self.rows, self.columns = self.kernel.arguments[3 * count :]
+        double = any(operand.double for operand in operands)
+        self.real, self.functions = (DOUBLE, DOUBLE_FUNCTIONS) if double else (FLOAT, FUNCTIONS)
         self.names: dict[str, Any] = {}
         self.lines: list[Any] = []
         self.fixed: dict[int, Any] = {}
@@ -93,17 +126,22 @@ class _Rows:
         for index, operand in enumerate(self.operands):
             if operand.kind == "scalar" and self._is_loaded(index):
                 self.fixed[index] = self._load(index, self.pointers[index], 1)
-        repeat(self.b, self.rows, [], self.row)
+        repeat(self.b, self.matrices, [], self.matrix)
         return self.kernel.finish()
+
+    def matrix(self, index: Any, _: list[Any]) -> list[Any]:
+        starts = self.moved(self.pointers, self.apart, index)
+        return repeat(self.b, self.rows, [], lambda row, _: self.row(self.moved(starts, self.strides, row)))
+
+    def moved(self, pointers: list[Any], strides: list[Any], count: Any) -> list[Any]:
+        return [self.b.gep(p, [self.b.mul(count, s)]) for p, s in zip(pointers, strides, strict=True)]
 
     def _is_loaded(self, index: int) -> bool:
         used = [i for p in self.passes for i in (*p.each, *p.then)]
         return ("load", index) in used
 
-    def row(self, index: Any, _: list[Any]) -> list[Any]:
-        b = self.b
-        self.lines = [b.gep(p, [b.mul(index, s)]) for p, s in zip(self.pointers, self.strides, strict=True)]
-        self.names = {}
+    def row(self, lines: list[Any]) -> list[Any]:
+        self.lines, self.names = lines, {}
         for number_, operand in enumerate(self.operands):
             if operand.kind == "row" and self._is_loaded(number_):
                 self.fixed[number_] = self._load(number_, self.lines[number_], 1)
@@ -116,8 +154,8 @@ class _Rows:
     # Elements of a row
 
     def elements(self, body: tuple[Instruction, ...]) -> None:
-        b, width = self.b, vector_width()
         reductions = [i for i in body if i[0] in ("sum", "largest")]
+        b, width = self.b, LANES if reductions else vector_width()
         whole = b.mul(b.sdiv(self.columns, const(width)), const(width))
         totals = []
         for lane_count, start, stop in ((width, const(0), whole), (1, whole, self.columns)):
@@ -132,13 +170,13 @@ class _Rows:
 
     def _first(self, kind: str, count: int) -> Any:
         value = 0.0 if kind == "sum" else float("-inf")
-        return ir.Constant(ir.VectorType(FLOAT, count), [value] * count) if count > 1 else ir.Constant(FLOAT, value)
+        return number(value, ir.Constant(self._type(False, count), ir.Undefined))
 
     def _combined(self, kind: str, x: Any, y: Any) -> Any:
-        return self.b.fadd(x, y) if kind == "sum" else FUNCTIONS["max"](self.kernel, x, y)
+        return self.b.fadd(x, y) if kind == "sum" else self.functions["max"](self.kernel, x, y)
 
     def _across(self, kind: str, vector: Any) -> Any:
-        b, count = self.b, vector_width()
+        b, count = self.b, LANES
         while count > 1:
             count //= 2
             picks = [ir.Constant(ir.VectorType(I32, count), [*range(s, s + count)]) for s in (0, count)]
@@ -164,11 +202,10 @@ class _Rows:
 
     def _value(self, kind: str, rest: list[Any], values: list[Any], count: int) -> Any:
         if kind == "number":
-            like = ir.Constant(ir.VectorType(FLOAT, count) if count > 1 else FLOAT, ir.Undefined)
-            return number(rest[0], like)
+            return number(rest[0], ir.Constant(self._type(False, count), ir.Undefined))
         if kind == "let":
             return self._spread(self.names[rest[0]], count)
-        return FUNCTIONS[kind](self.kernel, *(values[v] for v in rest))
+        return self.functions[kind](self.kernel, *(values[v] for v in rest))
 
     def _spread(self, value: Any, count: int) -> Any:
         return self.kernel.splat(value, count) if count > 1 else value
@@ -176,17 +213,16 @@ class _Rows:
     def _element(self, operand: int, index: Any, count: int) -> Any:
         if self.operands[operand].kind in ("row", "scalar"):
             return self._spread(self.fixed[operand], count)
-        size = 2 if self.operands[operand].half else 4
+        size = self.operands[operand].itemsize
         return self._load(operand, self.b.gep(self.lines[operand], [self.b.mul(index, const(size))]), count)
 
     def _load(self, operand: int, pointer: Any, count: int) -> Any:
         half = self.operands[operand].half
-        stored = self.kernel.load(pointer, const(0), self._type(half, count), 2 if half else 4)
+        stored = self.kernel.load(pointer, const(0), self._type(half, count), self.operands[operand].itemsize)
         return self.b.fpext(stored, self._type(False, count)) if half else stored
 
     def _store(self, kind: str, operand: int, value: Any, index: Any, count: int) -> None:
-        half = self.operands[operand].half
-        size = 2 if half else 4
+        half, size = self.operands[operand].half, self.operands[operand].itemsize
         place = self.b.gep(self.lines[operand], [self.b.mul(index, const(size))])
         if kind == "gather":
             value = self.b.fadd(self._load(operand, place, count), value)
@@ -195,7 +231,7 @@ class _Rows:
         self.kernel.store(value, place, const(0), size)
 
     def _type(self, half: bool, count: int) -> Any:
-        kind = HALF if half else FLOAT
+        kind = HALF if half else self.real
         return ir.VectorType(kind, count) if count > 1 else kind
 
     # Once for a row

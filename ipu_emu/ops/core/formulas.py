@@ -1,9 +1,8 @@
-"""Formula: an element-wise function, written once, that numpy evaluates or a fused kernel computes.
+"""Formula: an element-wise function, written once, that a kernel computes alone or fused with others.
 
     Formula(lambda x, alpha: x * (x * alpha).of("sigmoid"), alpha=1.0)
 
-A backend applies a named function to values: ``numpy_functions.apply`` to arrays, at once; ``FormulaBuilder`` to the
-numbers of values, by appending an instruction of ``ops.codegen.row_passes``.
+A backend applies a named function to values: ``FormulaBuilder`` appends an instruction of ``ops.codegen.row_passes``.
 """
 
 from __future__ import annotations
@@ -67,9 +66,13 @@ class Formula:
         self.function, self.parameters = function, parameters
 
     def __call__(self, backend: Backend, attributes: Mapping[str, Any], values: Sequence[Any]) -> Any:
-        """The value for an op with these attributes; parameters are float32."""
+        """The value for an op with these attributes."""
+        return self.apply(backend, values, self.parameters_of(attributes))
+
+    def parameters_of(self, attributes: Mapping[str, Any]) -> list[Any]:
+        """The parameters of an op with these attributes, as float32."""
         given = [attributes.get(name, default) for name, default in self.parameters.items()]
-        return self.apply(backend, values, [n if isinstance(n, str) else np.float32(n) for n in given])
+        return [n if isinstance(n, str) else np.float32(n) for n in given]
 
     def apply(self, backend: Backend, values: Sequence[Any], parameters: Sequence[Any]) -> Any:
         return self.function(*(Term(backend, value) for value in values), *parameters).value

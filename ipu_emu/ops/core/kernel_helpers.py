@@ -10,10 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipu_emu.errors import InternalError
-from ipu_emu.ops.codegen.row_passes import Operand, RowPass, bound_rows
+from ipu_emu.ops.core.array_functions import ArrayFunction
 from ipu_emu.ops.core.call_chain import call_chain
-from ipu_emu.ops.core.formulas import Formula, FormulaBuilder
-from ipu_emu.ops.core.numpy_functions import apply
+from ipu_emu.ops.core.formulas import Formula
 from ipu_emu.ops.core.op_definition import BoundOp, Call, Kernel
 
 __all__ = [
@@ -54,20 +53,11 @@ def allocating_kernel(function: Callable[..., Any]) -> Kernel:
 
 
 def formula_kernel(formula: Formula) -> Kernel:
-    """A kernel that evaluates ``formula``: compiled for FLOAT, with the bits of a fused op, else with numpy."""
-    by_numpy = allocating_kernel(lambda node, *inputs: formula(apply, node.op.attributes, inputs))
+    """A kernel that evaluates ``formula`` with the bits of a fused op."""
 
     def kernel(bound: BoundOp) -> Call:
-        out, inputs = bound.outputs[0], [a for a in bound.inputs if a is not None]
-        alike = all(a.dtype == np.float32 and a.shape == out.shape for a in (*inputs, out))
-        if not alike or len(inputs) != len(bound.inputs) or out.size == 0:
-            return by_numpy(bound)
-        body = FormulaBuilder()
-        value = formula(body, bound.node.op.attributes, [body("load", index) for index in range(len(inputs))])
-        body("store", len(inputs), value)
-        operands, passes = [Operand("full")] * (len(inputs) + 1), [RowPass(tuple(body.instructions))]
-        step: Call = bound_rows(operands, passes, flat(*inputs, out), 1, out.size)
-        return step
+        parameters = formula.parameters_of(bound.node.op.attributes)
+        return ArrayFunction(formula, parameters).bound(*bound.inputs, out=bound.outputs[0])
 
     return kernel
 

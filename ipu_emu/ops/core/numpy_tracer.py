@@ -19,6 +19,9 @@ from numpy.typing import NDArray
 
 from ipu_emu.graph import Tensor
 from ipu_emu.graph.dtype import FLOAT16
+from ipu_emu.ops.codegen.gemm import gemm, gemm_workspace
+from ipu_emu.ops.core.array_functions import ArrayFunction
+from ipu_emu.ops.core.axis_sums import axis_sum
 from ipu_emu.ops.core.call_chain import call_chain
 from ipu_emu.ops.core.node import Node
 from ipu_emu.ops.core.op_definition import BoundOp, Call, Kernel, Workspace
@@ -126,7 +129,9 @@ class Tracer:
         self._free.append((start, size))
 
     def call(self, function: Callable[..., object], *operands: Any, **named: Any) -> None:
-        self.steps.append(partial(function, *map(_plain, operands), **{k: _plain(v) for k, v in named.items()}))
+        if self.memory is not None:
+            bind = function.bound if isinstance(function, ArrayFunction) else partial(partial, function)
+            self.steps.append(bind(*map(_plain, operands), **{k: _plain(v) for k, v in named.items()}))
 
 
 class _Allocation:
@@ -168,7 +173,8 @@ class TracedArray(NDArrayOperatorsMixin):
 
     def sum(self, axis: int) -> TracedArray:
         made = self.tracer.new(tuple(np.delete(self.shape, axis).tolist()), self.dtype)
-        self.tracer.call(np.add.reduce, self, axis, None, made)
+        if self.tracer.memory is not None:
+            self.tracer.steps.append(axis_sum(self.array, made.array, (axis,)))
         return made
 
     def _view(self, array: _Array) -> TracedArray:
@@ -178,6 +184,8 @@ class TracedArray(NDArrayOperatorsMixin):
         if method != "__call__" or named:
             return NotImplemented
         operands = [_plain(value) for value in inputs]
+        if ufunc is np.matmul:
+            return _product(self.tracer, *operands)
         if out is None:
             made = self.tracer.new(_shape(ufunc, operands), _dtype(ufunc, operands))
         else:
@@ -195,8 +203,6 @@ def _plain(value: Any) -> Any:
 
 
 def _shape(ufunc: Any, operands: Sequence[Any]) -> tuple[int, ...]:
-    if ufunc is np.matmul:
-        return (*operands[0].shape[:-1], operands[1].shape[-1])
     return tuple(np.broadcast_shapes(*(np.shape(value) for value in operands)))
 
 
@@ -211,7 +217,17 @@ def _dtype(ufunc: Any, operands: Sequence[Any]) -> Any:
     return np.float32 if dtype.kind == "b" and any(isinstance(value, float) for value in operands) else dtype
 
 
-# Numpy functions other than ufuncs
+# Products, and numpy functions other than ufuncs
+
+
+def _product(tracer: Tracer, a: _Array, b: _Array) -> TracedArray:
+    """The product of two matrices."""
+    (m, k), n = a.shape, b.shape[1]
+    made = tracer.new((m, n), a.dtype)
+    scratch = [tracer.new((size,), np.float32) for size in gemm_workspace(m, k, n, 1, half=False)]
+    if tracer.memory is not None:
+        tracer.steps += gemm(a, b, made.array, [memory.array for memory in scratch])
+    return made
 
 
 def _where(tracer: Tracer, test: TracedArray, yes: Any, no: Any) -> TracedArray:

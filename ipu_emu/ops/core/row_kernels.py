@@ -6,13 +6,13 @@ function returns the call for its arrays.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ipu_emu.ops.codegen.row_passes import Instruction, Operand, RowPass, bound_rows
+from ipu_emu.ops.core.array_functions import function
 from ipu_emu.ops.core.op_definition import Call
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "norm_grad",
     "norm_slopes",
     "row_moments",
+    "row_sums",
     "shared_norm",
     "shared_norm_grad",
     "softmax",
@@ -39,7 +40,7 @@ class RowKernel:
     def __init__(self, rows: int, columns: int, **operands: tuple[str, _Array]) -> None:
         self.rows, self.columns = rows, columns
         self.places = {name: place for place, name in enumerate(operands)}
-        self.operands = [Operand(kind, array.dtype == np.float16) for kind, array in operands.values()]
+        self.operands = [Operand.of(kind, array) for kind, array in operands.values()]
         self.arrays = [array for _, array in operands.values()]
         self.passes: list[RowPass] = []
 
@@ -47,7 +48,7 @@ class RowKernel:
         """Append scalar operands."""
         for name, array in arrays.items():
             self.places[name] = len(self.operands)
-            self.operands.append(Operand("scalar", array.dtype == np.float16))
+            self.operands.append(Operand.of("scalar", array))
             self.arrays.append(array)
         return self
 
@@ -83,8 +84,8 @@ class RowKernel:
                 made.append((line[0], target, argument))
         return tuple(made)
 
-    def bound(self) -> Call:
-        step: Call = bound_rows(self.operands, self.passes, self.arrays, self.rows, self.columns)
+    def bound(self, matrices: int = 1) -> Call:
+        step: Call = bound_rows(self.operands, self.passes, self.arrays, self.rows, self.columns, matrices)
         return step
 
 
@@ -114,7 +115,7 @@ def log_softmax(x: _Array, y: _Array, largest: _Array, total: _Array, rows: int,
     sums.add("d = sub x m; e = exp_falling d; sum s e", "put largest m; put total s")
     logs = RowKernel(rows, columns, x=("full", x), y=("full", y), largest=("row", largest), total=("row", total))
     logs.add("d = sub x largest; p = sub d total; store y p")
-    return [sums.bound(), partial(np.log, total, total), logs.bound()]
+    return [sums.bound(), function("log").bound(total, out=total), logs.bound()]
 
 
 def log_softmax_grad(g: _Array, y: _Array, dx: _Array, rows: int, columns: int) -> Call:
@@ -284,6 +285,11 @@ def shared_norm_grad(
     ).bound()
 
 
-def column_sums(x: _Array, y: _Array, rows: int, columns: int) -> Call:
-    """Add the sum of each column to the float32 ``y``."""
-    return RowKernel(rows, columns, x=("full", x), y=("column", y)).add("gather y x").bound()
+def column_sums(x: _Array, y: _Array, rows: int, columns: int, matrices: int = 1) -> Call:
+    """Add the sum of each column of each matrix to ``y``, in its type."""
+    return RowKernel(rows, columns, x=("full", x), y=("column", y)).add("gather y x").bound(matrices)
+
+
+def row_sums(x: _Array, y: _Array, rows: int, columns: int, matrices: int = 1) -> Call:
+    """Set ``y`` to the sum of each row of each matrix."""
+    return RowKernel(rows, columns, x=("full", x), y=("row", y)).add("sum s x", "put y s").bound(matrices)

@@ -21,7 +21,7 @@ from ipu_emu.ops.core.adjoint import Adjoint, Value
 from ipu_emu.ops.core.call_chain import call_chain
 from ipu_emu.ops.core.cost import per_element
 from ipu_emu.ops.core.formulas import Formula, Term, named
-from ipu_emu.ops.core.kernel_helpers import flat, formula_kernel, scalar
+from ipu_emu.ops.core.kernel_helpers import flat, formula_kernel
 from ipu_emu.ops.core.node import Node, OutputTypes
 from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
 from ipu_emu.ops.core.shape_rules import same
@@ -42,7 +42,7 @@ class Activation:
 
 
 def _elu(x: Term, alpha: float) -> Term:
-    return x.if_positive(x, x.of("negative_part").of("expm1") * alpha)
+    return x.if_positive(x, x.of("negative_part").of("expm1_falling") * alpha)
 
 
 def _elu_slope(x: Term, alpha: float) -> Term:
@@ -50,7 +50,7 @@ def _elu_slope(x: Term, alpha: float) -> Term:
 
 
 def _celu(x: Term, alpha: float) -> Term:
-    return x.of("relu") + (x.of("negative_part") / alpha).of("expm1") * alpha
+    return x.of("relu") + (x.of("negative_part") / alpha).of("expm1_falling") * alpha
 
 
 def _hard_sigmoid_gradient(g: Term, x: Term, alpha: float, beta: float) -> Term:
@@ -213,16 +213,6 @@ def _relu_grad(bound: BoundOp) -> Call:
     return partial(relu_grad, *flat(bound.input(0), bound.input(1), bound.outputs[0]))
 
 
-def _sigmoid(bound: BoundOp) -> Call:
-    y, one = bound.outputs[0], scalar(1)
-    return call_chain(
-        partial(np.negative, bound.input(0), y),
-        partial(np.exp, y, y),
-        partial(np.add, y, one, y),
-        partial(np.divide, one, y, y),
-    )
-
-
 # PRelu
 
 
@@ -285,7 +275,7 @@ OPS = [
         "Sigmoid",
         (1, 1),
         same,
-        _sigmoid,
+        formula_kernel(named("sigmoid")),
         per_element(10),
         lambda d: d.g * (d.y * (1 - d.y)),
         elementwise=True,

@@ -18,7 +18,7 @@ from ipu_emu.ops.core.call_chain import call_chain
 from ipu_emu.ops.core.cost import per_element
 from ipu_emu.ops.core.formulas import Formula, named
 from ipu_emu.ops.core.image_kernels import image_spread
-from ipu_emu.ops.core.kernel_helpers import allocating_kernel, scalar, ufunc, view
+from ipu_emu.ops.core.kernel_helpers import allocating_kernel, formula_kernel, scalar, ufunc, view
 from ipu_emu.ops.core.node import Node, OutputTypes
 from ipu_emu.ops.core.op_definition import BoundOp, Call, Kernel, OpDef
 from ipu_emu.ops.core.shape_rules import aligned_shape, broadcast, broadcast_all, same
@@ -192,8 +192,9 @@ def _increment_mod(node: Node, x: _Array) -> _Array:
     return remainder
 
 
-def _function_of_two(type: str, function: Callable[..., Any], grad: Any, domain: str = GRAPHCORE) -> OpDef:
-    return OpDef(type, (2, 2), broadcast, ufunc(function), per_element(8), grad, elementwise=True, domain=domain)
+def _function_of_two(type: str, kernel: Kernel, grad: GradRule, formula: Formula | None = None) -> OpDef:
+    cost = per_element(8)
+    return OpDef(type, (2, 2), broadcast, kernel, cost, grad, elementwise=True, domain=GRAPHCORE, formula=formula)
 
 
 def _is_mixed(a: Tensor, b: Tensor) -> bool:
@@ -234,9 +235,9 @@ OPS = [
     _scaling(GRAPHCORE),
     _scaling(""),  # for gradients of any opset
     OpDef("Mod", (2, 2), broadcast, allocating_kernel(_modulo), per_element(8), _remainder_grad, elementwise=True),
-    _function_of_two("Fmod", np.fmod, _remainder_grad),
-    _function_of_two("Remainder", np.mod, _remainder_grad),
-    _function_of_two("Atan2", np.arctan2, _atan2_grad),
+    _function_of_two("Fmod", ufunc(np.fmod), _remainder_grad),
+    _function_of_two("Remainder", ufunc(np.mod), _remainder_grad),
+    _function_of_two("Atan2", formula_kernel(named("atan2")), _atan2_grad, named("atan2")),
     _many("Sum", _fold(np.add), lambda d: _shares(d, 1)),
     _many("Mean", _mean, lambda d: _shares(d, 1 / len(d.operands))),
     _many("Max", _fold(np.maximum), _extreme_grad),

@@ -43,7 +43,7 @@ def _kernel(bound: BoundOp) -> Call:
         assert array is not None
         kind = _kind(bound.node, index)
         arrays.append(next(flats) if kind == "full" else storage(array))
-        operands.append(Operand(kind, array.dtype == np.float16))
+        operands.append(Operand.of(kind, array))
     size = bound.outputs[0].size
     width = max(columns.values(), default=size) or 1
     step: Call = bound_rows(operands, [RowPass(bound.node.attribute("body", ()))], arrays, size // width, width)

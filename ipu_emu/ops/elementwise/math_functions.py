@@ -29,9 +29,9 @@ def _function(
     return OpDef(type, (1, 1), same, kernel, cost, grad, elementwise=True, domain=domain, formula=formula)
 
 
-def _formula(type: str, name: str, grad: GradRule | None, flops: int) -> OpDef:
-    """A function that kernels compute themselves; see ``ops.codegen.simd_math`` for its accuracy."""
-    return _function(type, formula_kernel(named(name)), grad, flops, formula=named(name))
+def _formula(type: str, name: str, grad: GradRule | None, flops: int, domain: str = "") -> OpDef:
+    """A function that kernels compute themselves; see ``ops.codegen.functions`` for its accuracy."""
+    return _function(type, formula_kernel(named(name)), grad, flops, domain, named(name))
 
 
 def _step(type: str, function: Callable[..., Any], domain: str = "") -> OpDef:
@@ -62,25 +62,25 @@ def _is_inf(node: Node, x: NDArray[Any]) -> NDArray[Any]:
 
 OPS = [
     _formula("Exp", "exp", lambda d: d.g * d.y, 8),
-    _function("Log", ufunc(np.log), lambda d: d.g / d.x, 8),
+    _formula("Log", "log", lambda d: d.g / d.x, 8),
     _function("Sqrt", ufunc(np.sqrt), lambda d: d.g / (d.y * 2.0), 4, formula=named("sqrt")),
     _formula("Tanh", "tanh", lambda d: d.g * (1 - d.y * d.y), 10),
     _function("Abs", ufunc(np.absolute), lambda d: d.g * d.x.op("Sign"), 1, formula=named("abs")),
     _function("Reciprocal", ufunc(np.reciprocal), lambda d: -(d.g * d.y * d.y), 1),
-    _function("Sin", ufunc(np.sin), lambda d: d.g * d.x.op("Cos"), 10),
-    _function("Cos", ufunc(np.cos), lambda d: -(d.g * d.x.op("Sin")), 10),
-    _function("Tan", ufunc(np.tan), lambda d: d.g * (d.y * d.y + 1.0), 10),
-    _function("Asin", ufunc(np.arcsin), lambda d: _over_root(d, 1.0 - d.x * d.x), 10),
-    _function("Acos", ufunc(np.arccos), lambda d: -_over_root(d, 1.0 - d.x * d.x), 10),
-    _function("Atan", ufunc(np.arctan), lambda d: d.g / (d.x * d.x + 1.0), 10),
-    _function("Sinh", ufunc(np.sinh), lambda d: d.g * d.x.op("Cosh"), 10),
-    _function("Cosh", ufunc(np.cosh), lambda d: d.g * d.x.op("Sinh"), 10),
-    _function("Asinh", ufunc(np.arcsinh), lambda d: _over_root(d, d.x * d.x + 1.0), 10),
-    _function("Acosh", ufunc(np.arccosh), lambda d: _over_root(d, d.x * d.x - 1.0), 10),
-    _function("Atanh", ufunc(np.arctanh), lambda d: d.g / (1.0 - d.x * d.x), 10),
+    _formula("Sin", "sin", lambda d: d.g * d.x.op("Cos"), 10),
+    _formula("Cos", "cos", lambda d: -(d.g * d.x.op("Sin")), 10),
+    _formula("Tan", "tan", lambda d: d.g * (d.y * d.y + 1.0), 10),
+    _formula("Asin", "asin", lambda d: _over_root(d, 1.0 - d.x * d.x), 10),
+    _formula("Acos", "acos", lambda d: -_over_root(d, 1.0 - d.x * d.x), 10),
+    _formula("Atan", "atan", lambda d: d.g / (d.x * d.x + 1.0), 10),
+    _formula("Sinh", "sinh", lambda d: d.g * d.x.op("Cosh"), 10),
+    _formula("Cosh", "cosh", lambda d: d.g * d.x.op("Sinh"), 10),
+    _formula("Asinh", "asinh", lambda d: _over_root(d, d.x * d.x + 1.0), 10),
+    _formula("Acosh", "acosh", lambda d: _over_root(d, d.x * d.x - 1.0), 10),
+    _formula("Atanh", "atanh", lambda d: d.g / (1.0 - d.x * d.x), 10),
     _formula("Erf", "erf", lambda d: (d.g * _bell(d.x)).scaled(2 / sqrt(pi)), 15),
-    _function("Log1p", ufunc(np.log1p), lambda d: d.g / (d.x + 1.0), 8, GRAPHCORE),
-    _function("Expm1", ufunc(np.expm1), lambda d: d.g * (d.y + 1.0), 8, GRAPHCORE),
+    _formula("Log1p", "log1p", lambda d: d.g / (d.x + 1.0), 8, GRAPHCORE),
+    _formula("Expm1", "expm1", lambda d: d.g * (d.y + 1.0), 8, GRAPHCORE),
     _step("Sign", np.sign),
     _step("Floor", np.floor),
     _step("Ceil", np.ceil),

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 
 from ipu_emu.graph import Graph, Op, Role
 from ipu_emu.ops.core.adjoint import Adjoint, Value
+from ipu_emu.ops.core.array_functions import function
 from ipu_emu.ops.core.cost import per_element
 from ipu_emu.ops.core.formulas import Formula, Term
 from ipu_emu.ops.core.kernel_helpers import formula_kernel
@@ -31,11 +30,8 @@ def _power_shape(node: Node) -> OutputTypes:
 
 
 def _power(bound: BoundOp) -> Call:
-    x, e, y = bound.input(0), bound.input(1), bound.outputs[0]
-    e = e.reshape(aligned_shape(bound.node))
-    if x.dtype == e.dtype and x.dtype.kind == "f":
-        return partial(np.power, x, e, y)
-    return lambda: np.copyto(y, np.power(x, e.astype(np.float64)), "unsafe")
+    exponent = bound.input(1).reshape(aligned_shape(bound.node))
+    return function("pow").bound(bound.input(0), exponent, out=bound.outputs[0])
 
 
 def _power_grad(d: Adjoint) -> list[Value | None]:

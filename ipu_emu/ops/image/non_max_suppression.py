@@ -33,12 +33,16 @@ def _corners(boxes: _Array, *, centred: bool) -> _Array:
     return np.concatenate([np.minimum(first, second), np.maximum(first, second)], 1)
 
 
+def _area(sides: _Array) -> _Array:
+    return sides[..., 0] * sides[..., 1]
+
+
 def _overlap(box: _Array, others: _Array) -> _Array:
     """Intersection over union of a box with each of the others."""
     sides = np.minimum(box[2:], others[:, 2:]) - np.maximum(box[:2], others[:, :2])
-    shared = np.maximum(sides, 0).prod(1)
-    areas = (others[:, 2:] - others[:, :2]).prod(1)
-    together = (box[2:] - box[:2]).prod() + areas - shared
+    shared = _area(np.maximum(sides, 0))
+    areas = _area(others[:, 2:] - others[:, :2])
+    together = _area(box[2:] - box[:2]) + areas - shared
     return np.divide(shared, together, out=np.zeros_like(shared), where=together > 0)
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import partial
-from math import ceil, floor
+from math import ceil, floor, fsum
 from typing import Any
 
 import numpy as np
@@ -25,16 +26,17 @@ __all__ = ["OPS"]
 
 
 _CROP = "tf_crop_and_resize"
+_HALF = Fraction(1, 2)
 
 
 @dataclass(frozen=True)
 class _Axis:
-    """One axis: its sizes, the scale (output / input), and the region of the input that is resized."""
+    """One axis: its sizes, the scale (output / input; exact if sizes are given), and the region that is resized."""
 
     index: int
     size: int
     output: int
-    scale: float
+    scale: float | Fraction
     start: float = 0.0
     end: float = 1.0
 
@@ -77,11 +79,11 @@ def _axes(node: Node) -> list[_Axis]:
         return _cropped(node, chosen, scales, sizes)
     if scales:
         return [_Axis(i, x.shape[i], _scaled(x.shape[i], s), float(s)) for i, s in zip(chosen, scales, strict=True)]
-    ratios = [float(np.float32(size) / np.float32(max(x.shape[i], 1))) for i, size in zip(chosen, sizes, strict=True)]
+    ratios = [Fraction(int(size), max(x.shape[i], 1)) for i, size in zip(chosen, sizes, strict=True)]
     policy = node.attribute("keep_aspect_ratio_policy", "stretch")
     if policy != "stretch":
         ratio = min(ratios) if policy == "not_larger" else max(ratios)
-        return [_Axis(i, x.shape[i], floor(x.shape[i] * ratio + 0.5), ratio) for i in chosen]
+        return [_Axis(i, x.shape[i], floor(x.shape[i] * ratio + _HALF), ratio) for i in chosen]
     return [_Axis(i, x.shape[i], int(n), r) for i, n, r in zip(chosen, sizes, ratios, strict=True)]
 
 
@@ -135,13 +137,13 @@ def _is_nearest(node: Node) -> bool:
     return bool(node.attribute("mode", "nearest") == "nearest")
 
 
-def _symmetric(o: int, axis: _Axis) -> float:
+def _symmetric(o: int, axis: _Axis) -> float | Fraction:
     """Align the centres of input and output, even if the output size was rounded."""
-    middle = axis.size / 2
-    return middle * (1 - axis.output / (axis.scale * axis.size)) + (o + 0.5) / axis.scale - 0.5
+    middle = axis.size * _HALF
+    return middle * (1 - axis.output / (axis.scale * axis.size)) + (o + _HALF) / axis.scale - _HALF
 
 
-def _corners(o: int, axis: _Axis) -> float:
+def _corners(o: int, axis: _Axis) -> float | Fraction:
     """Align the first and the last elements; the output length before rounding may be a fraction."""
     length = axis.scale * axis.size
     return o * (axis.size - 1) / (length - 1) if length != 1 else 0.0
@@ -155,18 +157,18 @@ def _in_region(o: int, axis: _Axis) -> float:
 
 
 #: The input coordinate of output element o, by coordinate_transformation_mode.
-_COORDINATES: dict[str, Callable[[int, _Axis], float]] = {
-    "half_pixel": lambda o, axis: (o + 0.5) / axis.scale - 0.5,
+_COORDINATES: dict[str, Callable[[int, _Axis], float | Fraction]] = {
+    "half_pixel": lambda o, axis: (o + _HALF) / axis.scale - _HALF,
     "half_pixel_symmetric": _symmetric,
-    "pytorch_half_pixel": lambda o, axis: (o + 0.5) / axis.scale - 0.5 if axis.size * axis.scale > 1 else 0.0,
+    "pytorch_half_pixel": lambda o, axis: (o + _HALF) / axis.scale - _HALF if axis.size * axis.scale > 1 else 0.0,
     "align_corners": _corners,
     "asymmetric": lambda o, axis: o / axis.scale,
     _CROP: _in_region,
 }
 
-_NEAREST: dict[str, Callable[[float], int]] = {
-    "round_prefer_floor": lambda x: ceil(x - 0.5),
-    "round_prefer_ceil": lambda x: floor(x + 0.5),
+_NEAREST: dict[str, Callable[[float | Fraction], int]] = {
+    "round_prefer_floor": lambda x: ceil(x - _HALF),
+    "round_prefer_ceil": lambda x: floor(x + _HALF),
     "floor": floor,
     "ceil": ceil,
     "pytorch": floor,
@@ -192,15 +194,15 @@ def _matrix(node: Node, axis: _Axis) -> Any:
     filter, reach = (_bicubic, 2) if node.attribute("mode", "") == "cubic" else (_tent, 1)
     a, left_out = float(node.attribute("cubic_coeff_a", -0.75)), bool(node.attribute("exclude_outside", 0))
     made, place = np.zeros((axis.size, axis.output)), _COORDINATES[_where(node)]
-    narrowed = min(axis.scale, 1.0) if node.attribute("antialias", 0) else 1.0
+    narrowed = min(float(axis.scale), 1.0) if node.attribute("antialias", 0) else 1.0
     reach = ceil(reach / narrowed)
     for o in range(axis.output):
-        x = place(o, axis)
+        x = float(place(o, axis))
         for tap in range(floor(x) - reach, ceil(x) + reach + 1):
             weight = filter((tap - x) * narrowed, a)
             if not left_out or 0 <= tap < axis.size:
                 made[min(max(tap, 0), axis.size - 1), o] += weight
-        made[:, o] /= made[:, o].sum()
+        made[:, o] /= fsum(made[:, o])
     return made
 
 

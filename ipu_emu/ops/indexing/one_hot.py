@@ -8,6 +8,7 @@ import numpy as np
 
 from ipu_emu.graph import DType
 from ipu_emu.ops.core.adjoint import Adjoint, Value
+from ipu_emu.ops.core.axis_sums import sum_of
 from ipu_emu.ops.core.cost import copy_cost
 from ipu_emu.ops.core.kernel_helpers import allocating_kernel
 from ipu_emu.ops.core.node import Node, OutputTypes
@@ -53,7 +54,7 @@ def _one_hot_grad(d: Adjoint) -> list[Value | None]:
 
 def _one_hot_back(node: Node, g: _Array, indices: _Array) -> _Array:
     hot = _hot(node, indices)
-    return np.array([g[~hot].sum(), g[hot].sum()])
+    return np.array([sum_of(g[~hot]), sum_of(g[hot])])
 
 
 def _pair_shape(node: Node) -> OutputTypes:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from gcl.kernels.jit import jit, part
 from ipu_emu.graph import dtype_named
 from ipu_emu.graph.op import GRAPHCORE
+from ipu_emu.ops.codegen.functions.compiled_functions import exp, log1p
 from ipu_emu.ops.core.adjoint import Adjoint, Value
 from ipu_emu.ops.core.cost import flops
 from ipu_emu.ops.core.kernel_helpers import with_contiguous_operands
@@ -32,7 +33,7 @@ __all__ = ["OPS", "log_add_exp"]
 def log_add_exp(a: Any, b: Any) -> Any:
     """log(exp(a) + exp(b))"""
     high, low = max(a, b), min(a, b)
-    return high if low == -np.inf else high + np.log1p(np.exp(low - high))
+    return high if low == -np.inf else high + log1p(exp(low - high))
 
 
 @part
@@ -132,7 +133,7 @@ def ctc_grad(
                     if k + 2 < count and _may_skip(labels, k + 2):
                         after = log_add_exp(after, beta[k + 2] + p[t + 1, n, _extended_label(labels, k + 2, blank)])
                 beta[k] = after
-                dp[t, n, _extended_label(labels, k, blank)] -= scale * np.exp(alpha[t, k] + after - whole)
+                dp[t, n, _extended_label(labels, k, blank)] -= scale * exp(alpha[t, k] + after - whole)
 
 
 def _checked(node: Node, first: int = 0) -> None:

@@ -13,7 +13,9 @@ from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Tensor
 from ipu_emu.graph.dtype import FLOAT16
 from ipu_emu.graph.op import GRAPHCORE
+from ipu_emu.ops.codegen.functions.compiled_functions import log
 from ipu_emu.ops.core.adjoint import Adjoint, Value
+from ipu_emu.ops.core.axis_sums import axis_sum
 from ipu_emu.ops.core.call_chain import call_chain
 from ipu_emu.ops.core.cost import per_element
 from ipu_emu.ops.core.kernel_helpers import scalar, view
@@ -57,7 +59,7 @@ def _l1(bound: BoundOp) -> Call:
     sizes = view(bound.scratch[0], x.shape)
     return call_chain(
         partial(np.absolute, x, sizes),
-        partial(np.add.reduce, sizes, None, None, y),
+        axis_sum(sizes, y),
         partial(np.multiply, y, factor, y),
     )
 
@@ -83,7 +85,7 @@ def _identity_loss(bound: BoundOp) -> Call:
     if reduction == "NoReduction":
         return partial(np.copyto, y, x)
     factor = scalar(_mean_factor(bound.node, x.size))
-    return call_chain(partial(np.add.reduce, x, None, None, y), partial(np.multiply, y, factor, y))
+    return call_chain(axis_sum(x, y), partial(np.multiply, y, factor, y))
 
 
 def _identity_loss_grad(d: Adjoint) -> Value:
@@ -146,7 +148,7 @@ def nll(
         elif is_log:
             losses[i] = -picked / count
         else:
-            losses[i] = -np.log(np.float32(smallest) if picked < smallest else picked) / count
+            losses[i] = -log(np.float32(smallest) if picked < smallest else picked) / count
 
 
 @jit
@@ -186,6 +188,15 @@ def softmax_nll_grad(
             out[i, label] -= scale
 
 
+@jit
+def _mark_empty(labels: NDArray[Any], ignore: int, mean: NDArray[Any]) -> None:
+    """mean = NaN if every label is ``ignore``: the mean of no elements, as in PyTorch."""
+    for i in range(labels.size):
+        if labels[i] != ignore:
+            return
+    mean[0] = np.nan
+
+
 def _rows(array: NDArray[Any], labels: NDArray[Any]) -> NDArray[Any]:
     return view(array, (labels.size, array.shape[-1]))
 
@@ -206,7 +217,12 @@ def _nll(bound: BoundOp) -> Call:
     losses = view(y, (labels.size,)) if whole else bound.scratch[0]
     rows = _rows(p, labels)
     step = partial(nll, rows, view(labels, (labels.size,)), losses, smallest, *_settings(bound.node))
-    return step if whole else call_chain(step, partial(np.add.reduce, losses, None, None, y))
+    if whole:
+        return step
+    steps: list[Call] = [step, axis_sum(losses, y)]
+    if bound.node.attribute("emptyIsNaN", 0) and bound.node.attribute("reduction", "Mean") == "Mean":
+        steps.append(partial(_mark_empty, view(labels, (labels.size,)), _settings(bound.node)[0], view(y, (1,))))
+    return call_chain(*steps)
 
 
 def _nll_grad(bound: BoundOp) -> Call:

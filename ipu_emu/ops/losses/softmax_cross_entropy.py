@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gcl.kernels.jit import jit
+from ipu_emu.ops.core.array_functions import function
 from ipu_emu.ops.core.call_chain import call_chain
 from ipu_emu.ops.core.cost import per_element
 from ipu_emu.ops.core.kernel_helpers import with_contiguous_operands
@@ -37,11 +38,11 @@ def _shape(node: Node) -> OutputTypes:
 def take_labels(
     x: NDArray[Any], labels: NDArray[Any], largest: NDArray[Any], losses: NDArray[Any], y: NDArray[Any]
 ) -> None:
-    """Turn sums of exponentials into losses, and subtract 1 from the probability of each label."""
+    """Turn logarithms of sums into losses, and subtract 1 from the probability of each label."""
     for i in range(labels.size):
         label = labels[i]
         if 0 <= label < x.shape[1]:
-            losses[i] = np.log(losses[i]) - (x[i, label] - largest[i])
+            losses[i] -= x[i, label] - largest[i]
             y[i, label] -= 1
         else:
             losses[i] = np.nan
@@ -50,9 +51,9 @@ def take_labels(
 
 @jit
 def weigh_targets(losses: NDArray[Any], products: NDArray[Any], targets: NDArray[Any]) -> None:
-    """Turn sums of exponentials into losses, by the sums of t (x - max(x)) and of t."""
+    """Turn logarithms of sums into losses, by the sums of t (x - max(x)) and of t."""
     for i in range(losses.size):
-        losses[i] = np.log(losses[i]) * targets[i] - products[i]
+        losses[i] = losses[i] * targets[i] - products[i]
 
 
 def _sparse(bound: BoundOp) -> Call:
@@ -61,7 +62,8 @@ def _sparse(bound: BoundOp) -> Call:
     kernel.add("largest m x", "put largest m")
     kernel.add(_EXPONENTIALS, "r = div 1 s; define r r; put loss s")
     kernel.add("p = mul y r; store y p")
-    return call_chain(kernel.bound(), partial(take_labels, x, labels, largest, losses, y))
+    logs = function("log").bound(losses, out=losses)
+    return call_chain(kernel.bound(), logs, partial(take_labels, x, labels, largest, losses, y))
 
 
 def _dense(bound: BoundOp) -> Call:
@@ -75,7 +77,8 @@ def _dense(bound: BoundOp) -> Call:
         "r = div 1 s; define r r; put loss s; put products a; put targets b",
     )
     kernel.add("p = mul y r; g = sub p t; store y g")
-    return call_chain(kernel.bound(), partial(weigh_targets, losses, products, targets))
+    logs = function("log").bound(losses, out=losses)
+    return call_chain(kernel.bound(), logs, partial(weigh_targets, losses, products, targets))
 
 
 def _one_per_row(node: Node, arrays: int) -> list[int]:

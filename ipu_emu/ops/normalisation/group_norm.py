@@ -18,6 +18,7 @@ from ipu_emu.graph import Graph, Op
 from ipu_emu.graph.dtype import FLOAT, FLOAT16
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.core.adjoint import Adjoint, Value
+from ipu_emu.ops.core.axis_sums import axis_sum
 from ipu_emu.ops.core.call_chain import call_chain
 from ipu_emu.ops.core.cost import per_element
 from ipu_emu.ops.core.kernel_helpers import in_float32
@@ -131,8 +132,8 @@ def _group_grad(bound: BoundOp) -> Call:
             partial(np.subtract, x.reshape(by_row), mean[:, None], normal),
             partial(np.multiply, normal, inverse[:, None], normal),
             partial(np.multiply, scaled, g, scaled),
-            partial(np.add.reduce, scaled, axes, None, dscale),
-            partial(np.add.reduce, g, axes, None, dbias),
+            axis_sum(scaled, dscale, axes),
+            axis_sum(g, dbias, axes),
             partial(np.multiply, g, scale.reshape(_wide(g.shape)), scaled),
             norm_grad("row", scaled, x, ones, mean, inverse, out, spare[0], spare[1], rows=rows, columns=columns),
         ]

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from functools import partial
 from math import prod
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from ipu_emu.graph import Graph, Op
 from ipu_emu.ops.core.call_chain import call_chain
@@ -59,40 +55,19 @@ def _hardmax(bound: BoundOp) -> Call:
     return partial(mark_largest, view(bound.input(0), rows), view(bound.outputs[0], rows))
 
 
-def _one_per_row(node: Node) -> list[int]:
-    return [_rows(node)[0]]
-
-
-def _matrices(bound: BoundOp) -> tuple[list[NDArray[Any]], NDArray[Any]]:
-    """Inputs and output as matrices, and a column of scratch."""
-    rows = _rows(bound.node)
-    arrays = [bound.input(i) for i in range(len(bound.inputs))] + [bound.outputs[0]]
-    return [view(array, rows) for array in arrays], bound.scratch[0].reshape(-1, 1)
-
-
-def _shifted_exp(x: NDArray[Any], y: NDArray[Any], column: NDArray[Any]) -> list[Call]:
-    return [
-        partial(np.maximum.reduce, x, 1, None, column, True, -np.inf),
-        partial(np.subtract, x, column, y),
-    ]
-
-
 def _softmax(bound: BoundOp) -> Call:
     return softmax(bound.input(0), bound.outputs[0], *_rows(bound.node))
 
 
 def _log_softmax(bound: BoundOp) -> Call:
-    (x, y), column = _matrices(bound)
-    exponentials = view(bound.scratch[1], y.shape)
-    if x.dtype == np.float32 and x.size:
-        return call_chain(*log_softmax(x, y, column[:, 0], exponentials.reshape(-1)[: len(x)], *x.shape))
-    return call_chain(
-        *_shifted_exp(x, y, column),
-        partial(np.exp, y, exponentials),
-        partial(np.add.reduce, exponentials, 1, None, column, True),
-        partial(np.log, column, column),
-        partial(np.subtract, y, column, y),
-    )
+    x, (rows, columns) = bound.input(0), _rows(bound.node)
+    largest, total = (scratch.view(x.dtype)[:rows] for scratch in bound.scratch)
+    return call_chain(*log_softmax(x, bound.outputs[0], largest, total, rows, columns))
+
+
+def _two_per_row(node: Node) -> list[int]:
+    """Scratch of two numbers for each row, of float32 or float64."""
+    return [_rows(node)[0] * max(node.input(0).dtype.itemsize, 4) // 4] * 2
 
 
 def _softmax_grad(bound: BoundOp) -> Call:
@@ -100,20 +75,7 @@ def _softmax_grad(bound: BoundOp) -> Call:
 
 
 def _log_softmax_grad(bound: BoundOp) -> Call:
-    """dx = g - exp(y) sum(g)"""
-    (g, y, out), column = _matrices(bound)
-    if g.dtype == np.float32 and g.size:
-        return log_softmax_grad(g, y, out, *g.shape)
-    return call_chain(
-        partial(np.add.reduce, g, 1, None, column, True),
-        partial(np.exp, y, out),
-        partial(np.multiply, out, column, out),
-        partial(np.subtract, g, out, out),
-    )
-
-
-def _and_whole(node: Node) -> list[int]:
-    return [*_one_per_row(node), node.input(0).nelms]
+    return log_softmax_grad(bound.input(0), bound.input(1), bound.outputs[0], *_rows(bound.node))
 
 
 OPS = [
@@ -135,7 +97,7 @@ OPS = [
         with_contiguous_operands(_log_softmax),
         per_element(12),
         lambda d: d.g.op("LogSoftmaxGrad", d.y, axis=d.attribute("axis", 1)),
-        _and_whole,
+        _two_per_row,
         expand=_along_one_axis,
     ),
     OpDef(
@@ -152,6 +114,5 @@ OPS = [
         _shape,
         with_contiguous_operands(_log_softmax_grad),
         per_element(11),
-        workspace=_one_per_row,
     ),
 ]

@@ -167,17 +167,17 @@ def _data_grad_rule(d: Adjoint) -> list[Value | None]:
 
 def _conv_flops(node: Node) -> int:
     w = node.input(1).shape
-    return 2 * node.outputs[0].nelms * w[1] * w[2] * w[3]
+    return 2 * node.outputs[0].nelms * prod(w[1:])
 
 
 def _data_grad_flops(node: Node) -> int:
     w = node.input(1).shape
-    return 2 * node.input(0).nelms * w[1] * w[2] * w[3]
+    return 2 * node.input(0).nelms * prod(w[1:])
 
 
 def _weight_grad_flops(node: Node) -> int:
     w = node.outputs[0].shape
-    return 2 * node.input(0).nelms * w[1] * w[2] * w[3]
+    return 2 * node.input(0).nelms * prod(w[1:])
 
 
 OPS = [

@@ -53,12 +53,19 @@ def _basis(node: Node, places: _Array, sizes: _Array, opened: _Array) -> tuple[_
         size = int(sizes[d])
         at = places[:, d].astype(np.float64) * (size - degree * int(bool(opened[d])))
         knot = np.floor(at)
-        powers = (at - knot)[:, None] ** np.arange(degree + 1)
         own = (knot[:, None].astype(np.int64) + np.arange(degree + 1)) % size
-        factors = (factors[:, None] * (powers @ _PIECES[degree].T)[:, :, None]).reshape(edges, -1)
+        factors = (factors[:, None] * _pieces(at - knot, degree)[:, :, None]).reshape(edges, -1)
         rows = (rows[:, None] + stride * own[:, :, None]).reshape(edges, -1)
         stride *= size
     return factors, rows
+
+
+def _pieces(at: _Array, degree: int) -> _Array:
+    """The pieces of a B-spline [edges, pieces] between two knots, by Horner's rule."""
+    total = np.zeros((len(at), degree + 1))
+    for coefficients in _PIECES[degree].T[::-1]:
+        total = total * at[:, None] + coefficients
+    return total
 
 
 def _weighting_shape(node: Node) -> OutputTypes:
@@ -75,7 +82,9 @@ def _weighting_shape(node: Node) -> OutputTypes:
 def _weighting(_: Node, x: _Array, kernel: _Array, factors: _Array, rows: _Array) -> _Array:
     y = np.zeros((x.shape[0], kernel.shape[2]), np.float32)
     for s in range(factors.shape[1]):
-        y += factors[:, s, None] * np.einsum("ei,eio->eo", x, kernel[rows[:, s]])
+        chosen = kernel[rows[:, s]]
+        for i in range(x.shape[1]):
+            y += (factors[:, s] * x[:, i])[:, None] * chosen[:, i]
     return y
 
 

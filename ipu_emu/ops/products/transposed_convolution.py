@@ -48,6 +48,13 @@ class _Sizes:
             raise node.fail(f"pads {begins + ends} reduce the output {full} to {output}; use smaller pads")
         return cls(output, begins, ends, strides, dilations)
 
+    def missing(self, node: Node) -> list[int]:
+        """The elements after the data that the gradient of a convolution with this result would have: zeros."""
+        reach = [d * (k - 1) + 1 for d, k in zip(self.dilations, node.input(1).shape[2:], strict=True)]
+        padded = [sum(sizes) for sizes in zip(self.output, self.begins, self.ends, strict=True)]
+        counts = [(n - r) // s + 1 for n, r, s in zip(padded, reach, self.strides, strict=True)]
+        return [max(count - size, 0) for count, size in zip(counts, node.input(0).shape[2:], strict=True)]
+
 
 def _cut(node: Node, full: list[int], same: list[int]) -> tuple[list[int], list[int]]:
     """(begins, ends): as given, or such that the output has the requested size.
@@ -81,12 +88,17 @@ def _shape(node: Node) -> OutputTypes:
 def _expand(graph: Graph, op: Op) -> list[Op]:
     node, rewrite = input_node(graph, op), Rewrite(graph, op)
     sizes, (x, w) = _Sizes.of(node), op.inputs[:2]
-    shape = list(graph.tensor(op.outputs[0]).shape)
+    shape, longer = list(graph.tensor(op.outputs[0]).shape), sizes.missing(node)
+    if any(longer) and len(sizes.output) < 3:
+        zeros = [0] * (4 + len(longer)) + longer
+        x = rewrite.op("Pad", x, pads=zeros, mode="constant", value=0.0)
     if len(sizes.output) == 3:
         return _spread(rewrite, node, sizes)
     one = len(sizes.output) == 1
     if one:
-        x, w = (rewrite.op("ReshapeTo", id, shape=_flat(rewrite.shape(id))) for id in (x, w))
+        data = [*node.input(0).shape[:2], 1, node.input(0).shape[2] + longer[0]]
+        x = rewrite.op("ReshapeTo", x, shape=data)
+        w = rewrite.op("ReshapeTo", w, shape=_flat(rewrite.shape(w)))
         sizes = _Sizes(
             [1, *sizes.output], [0, *sizes.begins], [0, *sizes.ends], [1, *sizes.strides], [1, *sizes.dilations]
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from math import pi
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,8 @@ from numpy.typing import NDArray
 from gcl.kernels.jit import jit
 from ipu_emu.graph import Graph, Op
 from ipu_emu.graph.dtype import FLOAT, INT32, DType, dtype_numbered
+from ipu_emu.ops.codegen.functions.compiled_functions import cos_of_turns, log
+from ipu_emu.ops.core.array_functions import function
 from ipu_emu.ops.core.cost import per_element
 from ipu_emu.ops.core.kernel_helpers import allocating_kernel, with_contiguous_operands
 from ipu_emu.ops.core.node import Node, OutputTypes, input_node
@@ -35,8 +36,8 @@ def fill_normal(key: NDArray[Any], stream_id: int, mean: float, scale: float, ou
     """out = normal numbers by the Box-Muller transform, two draws per element ([n])."""
     stream = stream_of(key, stream_id)
     for i in range(out.size):
-        radius = np.sqrt(-2.0 * np.log(1.0 - uniform(stream, 2 * i)))
-        out[i] = mean + scale * radius * np.cos(2 * pi * uniform(stream, 2 * i + 1))
+        radius = np.sqrt(-2.0 * log(1.0 - uniform(stream, 2 * i)))
+        out[i] = mean + scale * radius * cos_of_turns(np.float64(uniform(stream, 2 * i + 1)))
 
 
 def _dtype(node: Node) -> DType:
@@ -90,7 +91,7 @@ def _multinomial(graph: Graph, op: Op) -> list[Op]:
 
 
 def _classes(node: Node, logs: Any, numbers: Any) -> Any:
-    shares = np.exp(logs - logs.max(1, keepdims=True)).cumsum(1)
+    shares = np.add.accumulate(function("exp")(logs - logs.max(1, keepdims=True)), 1)
     below = numbers[:, :, None] * shares[:, None, -1:] >= shares[:, None, :-1]
     return below.sum(2)
 
@@ -99,10 +100,10 @@ def _drawn_shape(node: Node) -> OutputTypes:
     return [(dtype_numbered(node.attribute("dtype", 1)), tuple(node.attribute("shape", [])))]
 
 
-def _draw(function: Any) -> Any:
+def _draw(fill: Any) -> Any:
     def kernel(bound: BoundOp) -> Call:
         a, b = bound.node.attribute("values", [0.0, 1.0])
-        return partial(function, bound.input(0), stream_id_of(bound.node.op), a, b, bound.outputs[0].reshape(-1))
+        return partial(fill, bound.input(0), stream_id_of(bound.node.op), a, b, bound.outputs[0].reshape(-1))
 
     return with_contiguous_operands(kernel)
 

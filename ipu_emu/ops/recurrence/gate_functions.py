@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from ipu_emu.ops.core.array_functions import ArrayFunction
 from ipu_emu.ops.core.formulas import Formula, Term, named
-from ipu_emu.ops.core.numpy_functions import apply
 from ipu_emu.ops.elementwise.activations import ACTIVATIONS
 
 __all__ = ["FUNCTIONS", "GateFunction", "gate_functions"]
@@ -25,32 +25,36 @@ class GateFunction:
     slope: Callable[[_Array], _Array]
 
 
-def _sigmoid(x: Term) -> Term:
-    """1 / (1 + exp(-x)); an overflow of exp gives the correct 0, at half the calls of a form without overflow."""
-    return x.like(1.0) / ((-x).of("exp") + 1.0)
-
-
 def _activation(type: str) -> Formula:
     return ACTIVATIONS["", type].value
 
 
+def _hard_sigmoid_slope(y: Term, a: float, b: float) -> Term:
+    return y.like(a).where_positive(y).where_positive(-y + 1.0)
+
+
+def _softsign_slope(y: Term) -> Term:
+    rest = -y.of("abs") + 1.0
+    return rest * rest
+
+
 #: ONNX's name in lower case: (formula of the value, slope in terms of the value and of the formula's parameters).
 #: All are monotonic, so the value determines the slope.
-FUNCTIONS: dict[str, tuple[Formula, Callable[..., _Array]]] = {
-    "sigmoid": (Formula(_sigmoid), lambda y: y * (1 - y)),
-    "tanh": (named("tanh"), lambda y: 1 - y * y),
-    "relu": (named("relu"), lambda y: np.where(y > 0, 1, 0)),
-    "affine": (Formula(lambda x, a, b: x * a + b, alpha=1.0, beta=0.0), lambda y, a, b: a),
-    "leakyrelu": (_activation("LeakyRelu"), lambda y, a: np.where(y >= 0, 1, a)),
-    "thresholdedrelu": (_activation("ThresholdedRelu"), lambda y, a: np.where(y > 0, 1, 0)),
+FUNCTIONS: dict[str, tuple[Formula, Callable[..., Term]]] = {
+    "sigmoid": (named("sigmoid"), lambda y: y * (-y + 1.0)),
+    "tanh": (named("tanh"), lambda y: -(y * y) + 1.0),
+    "relu": (named("relu"), lambda y: y.if_positive(1.0, 0.0)),
+    "affine": (Formula(lambda x, a, b: x * a + b, alpha=1.0, beta=0.0), lambda y, a, b: y.like(a)),
+    "leakyrelu": (_activation("LeakyRelu"), lambda y, a: (-y).if_positive(a, 1.0)),
+    "thresholdedrelu": (_activation("ThresholdedRelu"), lambda y, a: y.if_positive(1.0, 0.0)),
     "scaledtanh": (
         Formula(lambda x, a, b: (x * b).of("tanh") * a, alpha=1.0, beta=1.0),
-        lambda y, a, b: b * (a - y * y / a),
+        lambda y, a, b: (-(y * y) / a + a) * b,
     ),
-    "hardsigmoid": (_activation("HardSigmoid"), lambda y, a, b: np.where((y > 0) & (y < 1), a, 0)),
-    "elu": (_activation("Elu"), lambda y, a: np.where(y >= 0, 1, y + a)),
-    "softsign": (_activation("Softsign"), lambda y: (1 - np.abs(y)) ** 2),
-    "softplus": (Formula(lambda x: x.of("log_add_exp", 0)), lambda y: -np.expm1(-y)),
+    "hardsigmoid": (_activation("HardSigmoid"), _hard_sigmoid_slope),
+    "elu": (_activation("Elu"), lambda y, a: (-y).if_positive(y + a, 1.0)),
+    "softsign": (_activation("Softsign"), _softsign_slope),
+    "softplus": (named("softplus"), lambda y: -(-y).of("expm1_falling")),
 }
 
 
@@ -69,8 +73,8 @@ def gate_functions(
     return functions
 
 
-def _with(formula: Formula, slope: Callable[..., _Array], numbers: Sequence[Any]) -> GateFunction:
-    return GateFunction(lambda x: formula.apply(apply, [x], numbers), lambda y: slope(y, *numbers))
+def _with(formula: Formula, slope: Callable[..., Term], numbers: Sequence[Any]) -> GateFunction:
+    return GateFunction(ArrayFunction(formula, numbers), ArrayFunction(Formula(slope), numbers))
 
 
 def _clipped(function: GateFunction, clip: float) -> GateFunction:

@@ -219,7 +219,8 @@ def _backward(node: Node, *operands: _Array | None) -> tuple[_Array, ...]:
         gb += recurrent.sum(0)
         if run.weights.peepholes is not None:
             gi, go, gf, _ = _split(made, 4)
-            gp += np.concatenate([gi * before[1], go * after[1], gf * before[1]], -1).sum(0)
+            by_peepholes = np.concatenate([gi * before[1], go * after[1], gf * before[1]], -1)
+            gp += by_peepholes.sum(0)
     return (gx, gr, gb, *back, gp)
 
 

@@ -10,15 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gcl.kernels.jit import jit
-from ipu_emu.ops.codegen.llvm_compiler import vector_width
 from ipu_emu.ops.core.adjoint import Adjoint, Value
+from ipu_emu.ops.core.array_functions import function
+from ipu_emu.ops.core.axis_sums import axis_sum, folded, sum_of
 from ipu_emu.ops.core.call_chain import call_chain
 from ipu_emu.ops.core.cost import flops
 from ipu_emu.ops.core.image_kernels import are_images, image_sum
 from ipu_emu.ops.core.kernel_helpers import allocating_kernel, scalar, view, with_contiguous_operands
 from ipu_emu.ops.core.node import Node, OutputTypes
 from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef, nothing
-from ipu_emu.ops.core.row_kernels import column_sums
 from ipu_emu.ops.core.shape_rules import reduced_axes, same
 
 __all__ = ["OPS"]
@@ -49,25 +49,12 @@ def _shape(node: Node) -> OutputTypes:
 
 
 def _sum(bound: BoundOp) -> Call:
-    axes = _axes(bound.node)
-    keep = bool(bound.node.attribute("keepdims", 1))
-    x, y = bound.input(0), bound.outputs[0]
-    rows = _as_rows(x, axes)
-    if rows is not None and y.flags.c_contiguous:
-        return partial(np.add.reduce, rows, 1, None, view(y, rows.shape[:1]))
-    if axes == (2, 3) and are_images(x) and y.dtype == np.float32:
-        return image_sum(x, y)
-    return partial(np.add.reduce, x, axes, None, y, keep)
+    return _sum_along(bound.input(0), bound.outputs[0], _axes(bound.node))
 
 
-def _as_rows(x: NDArray[Any], axes: tuple[int, ...]) -> NDArray[Any] | None:
-    """A view of ``x`` with a row per sum, if its storage allows: numpy sums rows pairwise, which is more accurate."""
-    order = sorted(range(x.ndim), key=lambda axis: (-x.strides[axis], axis))
-    kept = [axis for axis in order if axis not in axes]
-    if order != kept + order[len(kept) :] or kept != sorted(kept):
-        return None
-    stored = x.transpose(order)
-    return view(stored, (prod(x.shape[axis] for axis in kept), -1)) if stored.flags.c_contiguous and x.size else None
+def _sum_along(x: NDArray[Any], y: NDArray[Any], axes: tuple[int, ...]) -> Call:
+    by_image = axes == (2, 3) and are_images(x) and y.dtype == np.float32
+    return image_sum(x, y) if by_image else axis_sum(x, y, axes)
 
 
 def _count(node: Node) -> int:
@@ -98,16 +85,15 @@ def _sum_to(bound: BoundOp) -> Call:
     """Undo a broadcast from the shape of the output to that of the input."""
     x, y = bound.input(0), bound.outputs[0]
     lead = x.ndim - y.ndim
-    in_rows = x.flags.c_contiguous and y.flags.c_contiguous
-    if x.dtype == np.float32 and x.shape[lead:] == y.shape and in_rows and y.size >= vector_width():
-        return call_chain(partial(y.fill, 0), column_sums(x, y, x.size // y.size, y.size))
     axes = tuple(i for i in range(x.ndim) if i < lead or (y.shape[i - lead] == 1 and x.shape[i] != 1))
-    if not lead and axes == (2, 3) and are_images(x) and y.dtype == np.float32:
-        return image_sum(x, y)
-    return partial(np.add.reduce, x, axes, None, y[(None,) * lead] if lead else y, True)
+    return _sum_along(x, y[(None,) * lead], axes)
 
 
 # Other ways to combine
+
+
+def _log(x: NDArray[Any], out: NDArray[Any]) -> None:
+    function("log")(x, out=out)
 
 
 def _root(x: NDArray[Any], out: NDArray[Any]) -> None:
@@ -115,15 +101,14 @@ def _root(x: NDArray[Any], out: NDArray[Any]) -> None:
     np.copyto(out, np.sqrt(x), "unsafe") if out.dtype.kind in "iu" else np.sqrt(x, out)
 
 
-def _reduce(function: Any, *, before: Any = None, after: Any = None) -> Any:
-    """A kernel of ``after(function(before(x)))`` with the axes and keepdims of the node."""
+def _sum_of(*, before: Any = None, after: Any = None) -> Any:
+    """A kernel of ``after(sum(before(x)))`` with the axes of the node."""
 
     def kernel(bound: BoundOp) -> Call:
         x, y, axes = bound.input(0), bound.outputs[0], _axes(bound.node)
-        keep = bool(bound.node.attribute("keepdims", 1))
         changed = view(bound.scratch[0].view(x.dtype)[: x.size], x.shape) if before else x
         steps: list[Call] = [partial(before, x, changed)] if before else []
-        steps.append(partial(function, changed, axes, None, y, keep))
+        steps.append(axis_sum(changed, y, axes))
         return call_chain(*steps, *([partial(after, y, y)] if after else []))
 
     return kernel
@@ -161,15 +146,16 @@ def _log_sum_exp(bound: BoundOp) -> Call:
         partial(np.logical_not, odd, odd),
         partial(np.copyto, largest, 0, where=odd),
         partial(np.subtract, x, largest, shifted),
-        partial(np.exp, shifted, shifted),
-        partial(np.add.reduce, shifted, axes, None, total, True),
-        partial(np.log, total, total),
+        function("exp").bound(shifted, out=shifted),
+        axis_sum(shifted, total, axes),
+        function("log").bound(total, out=total),
         partial(np.add, total, largest, total),
     )
 
 
 def _log_sum_exp_of_any(node: Node, x: Any) -> Any:
-    return np.log(np.sum(np.exp(x), axis=_axes(node), keepdims=bool(node.attribute("keepdims", 1))))
+    total = sum_of(function("exp")(x), _axes(node))
+    return function("log")(total).reshape(node.outputs[0].shape)
 
 
 def _whole_and_kept(node: Node) -> list[int]:
@@ -186,6 +172,10 @@ def _extreme_grad(d: Adjoint) -> list[Value | None]:
     """Every element that equals the result gets the whole gradient."""
     equal = d.x.op("Equal", _spread(d, d.y))
     return [equal.op("Where", _spread(d, d.g), d.g.like(0.0))]
+
+
+def _product(node: Node, x: NDArray[Any]) -> NDArray[Any]:
+    return folded(np.multiply, x, _axes(node)).reshape(node.outputs[0].shape)
 
 
 def _product_grad(d: Adjoint) -> list[Value | None]:
@@ -247,28 +237,28 @@ OPS = [
     _reduction("ReduceMean", _mean, lambda d: [_mean_grad(d)]),
     _reduction("ReduceMax", _extreme(np.maximum.reduce, largest=True), _extreme_grad),
     _reduction("ReduceMin", _extreme(np.minimum.reduce, largest=False), _extreme_grad),
-    _reduction("ReduceProd", _reduce(np.multiply.reduce), _product_grad),
+    _reduction("ReduceProd", allocating_kernel(_product), _product_grad),
     _reduction(
         "ReduceSumSquare",
-        _reduce(np.add.reduce, before=np.square),
+        _sum_of(before=np.square),
         lambda d: [(_spread(d, d.g) * d.x).scaled(2.0)],
         _whole,
     ),
     _reduction(
         "ReduceL1",
-        _reduce(np.add.reduce, before=np.absolute),
+        _sum_of(before=np.absolute),
         lambda d: [_spread(d, d.g) * d.x.op("Sign")],
         _whole,
     ),
     _reduction(
         "ReduceL2",
-        _reduce(np.add.reduce, before=np.square, after=_root),
+        _sum_of(before=np.square, after=_root),
         lambda d: [_spread(d, d.g / d.y) * d.x],
         _whole,
     ),
     _reduction(
         "ReduceLogSum",
-        _reduce(np.add.reduce, after=np.log),
+        _sum_of(after=_log),
         lambda d: [_spread(d, d.g / d.y.op("Exp"))],
     ),
     _reduction(

@@ -1,6 +1,6 @@
 """Sorting kernels: order the elements of rows; x is [outer, n, inner], and its rows run along n.
 
-NaN counts as larger than all numbers, as in numpy.
+In an order, NaN is larger than all numbers, as in numpy and PyTorch.
 """
 
 from __future__ import annotations
@@ -22,15 +22,21 @@ def _before(a: Any, b: Any, largest: bool) -> Any:
     return a < b or (b != b and a == a)
 
 
+@part
+def _beats(a: Any, b: Any, largest: bool) -> Any:
+    """Whether ``a`` is a better extreme than ``b``: NaN beats all numbers."""
+    return (a > b if largest else a < b) or (a != a and b == b)
+
+
 @jit
 def extremes(x: NDArray[Any], out: NDArray[Any], largest: bool, last: bool) -> None:
-    """out [outer, inner] = index of the extreme of each row; ties: the first, or the ``last``."""
+    """out [outer, inner] = index of the extreme of each row, which NaN is; ties: the first, or the ``last``."""
     for o in range(x.shape[0]):
         for i in range(x.shape[2]):
             best = 0
             for j in range(1, x.shape[1]):
-                if _before(x[o, j, i], x[o, best, i], largest) or (
-                    last and not _before(x[o, best, i], x[o, j, i], largest)
+                if _beats(x[o, j, i], x[o, best, i], largest) or (
+                    last and not _beats(x[o, best, i], x[o, j, i], largest)
                 ):
                     best = j
             out[o, i] = best

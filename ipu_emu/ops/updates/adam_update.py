@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from gcl.kernels.jit import jit
 from ipu_emu.graph.dtype import FLOAT
+from ipu_emu.ops.codegen.functions.compiled_functions import whole_power
 from ipu_emu.ops.core.call_chain import call_chain
 from ipu_emu.ops.core.cost import per_element
 from ipu_emu.ops.core.kernel_helpers import copies_in_place, flat, storage
@@ -50,8 +51,8 @@ def corrections(step: _Array, c1: Any, c2: Any, bias: bool) -> tuple[Any, Any]:
     step[()] = count
     first, second = np.float32(1), np.float32(1)
     if bias:
-        first = np.float32(1.0 / (1.0 - (1.0 - np.float64(c1)) ** np.float64(count)))
-        second = np.float32(1.0 / (1.0 - (1.0 - np.float64(c2)) ** np.float64(count)))
+        first = np.float32(1.0 / (1.0 - whole_power(1.0 - np.float64(c1), int(count))))
+        second = np.float32(1.0 / (1.0 - whole_power(1.0 - np.float64(c2), int(count))))
     return first, second
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from math import fsum, sqrt
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,7 @@ def measure(gradient: NDArray[Any], out: NDArray[Any]) -> None:
 
 def limit(norms: Sequence[NDArray[Any]], scale: NDArray[Any], out: NDArray[Any], max_norm: float) -> None:
     """out = max_norm / max(max_norm, norm), norm = the L2 norm of ``scale`` times all gradients."""
-    whole = float(np.sqrt(sum(float(part[()]) ** 2 for part in norms))) * float(scale[()])
+    whole = sqrt(fsum(float(part[()] * part[()]) for part in norms)) * float(scale[()])
     out[()] = max_norm / max(max_norm, whole)
 
 

@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ipu_emu.compiler.model_properties import REPLICATION, grouped_variables
-from ipu_emu.errors import EmulatorError, RefusedError
+from ipu_emu.errors import EmulatorError, MissingDataError, RefusedError
 from ipu_emu.graph import Graph, Op, Role, Tensor
-from ipu_emu.graph.external_data import DataPlace, append_external, places_beside, places_of, write_external
-from ipu_emu.graph.onnx_files import load_light, opset_of, write_model
-from ipu_emu.graph.onnx_model import from_model, metadata_of, to_model
 from ipu_emu.graph.op import GRAPHCORE
+from ipu_emu.onnx.external_data import DataPlace, append_external, relative_places, write_external
+from ipu_emu.onnx.files import ModelBytes, Source
+from ipu_emu.onnx.properties import REPLICATION, grouped_variables
+from ipu_emu.onnx.read import read
+from ipu_emu.onnx.write import to_model, write_model
 from ipu_emu.ops import append, append_unchecked
 from ipu_emu.popart.builder.annotations import Annotations
 from ipu_emu.popart.builder.node_annotations import EXCLUDED_PATTERNS, NodeAnnotations
@@ -47,7 +48,7 @@ class Builder(NodeAnnotations):
 
     def __init__(
         self,
-        modelProtoOrFilename: bytes | str | None = None,
+        modelProtoOrFilename: Source | None = None,
         opsets: Mapping[str, int] | None = None,
         builderCore: object = None,
     ) -> None:
@@ -59,15 +60,18 @@ class Builder(NodeAnnotations):
         self._children: list[Builder] = []
         self._unfit: dict[str, EmulatorError] = {}
         if modelProtoOrFilename is not None:
-            model, large = load_light(modelProtoOrFilename)
-            for id, place in places_of(model).items():
-                if not os.path.isfile(place.file):
-                    raise RuntimeError(
-                        f"Data of TensorProto ( tensor name: {id}) should be stored in {place.file}, but it doesn't "
-                        "exist or is not accessible."
-                    )
-            self._use(from_model(model, append, groups=grouped_variables(metadata_of(model)), large=large))
-            self._opset, self._locked = opset_of(model), True
+            self._read(modelProtoOrFilename)
+
+    def _read(self, source: Source) -> None:
+        try:
+            model = read(source, as_written=True)
+        except MissingDataError as error:
+            raise RuntimeError(
+                f"Data of TensorProto ( tensor name: {error.id}) should be stored in {error.file}, but it doesn't "
+                "exist or is not accessible."
+            ) from error
+        self._use(model.graph)
+        self._opset, self._locked = model.opset, True
 
     def _use(self, graph: Graph) -> None:
         self._graph, self._nodes = graph, NodeAttributes(graph)
@@ -288,11 +292,12 @@ class Builder(NodeAnnotations):
 
     def getModelProto(self) -> bytes:
         """The model as a serialised ONNX ModelProto."""
-        return to_model(self._graph, opset=self._opset, external=self._external)
+        model = to_model(self._graph, opset=self._opset, external=self._external)
+        return ModelBytes(model, {place.file for place in self._external.values()})
 
     def saveModelProto(self, filename: str) -> None:
         """Write the model to a file atomically."""
-        external = places_beside(filename, self._external)
+        external = relative_places(filename, self._external)
         write_model(filename, to_model(self._graph, opset=self._opset, external=external))
 
     def saveInitializersExternally(self, ids: Sequence[str], filename: str) -> None:
@@ -302,9 +307,10 @@ class Builder(NodeAnnotations):
                 raise EmulatorError(f"Tensor '{id}' is not an initializer")
             if id in self._external:
                 raise EmulatorError(f"Tensor '{id}' already has an external data_location")
-        in_use = any(place.file == filename for place in self._external.values())
-        write = append_external if in_use else write_external
-        self._external |= write(self._graph.data, ids, filename)
+        file = os.path.realpath(filename)
+        same = {id: place for id, place in self._external.items() if os.path.realpath(place.file) == file}
+        data = self._graph.data
+        self._external |= append_external(data, ids, same) if same else write_external(data, ids, filename)
 
     def embedReplicationFactor(self, replicationFactor: int) -> None:
         """Store the number of replicas in the model; it determines the number of groups of a variable."""

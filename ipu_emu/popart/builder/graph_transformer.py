@@ -9,13 +9,14 @@ from typing import Any, TypeVar
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnx import helper, numpy_helper
+from onnx import helper
 
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph.dtype import FLOAT, FLOAT16, INT32, DType, dtype_named
-from ipu_emu.graph.external_data import reference, write_external
-from ipu_emu.graph.onnx_files import load_model
-from ipu_emu.graph.onnx_tensors import array_of, proto_of
+from ipu_emu.onnx.external_data import Places, array_at, is_external, reference, stored_type, write_external
+from ipu_emu.onnx.files import ModelBytes, Source, parsed
+from ipu_emu.onnx.proto_parts import attributes_of, graphs_of, tensors_of
+from ipu_emu.onnx.tensors import array_of, proto_of
 
 __all__ = ["GraphTransformer"]
 
@@ -33,12 +34,26 @@ _BATCH_STATISTICS = ("mean", "var", "saved_mean", "saved_var")
 class GraphTransformer:
     """``GraphTransformer(modelProtoOrFilename)``: each method changes the model; ``getModelProto`` returns it."""
 
-    def __init__(self, modelProtoOrFilename: bytes | str) -> None:
-        self._model = load_model(modelProtoOrFilename)
+    def __init__(self, modelProtoOrFilename: Source) -> None:
+        model = parsed(modelProtoOrFilename, light=False)
+        self._model = model.proto
+        self._places = model.tensors.places(self._model.graph)
+        self._refer(self._places)
+        for graph in graphs_of(self._model.graph):
+            for proto in filter(is_external, tensors_of(graph)):
+                if proto.name not in self._places:
+                    proto.CopyFrom(proto_of(proto.name, model.tensors.array(proto)))
+
+    def _refer(self, places: Places) -> None:
+        """Let initializers name the files of their data."""
+        for proto in self._model.graph.initializer:
+            if proto.name in places:
+                dtype = stored_type(proto)
+                proto.CopyFrom(reference(proto.name, dtype, tuple(proto.dims), places[proto.name]))
 
     def getModelProto(self) -> bytes:
         """The model as a serialised ONNX ModelProto."""
-        return bytes(self._model.SerializeToString())
+        return ModelBytes(self._model.SerializeToString(), {place.file for place in self._places.values()})
 
     # Types of inputs, outputs, initializers, constants and casts, also in the bodies of loops and branches
 
@@ -80,16 +95,16 @@ class GraphTransformer:
 
     def _convert(self, old: int, new: DType, *, clip: bool = False) -> None:
         """Change element type number ``old``; nothing is changed if a value does not fit."""
-        graphs = list(_graphs(self._model.graph))
-        tensors = [tensor for graph in graphs for tensor in _tensors(graph) if tensor.data_type == old]
-        converted = [_converted(tensor, new, clip) for tensor in tensors]
+        graphs = list(graphs_of(self._model.graph))
+        tensors = [tensor for graph in graphs for tensor in tensors_of(graph) if tensor.data_type == old]
+        converted = [_converted(tensor, self._array(tensor), new, clip) for tensor in tensors]
         for tensor, changed in zip(tensors, converted, strict=True):
             tensor.CopyFrom(changed)
         for graph in graphs:
             for info in chain(graph.input, graph.output, graph.value_info):
                 if info.type.tensor_type.elem_type == old:
                     info.type.tensor_type.elem_type = new.onnx
-            for attribute in _attributes(graph):
+            for attribute in attributes_of(graph):
                 if attribute.name in _TYPE_ATTRIBUTES and attribute.i == old:
                     attribute.i = new.onnx
 
@@ -98,7 +113,7 @@ class GraphTransformer:
     def removeUnusedInputs(self) -> None:
         """Drop inputs and initializers that no node reads and that are not outputs."""
         graph = self._model.graph
-        used = {id for inner in _graphs(graph) for id in _read(inner)}
+        used = {id for inner in graphs_of(graph) for id in _read(inner)}
         self._keep_inputs(used)
         _replace(graph.initializer, [proto for proto in graph.initializer if proto.name in used])
 
@@ -106,7 +121,8 @@ class GraphTransformer:
         """Turn these initializers into constants, which are never trained."""
         graph, chosen = self._model.graph, self._initializers(ids)
         nodes = [
-            helper.make_node("Constant", [], [id], value=proto_of("", _array(proto))) for id, proto in chosen.items()
+            helper.make_node("Constant", [], [id], value=proto_of("", self._array(proto)))
+            for id, proto in chosen.items()
         ]
         _replace(graph.node, [*nodes, *graph.node])
         _replace(graph.initializer, [proto for proto in graph.initializer if proto.name not in chosen])
@@ -123,11 +139,15 @@ class GraphTransformer:
         for id in ids:
             if id not in found:
                 raise EmulatorError(f"Tensor '{id}' is not an initializer")
-            if found[id].data_location == onnx.TensorProto.EXTERNAL:
+            if is_external(found[id]):
                 raise EmulatorError(f"Tensor '{id}' already has an external data_location")
-        data = {id: _array(found[id]) for id in ids}
-        for id, place in write_external(data, ids, filename).items():
-            found[id].CopyFrom(reference(id, data[id], place))
+        data = {id: self._array(found[id]) for id in ids}
+        places = write_external(data, ids, filename)
+        self._places |= places
+        self._refer(places)
+
+    def _array(self, proto: onnx.TensorProto) -> NDArray[Any]:
+        return array_at(proto, self._places[proto.name]) if is_external(proto) else array_of(proto)
 
     def _initializers(self, ids: Sequence[str]) -> dict[str, onnx.TensorProto]:
         found = {proto.name: proto for proto in self._model.graph.initializer}
@@ -160,40 +180,13 @@ def _replace(field: MutableSequence[T], values: Iterable[T]) -> None:
     field.extend(kept)
 
 
-def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    """A graph, and those in the attributes of its nodes."""
-    yield graph
-    for attribute in _attributes(graph):
-        for body in ([attribute.g] if attribute.HasField("g") else []) + list(attribute.graphs):
-            yield from _graphs(body)
-
-
-def _attributes(graph: onnx.GraphProto) -> Iterator[onnx.AttributeProto]:
-    return (attribute for node in graph.node for attribute in node.attribute)
-
-
-def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
-    yield from graph.initializer
-    for attribute in _attributes(graph):
-        if attribute.HasField("t"):
-            yield attribute.t
-        yield from attribute.tensors
-
-
 def _read(graph: onnx.GraphProto) -> Iterator[str]:
     for node in graph.node:
         yield from node.input
     yield from (info.name for info in graph.output)
 
 
-def _array(proto: onnx.TensorProto) -> NDArray[Any]:
-    if proto.data_type == _BFLOAT16:
-        return np.asarray(numpy_helper.to_array(proto), np.float32)
-    return array_of(proto)
-
-
-def _converted(proto: onnx.TensorProto, new: DType, clip: bool) -> onnx.TensorProto:
-    array = _array(proto)
+def _converted(proto: onnx.TensorProto, array: NDArray[Any], new: DType, clip: bool) -> onnx.TensorProto:
     if new.is_integer:
         array = _in_range(proto.name, array, new, clip)
     with np.errstate(over="ignore"):  # values too large for FLOAT16 become infinite, as on the device

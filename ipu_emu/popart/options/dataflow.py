@@ -7,8 +7,8 @@ from numbers import Integral
 from operator import index
 from typing import Any
 
-from ipu_emu.compiler.model_properties import overlap_of
 from ipu_emu.errors import ArgumentTypeError, EmulatorError
+from ipu_emu.onnx.properties import overlap_of
 from ipu_emu.popart.options.input_settings import one_of_kind
 from ipu_emu.popart.types.enums import AnchorReturnTypeId, ExchangeStrategy
 from ipu_emu.program.anchors import Anchor, Return

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-import onnx
-
-from ipu_emu.compiler.model_properties import EXCHANGE_STRATEGY, STREAM_MODE, TILE_SET
-from ipu_emu.errors import EmulatorError
+from ipu_emu.onnx.properties import EXCHANGE_STRATEGY, STREAM_MODE, TILE_SET
 from ipu_emu.popart.types.enums import ExchangeStrategy, ReplicatedStreamMode
 from ipu_emu.popart.types.tensor_info import TensorInfo
 from ipu_emu.session.options.option_enums import TileSet
@@ -19,7 +16,6 @@ __all__ = [
     "InputArguments",
     "InputSettings",
     "InputShapeInfo",
-    "check_shapes",
     "one_of_kind",
 ]
 
@@ -71,28 +67,6 @@ class InputSettings:
         """The metadata of the input ``id`` in a model, without default settings."""
         values = (self._tiles, self._exchange, self._mode)
         return {_KEYS[type(value)] + id: value.name for value in values if int(value)}
-
-
-def check_shapes(model: onnx.ModelProto, known: Collection[str]) -> None:
-    """Raise EmulatorError for inputs whose shapes neither the model nor ``known`` gives."""
-    closed = {*known, *(initializer.name for initializer in model.graph.initializer)}
-    for info in model.graph.input:
-        shape = info.type.tensor_type.shape
-        sizes = [
-            dimension.dim_value if dimension.HasField("dim_value") and dimension.dim_value >= 0 else None
-            for dimension in shape.dim
-        ]
-        if info.name not in closed and None in sizes:
-            names = [
-                dimension.dim_param or (str(dimension.dim_value) if dimension.dim_value else "?")
-                if size is None
-                else str(size)
-                for dimension, size in zip(shape.dim, sizes, strict=True)
-            ]
-            raise EmulatorError(
-                f"Input tensor '{info.name}' must be specified in InputShapeInfo, as it has shape "
-                f"[{' '.join(names)}], which uses an unknown value '{names[sizes.index(None)]}'."
-            )
 
 
 class InputShapeInfo:

@@ -8,8 +8,8 @@ from operator import index
 from typing import Any
 
 from gcl import Group
-from ipu_emu.compiler.model_properties import GroupKind, VariableGroups
 from ipu_emu.errors import ArgumentTypeError, EmulatorError, InternalError
+from ipu_emu.onnx.properties import GroupKind, VariableGroups
 from ipu_emu.popart.types.enums import VariableRetrievalMode
 from ipu_emu.session.options.option_enums import CommGroupType
 from ipu_emu.session.options.tensor_location import CommGroup

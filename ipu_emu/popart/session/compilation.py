@@ -2,36 +2,32 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import onnx
 from numpy.typing import NDArray
 
 import popdist_py
 from ipu_emu.compiler.gradients.gradient import Gradient
 from ipu_emu.compiler.memory.memory_remedies import RemedyKind
-from ipu_emu.compiler.model_properties import check_leading_axes, grouped_variables, io_inputs
 from ipu_emu.compiler.options import CompileOptions, TrainingOptions
 from ipu_emu.compiler.pipeline import CompileState, start
 from ipu_emu.compiler.placement.autoshard import TooFewOpsError
-from ipu_emu.compiler.reading.read_model import read_model
-from ipu_emu.errors import EmulatorError
+from ipu_emu.errors import EmulatorError, OpenShapeError
 from ipu_emu.graph import Graph, Role
-from ipu_emu.graph.dtype import FLOAT, FLOAT16, DType
-from ipu_emu.graph.onnx_files import Large, load_light
-from ipu_emu.graph.onnx_model import metadata_of
-from ipu_emu.graph.onnx_template import OnnxTemplate
+from ipu_emu.graph.body_inputs import Kind
+from ipu_emu.graph.dtype import FLOAT, FLOAT16
+from ipu_emu.onnx.files import Source
+from ipu_emu.onnx.read import OnnxModel, read
 from ipu_emu.popart.builder.graph_transformer import GraphTransformer
 from ipu_emu.popart.devices.device_manager import DeviceInfo
 from ipu_emu.popart.devices.device_rules import check_device, check_distributed, check_io_tiles
 from ipu_emu.popart.ir.serialised_ir import IrView
 from ipu_emu.popart.logger import getLogger
 from ipu_emu.popart.options.dataflow import DataFlow
-from ipu_emu.popart.options.input_settings import InputShapeInfo, check_shapes
+from ipu_emu.popart.options.input_settings import InputShapeInfo
 from ipu_emu.popart.options.option_rules import check_combination
 from ipu_emu.popart.session.popart_limits import check_arithmetic, check_limits, check_step
 from ipu_emu.program.executable import Executable
@@ -43,9 +39,7 @@ from ipu_emu.session.options.patterns import Patterns
 from ipu_emu.session.options.session_options import SessionOptions
 from ipu_emu.session.target import Target
 
-__all__ = ["Compilation", "Model"]
-
-Model = bytes | str | os.PathLike[str] | onnx.ModelProto
+__all__ = ["Compilation"]
 
 
 #: Changes that may save memory, as options of a session.
@@ -72,7 +66,7 @@ class Compilation:
 
     def __init__(
         self,
-        model: Model,
+        model: Source,
         flow: DataFlow,
         device: DeviceInfo,
         shapes: InputShapeInfo | None,
@@ -82,19 +76,16 @@ class Compilation:
         self.options, self.flow, self.device = options, flow, device
         options.check(training=training is not None)
         check_distributed(device, options)
-        proto, large = load_light(model)
         known = {} if shapes is None else {id: info.described for id, info in shapes.infos.items()}
-        self.model = _read(proto, large, options, known)
-        self.template = OnnxTemplate(proto)
-        del proto, large  # the data of the initializers
+        self.source = _read(model, options, known)
+        self.model = self.source.graph
         check_limits(self.model, options, training=training is not None)
         ipus = self.target.ipus
         check_combination(self.model, options, flow, training=training is not None, ipus=ipus)
         anchors = [flow.art(id).anchor(id) for id in flow.anchors()]
+        properties = self.source.properties
         self.step = self._step(
-            compile_options(
-                options, flow.batchesPerStep(), anchors, self.model.metadata, ipus=ipus, training=training
-            )
+            compile_options(options, flow.batchesPerStep(), anchors, properties, ipus=ipus, training=training)
         )
         check_step(self.model, self.step.graph, flow.anchors())
 
@@ -163,7 +154,8 @@ class Compilation:
     def _model_of(self, request: MemoryRequest) -> Graph:
         if not request.halves and request.divisor == 1:
             return self.model
-        proto = self.template.serialised(self.template.initializers(self.model.data))
+        template = self.source.template
+        proto = template.serialised(template.initializers(self.model.data))
         inputs = self.model.with_role(Role.INPUT)
         if request.halves:
             transformer = GraphTransformer(proto)
@@ -176,7 +168,7 @@ class Compilation:
             )
             for tensor in inputs
         }
-        return _read(*load_light(proto), self.options, shapes)
+        return _read(proto, self.options, shapes).graph
 
     def lowered(self, *, forward_only: bool = False) -> Executable:
         """Compile the graph of a step, or its forward pass only."""
@@ -214,7 +206,7 @@ class Compilation:
             self.step.options,
             self.options,
             self.flow.batchesPerStep(),
-            self.model.metadata,
+            self.source.properties,
             [tensor.id for tensor in self.graph.with_role(Role.INPUT)],
             sync=self.device.syncPattern.name,
         )
@@ -222,21 +214,18 @@ class Compilation:
     def _on_io_tiles(self) -> list[str]:
         """Inputs and anchors that I/O tiles exchange with the host."""
         anchors = [id for id in self.flow.anchors() if self.flow.art(id).tileSet() is TileSet.IO]
-        return [*io_inputs(self.model.metadata), *anchors]
+        return [*self.source.properties.on_io_tiles, *anchors]
 
 
-def _read(
-    proto: onnx.ModelProto, large: Large, options: SessionOptions, known: Mapping[str, tuple[DType, tuple[int, ...]]]
-) -> Graph:
+def _read(model: Source, options: SessionOptions, known: Mapping[str, Kind]) -> OnnxModel:
     """Read the model for this number of replicas; ``known`` gives types and shapes of inputs that it leaves open."""
-    metadata, replicas = metadata_of(proto), options.getGlobalReplicationFactor()
-    check_leading_axes(proto, replicas)
-    check_shapes(proto, known)
-    return read_model(
-        proto,
-        replicas=replicas,
-        supported_types=bool(options.enableSupportedDataTypeCasting),
-        groups=grouped_variables(metadata, replicas),
-        shapes=known,
-        large=large,
-    )
+    replicas, supported = options.getGlobalReplicationFactor(), bool(options.enableSupportedDataTypeCasting)
+    try:
+        return read(model, replicas=replicas, supported_types=supported, inputs=known)
+    except OpenShapeError as error:
+        sizes = error.sizes
+        raise EmulatorError(
+            f"Input tensor '{error.input}' must be specified in InputShapeInfo, as it has shape "
+            f"[{' '.join(map(str, sizes))}], which uses an unknown value "
+            f"'{next(size for size in sizes if isinstance(size, str))}'."
+        ) from None

@@ -10,35 +10,34 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-import popdist_py
 from ipu_emu.compiler.rewriting.reserved_prefixes import without_prefix
 from ipu_emu.errors import SessionError
-from ipu_emu.graph.external_data import Places, append_external, overwrite_external, places_beside
+from ipu_emu.onnx.external_data import Places, change_external, inside, relative_places, separate, write_external
+from ipu_emu.onnx.write import OnnxTemplate, write_model
 
 __all__ = ["ExternalVariables"]
 
+#: The ending of the file with data that cannot be where they were.
+_ENDING = ".data"
+
 
 class ExternalVariables:
-    """Initializers of the model at ``places``, and their optimiser states, which are appended to the same files.
+    """Writes the model of ``template``, whose initializers at ``places`` and their states are in separate files."""
 
-    Instances share the files: instance 0 appends the states; the others write them into their models.
-    """
+    def __init__(self, template: OnnxTemplate, places: Places) -> None:
+        self._template, self._places = template, dict(places)
 
-    def __init__(self, places: Places, variables: Mapping[str, NDArray[Any]]) -> None:
-        self._places = dict(places)
-        if not places or popdist_py.getReplicaIndexOffset():
-            return
-        for file in dict.fromkeys(place.file for place in places.values()):
-            states = [id for id in variables if id not in places and _is_in(file, without_prefix(id), places)]
-            self._places |= append_external({id: variables[id] for id in states}, states, file)
+    def save(self, file: str, data: Mapping[str, NDArray[Any]], variables: Mapping[str, NDArray[Any]]) -> None:
+        """Write the model with its ``data`` and the values of ``variables`` to ``file``.
 
-    def write(self, values: Mapping[str, NDArray[Any]]) -> None:
-        """Overwrite the values in the files."""
-        overwrite_external(values, {id: place for id, place in self._places.items() if id in values})
-
-    def seen_from(self, model: str) -> Places:
-        """The places relative to the file ``model``."""
-        return places_beside(model, self._places)
+        External data in its folder are replaced; others, which it cannot refer to, are written to a file beside it.
+        """
+        values, folder = self._template.initializers(data, variables), os.path.dirname(os.path.abspath(file))
+        stay = separate({id: place for id, place in self._places.items() if inside(place.file, folder)})
+        new = [id for id in values if id not in stay and (id in self._places or without_prefix(id) in self._places)]
+        change_external(values, stay)
+        written = write_external(values, new, os.fspath(file) + _ENDING, follow=False) if new else {}
+        write_model(file, self._template.serialised(values, relative_places(file, {**stay, **written})))
 
     def move(self, old: str, new: str) -> None:
         """Move the file ``old`` to ``new``; raise SessionError if it has no variables or cannot be moved."""
@@ -59,12 +58,8 @@ class ExternalVariables:
             ) from error
         for id, place in self._places.items():
             if _same(place.file, old):
-                self._places[id] = replace(place, file=new)
+                self._places[id] = replace(place, file=os.path.realpath(new))
 
 
-def _is_in(file: str, weight: str, places: Places) -> bool:
-    return weight in places and places[weight].file == file
-
-
-def _same(one: str, other: str) -> bool:
-    return os.path.abspath(one) == os.path.abspath(other)
+def _same(file: str, other: str) -> bool:
+    return file == os.path.realpath(other)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from ipu_emu.onnx.files import Source
 from ipu_emu.popart.devices.device_manager import DeviceInfo
 from ipu_emu.popart.options.dataflow import DataFlow
 from ipu_emu.popart.options.input_settings import InputShapeInfo
-from ipu_emu.popart.session.compilation import Model
 from ipu_emu.popart.session.session import Session
 from ipu_emu.session.options.patterns import Patterns
 from ipu_emu.session.options.session_options import SessionOptions
@@ -18,7 +18,7 @@ class InferenceSession(Session):
 
     def __init__(
         self,
-        fnModel: Model,
+        fnModel: Source,
         dataFlow: DataFlow,
         deviceInfo: DeviceInfo,
         inputShapeInfo: InputShapeInfo | None = None,

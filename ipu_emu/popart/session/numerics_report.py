@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import onnx
 from numpy.typing import NDArray
-from onnx import numpy_helper
 
 from ipu_emu.errors import EmulatorError
-from ipu_emu.graph.onnx_files import load_model
+from ipu_emu.onnx.read import initializers
 
 __all__ = ["NumericsReport"]
 
@@ -56,9 +54,5 @@ class NumericsReport:
 
 
 def _floats(model: str) -> dict[str, _Array]:
-    whole = load_model(model)
-    return {
-        one.name: numpy_helper.to_array(one).astype(np.float64)
-        for one in whole.graph.initializer
-        if one.data_type == onnx.TensorProto.FLOAT
-    }
+    data = initializers(model).items()
+    return {id: array.astype(np.float64) for id, array in data if array.dtype == np.float32}

@@ -12,7 +12,7 @@ from ipu_emu.compiler.rewriting.reserved_prefixes import GRADIENT
 from ipu_emu.errors import EmulatorError, PoplarError
 from ipu_emu.graph import Graph, Op, Role
 from ipu_emu.graph.dtype import dtype_numbered
-from ipu_emu.graph.onnx_model import IMPORTED_FROM
+from ipu_emu.graph.graph import IMPORTED_FROM
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.core.node import Node, described, input_node, listed
 from ipu_emu.session.options.option_enums import RecomputationType

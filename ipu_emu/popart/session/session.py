@@ -16,22 +16,24 @@ import popdist_py
 from ipu_emu.compiler.cache.executable_cache import load_executable, save_executable, with_variables
 from ipu_emu.compiler.cache.executable_file import to_bytes
 from ipu_emu.compiler.memory.out_of_memory import streaming_memory_of
-from ipu_emu.compiler.model_properties import broadcast_inputs
 from ipu_emu.compiler.options import TrainingOptions
 from ipu_emu.compiler.rewriting.reserved_prefixes import STASHED
 from ipu_emu.engine import Engine, Replicas
 from ipu_emu.errors import ArgumentTypeError, EmulatorError, SessionError
-from ipu_emu.graph.onnx_files import initializers_of, load_light, write_model
+from ipu_emu.graph import Role
 from ipu_emu.hardware import StreamingMemory
 from ipu_emu.hostio.host_weights import HostWeights
 from ipu_emu.hostio.step_runner import StepRunner
+from ipu_emu.hostio.weights_digest import report_digest
+from ipu_emu.onnx.files import Source
+from ipu_emu.onnx.read import initializers
 from ipu_emu.popart.devices.device_manager import DeviceInfo, printed
 from ipu_emu.popart.devices.device_rules import check_sync
 from ipu_emu.popart.ir.serialised_ir import serialised
 from ipu_emu.popart.options.dataflow import DataFlow
 from ipu_emu.popart.options.input_settings import InputShapeInfo
 from ipu_emu.popart.options.option_rules import check_cycle_counter
-from ipu_emu.popart.session.compilation import Compilation, Model
+from ipu_emu.popart.session.compilation import Compilation
 from ipu_emu.popart.session.external_variables import ExternalVariables
 from ipu_emu.popart.session.popart_limits import check_replaced
 from ipu_emu.popart.session.random_state import RandomState
@@ -60,7 +62,7 @@ class Session:
 
     def __init__(
         self,
-        fnModel: Model,
+        fnModel: Source,
         dataFlow: DataFlow,
         deviceInfo: DeviceInfo,
         inputShapeInfo: InputShapeInfo | None,
@@ -87,13 +89,13 @@ class Session:
         )
         self.replicationFactor = self._options.localReplicas()
         self.accumulationFactor = self._options.accumulation()
-        graph, metadata = self._compilation.graph, self._compilation.model.metadata
+        graph, source = self._compilation.graph, self._compilation.source
         read_from_all = self._compilation.step.options.locations.read_from_all
         self._weights = HostWeights(graph, self._compilation.gradients, read_from_all=read_from_all)
-        self._external = ExternalVariables(self._compilation.template.external, self._saved_variables())
+        self._external = ExternalVariables(source.template, source.external)
         self._steps = StepRunner(
             data_mode(self._options),
-            broadcast_inputs(metadata),
+            source.properties.broadcast,
             synthetic=synthetic_values(self._options),
             prefetch=bool(self._options.enablePrefetchDatastreams),
         )
@@ -303,6 +305,13 @@ class Session:
     def weightsToHost(self) -> None:
         """Copy weights and optimiser state to the host: of the first replica, or of the first of each group."""
         self._on_device.fetch()
+        if self._training and self._runs:
+            report_digest(self)
+
+    def weightsByName(self) -> dict[str, NDArray[Any]]:
+        """The host's values of the weights, without the optimiser's states. An extension of PopART."""
+        tensors = self._compilation.graph.tensors
+        return {id: value for id, value in self._weights.values.items() if tensors[id].role is Role.WEIGHT}
 
     def readWeights(self, weightsIo: PyWeightsIO) -> None:
         """Copy the host's weights to the user's arrays."""
@@ -336,17 +345,18 @@ class Session:
 
     @trace.span("save the model", trace.Category.CHECKPOINT)
     def modelToHost(self, filename: str) -> None:
-        """Write a ModelProto with the weights of the device and the optimiser state; external data stay external."""
+        """Write a ModelProto with the weights of the device and the optimiser state; external data stay external.
+
+        They are replaced in their files. If these are not in the folder of ``filename``, where readers of the model
+        look for them, they are written to ``<filename>.data``, as are the states of external weights.
+        """
         if self._program is None:
             raise SessionError(
                 "Devicex::prepare() must be called before Devicex::weightsToHost(const std::map<TensorId, "
                 "MutableVoidData> &) is called."
             )
         self.weightsToHost()
-        template = self._compilation.template
-        values = template.initializers(self._compilation.model.data, self._saved_variables())
-        self._external.write(values)
-        write_model(filename, template.serialised(values, self._external.seen_from(filename)))
+        self._external.save(filename, self._compilation.model.data, self._saved_variables())
 
     def _saved_variables(self) -> dict[str, NDArray[Any]]:
         streamed = not self._options.disableGradAccumulationTensorStreams
@@ -358,13 +368,12 @@ class Session:
         self._external.move(fromLocation, toLocation)
 
     def resetHostWeights(
-        self, modelProtoOrFilename: Model, ignoreWeightsInModelWithoutCorrespondingHostWeight: bool = False
+        self, modelProtoOrFilename: Source, ignoreWeightsInModelWithoutCorrespondingHostWeight: bool = False
     ) -> None:
         """Set the host's weights from a model; call ``weightsFromHost`` afterwards."""
         if not self._training and self._options.constantWeights:
             raise SessionError("Cannot call resetHostWeights when constantWeights is set")
-        model, large = load_light(modelProtoOrFilename)
-        data = initializers_of(model, large)
+        data = initializers(modelProtoOrFilename)
         self._weights.reset(data, ignore_unknown=ignoreWeightsInModelWithoutCorrespondingHostWeight)
         self._weights_loaded = False
 

@@ -12,11 +12,11 @@ from ipu_emu.engine import Engine
 from ipu_emu.engine.forward_program import ForwardProgram
 from ipu_emu.errors import EmulatorError, PoplarRuntimeError
 from ipu_emu.graph import Role
+from ipu_emu.onnx.files import Source
 from ipu_emu.popart.devices.device_manager import DeviceInfo
 from ipu_emu.popart.optimisers.optimizer import Optimizer, check_replacement, checked_optimizer
 from ipu_emu.popart.options.dataflow import DataFlow
 from ipu_emu.popart.options.input_settings import InputShapeInfo
-from ipu_emu.popart.session.compilation import Model
 from ipu_emu.popart.session.session import Session
 from ipu_emu.session.loaded_program import update_scalars
 from ipu_emu.session.options.compile_options import loss_scaler
@@ -34,7 +34,7 @@ class TrainingSession(Session):
 
     def __init__(
         self,
-        fnModel: Model,
+        fnModel: Source,
         dataFlow: DataFlow,
         loss: str,
         optimizer: Optimizer,

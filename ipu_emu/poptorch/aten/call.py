@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from ipu_emu.poptorch.dtypes import as_numpy, device_dtype
 from ipu_emu.poptorch.errors import Error
 from ipu_emu.poptorch.graph_writer import GraphWriter
 
-__all__ = ["Call", "Rule", "cast", "root"]
+__all__ = ["Call", "Rule", "cast", "finite", "root"]
 
 Rule = Callable[["Call"], Any]
 
@@ -34,6 +34,41 @@ def root(total: Value, power: float = 0.5) -> Value:
     return zero.op("Where", total.like(0), found)
 
 
+def finite(x: Value) -> Value:
+    """Return ``x`` with 0 in place of infinities, to be subtracted from exponents."""
+    return x.op("IsInf").op("Where", x.like(0), x)
+
+
+class ReadArguments(Mapping[str, Any]):
+    """Arguments by name, which remembers the names that a rule has read."""
+
+    def __init__(self, arguments: Mapping[str, Any]) -> None:
+        self._arguments = arguments
+        self.read: set[str] = set()
+
+    def __getitem__(self, name: str) -> Any:
+        self.read.add(name)
+        return self._arguments[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._arguments
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._arguments)
+
+    def __len__(self) -> int:
+        return len(self._arguments)
+
+    def unread(self, defaults: Mapping[str, Any]) -> list[str]:
+        """The arguments that have other values than ``defaults`` and were not read."""
+        left = [name for name in self._arguments if name not in self.read]
+        return [name for name in left if not _is_default(self._arguments[name], defaults.get(name))]
+
+
+def _is_default(value: Any, default: Any) -> bool:
+    return value is None or (not isinstance(value, torch.Tensor) and value == default)
+
+
 class Call:
     """An ATen op: ``outputs`` are its results on the host, ``values`` the graph's values of its tensor arguments."""
 
@@ -45,7 +80,7 @@ class Call:
         writer: GraphWriter,
         write: Callable[[torch.Tensor, Value], None],
     ) -> None:
-        self.name, self.arguments, self.writer, self.write = name, arguments, writer, write
+        self.name, self.arguments, self.writer, self.write = name, ReadArguments(arguments), writer, write
         self._values = values
         self.outputs: list[torch.Tensor] = []
         #: The host's values of scalar tensors that are constants.
@@ -84,12 +119,12 @@ class Call:
     @property
     def x(self) -> Value:
         """The value of the first argument."""
-        return self.of(next(iter(self.arguments.values())))
+        return self.of(self.first)
 
     @property
     def first(self) -> torch.Tensor:
         """The first argument."""
-        found: torch.Tensor = next(iter(self.arguments.values()))
+        found: torch.Tensor = self.arguments[next(iter(self.arguments))]
         return found
 
     @property
@@ -166,7 +201,13 @@ class Call:
         return as_numpy(tensor)
 
 
-_COMPARE = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor", "isclose"})
+#: Ops whose operands are not of the type of the result.
+_COMPARE = frozenset(
+    (
+        *("eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor", "isclose"),
+        *("bucketize", "searchsorted"),
+    )
+)
 
 
 def _result_type(a: Any, b: Any) -> torch.dtype:

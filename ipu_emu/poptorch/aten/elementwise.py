@@ -10,7 +10,7 @@ import torch
 
 from ipu_emu.graph.dtype import BOOL, FLOAT, INT32
 from ipu_emu.ops import Value
-from ipu_emu.poptorch.aten.call import Call, Rule, cast
+from ipu_emu.poptorch.aten.call import Call, Rule, cast, finite
 from ipu_emu.poptorch.dtypes import device_dtype
 
 __all__ = ["RULES"]
@@ -227,6 +227,20 @@ def _rounding(type: str) -> Rule:
     return lambda call: call.x if call.x.tensor.dtype.is_integer else call.x.op(type)
 
 
+def _round(call: Call) -> Value:
+    """Round to ``decimals``, the last of several equally near numbers being even."""
+    decimals = int(call.get("decimals", 0))
+    x = call.x
+    if x.tensor.dtype.is_integer:
+        if decimals < 0:
+            raise call.refuse("decimals < 0 of integers is not supported; convert them to floating point")
+        return x
+    if not decimals:
+        return x.op("NearbyInt")
+    power = call.number(10.0 ** abs(decimals), x)
+    return (x * power).op("NearbyInt") / power if decimals > 0 else (x / power).op("NearbyInt") * power
+
+
 def _sgn(call: Call) -> Value:
     return call.x.op("Sign")
 
@@ -287,7 +301,7 @@ def _xlogy(call: Call) -> Value:
 
 def _logaddexp(call: Call) -> Value:
     a, b = (call.as_type(call[name], call.dtype) for name in ("self", "other"))
-    high = a.op("Max", b).op("Detach")
+    high = finite(a.op("Max", b).op("Detach"))
     return high + ((a - high).op("Exp") + (b - high).op("Exp")).op("Log")
 
 
@@ -364,7 +378,7 @@ RULES: dict[str, Rule] = {
     "pow": _pow,
     "rad2deg": lambda call: _x(call).scaled(180 / pi),
     "remainder": _remainder,
-    "round": _rounding("NearbyInt"),
+    "round": _round,
     "rsqrt": _rsqrt,
     "rsub": _rsub,
     "sgn": _sgn,

@@ -179,7 +179,8 @@ def _index_write(reduction: str) -> Rule:
     return rule
 
 
-_REDUCE = {"sum": "add", "add": "add", "prod": "mul", "multiply": "mul", "amax": "max", "amin": "min", None: "none"}
+_REDUCE: dict[str | None, str] = {**dict.fromkeys(("sum", "add", "mean"), "add"), "prod": "mul", "multiply": "mul"}
+_REDUCE |= {"amax": "max", "amin": "min", None: "none"}
 
 
 def _scatter(reduction: str | None) -> Rule:
@@ -196,11 +197,47 @@ def _scatter(reduction: str | None) -> Rule:
         how = reduction if reduction is not None else _REDUCE[call.get("reduce")]
         if how == "none" and not x.tensor.rank:
             return values
-        if call.get("include_self", True) is False:
-            raise call.refuse("include_self=False is not supported; start from zeros")
-        return x.op("ScatterElements", index, values, axis=axis, reduction=how)
+        return _combined(call, x, index, values, axis, how)
 
     return rule
+
+
+def _combined(call: Call, x: Value, index: Value, values: Value, axis: int, how: str) -> Value:
+    """Combine ``values`` with the elements of ``x``, or, without ``include_self``, replace those that have any."""
+    mean, alone = call.get("reduce") == "mean", not call.get("include_self", True)
+    hits = x.like(0)
+    if mean or alone:
+        ones = x.like(1).spread_to(index.tensor.shape)
+        hits = x.like(0).spread_to(x.tensor.shape).op("ScatterElements", index, ones, axis=axis, reduction="add")
+    if alone:
+        x = hits.op("Greater", hits.like(0)).op("Where", call.number(_neutral(x, how), x), x)
+    made = x.op("ScatterElements", index, values, axis=axis, reduction=how)
+    if not mean:
+        return made
+    count = hits.op("Max", hits.like(1)) if alone else hits + hits.like(1)
+    return made / count if made.tensor.dtype.is_float else _floored(made, count)
+
+
+def _floored(total: Value, count: Value) -> Value:
+    return (total - total.op("Mod", count)) / count
+
+
+def _neutral(x: Value, how: str) -> float:
+    """The value that changes nothing under a reduction."""
+    if how in ("max", "min") and x.tensor.dtype.is_float:
+        return -np.inf if how == "max" else np.inf
+    if how in ("max", "min"):
+        limits = np.iinfo(x.tensor.dtype.numpy)
+        return float(limits.min if how == "max" else limits.max)
+    return 1 if how == "mul" else 0
+
+
+def _index_reduce(call: Call) -> Value:
+    x, axis = call.x, call.axis()
+    values = cast(call.value("source"), x.tensor.dtype)
+    shape = tuple(-1 if i == axis else 1 for i in range(x.tensor.rank))
+    index = cast(call.value("index"), INT32).shaped(shape).spread_to(values.tensor.shape)
+    return _combined(call, x, index, values, axis, _REDUCE[call["reduce"]])
 
 
 def _slice_scatter(call: Call) -> Value:
@@ -284,6 +321,7 @@ RULES: dict[str, Rule] = {
     "index_copy": _index_write("none"),
     "index_fill": _index_fill,
     "index_put": _index_put,
+    "index_reduce": _index_reduce,
     "_index_put_impl": _index_put,
     "index_select": _index_select,
     "masked_select": _dynamic("masked_select"),

@@ -32,7 +32,7 @@ def _nll(call: Call) -> list[Any]:
     weight = call.optional("weight")
     if weight is None:
         kind = ("NoReduction", "Mean", "Sum")[reduction]
-        attributes = {"reduction": kind, "inputIsLogProbability": 1, "ignoreIndex": ignored}
+        attributes = {"reduction": kind, "inputIsLogProbability": 1, "ignoreIndex": ignored, "emptyIsNaN": 1}
         return [call.writer.emit("Nll", [x, target], attributes)[0], None]
     counts = target.op("Equal", target.like(ignored))
     classes = counts.op("Where", target.like(0), target)

@@ -6,6 +6,7 @@ from math import prod
 from typing import Any
 
 import numpy as np
+import torch
 
 from ipu_emu.ops import Value
 from ipu_emu.poptorch.aten.call import Call, Rule, cast
@@ -73,28 +74,39 @@ def _adaptive(spatial: int, type: str) -> Rule:
 
 def _upsample(mode: str, spatial: int) -> Rule:
     def rule(call: Call) -> Value:
-        x = call.x
-        wanted = [int(one) for one in call.shape[2:]]
-        made = x
-        aligned = bool(call.get("align_corners", False))
-        for axis, out in enumerate(wanted):
-            size = x.tensor.shape[2 + axis]
-            made = _resized(call, made, 2 + axis, size, out, mode, aligned)
+        made, aligned = call.x, bool(call.get("align_corners", False))
+        for axis, (out, scale) in enumerate(zip(call.shape[2:], _factors(call, spatial), strict=True)):
+            size = call.x.tensor.shape[2 + axis]
+            ratio = 1 / scale if scale else size / out
+            made = _resized(call, made, 2 + axis, size, out, np.float32(ratio), mode, aligned)
         return made
 
     return rule
 
 
-def _resized(call: Call, x: Value, axis: int, size: int, out: int, mode: str, aligned: bool) -> Value:
-    """Resize one axis: gather the nearest elements, or multiply by the weights of neighbours."""
-    places = np.arange(out)
-    if mode == "nearest":
-        chosen = np.minimum((places * (size / out)).astype(np.int32), size - 1)
+def _factors(call: Call, spatial: int) -> list[float | None]:
+    """The scale of each axis, if it was given: the sizes may be rounded."""
+    names = ("scales",) if spatial == 1 else ("scales_d", "scales_h", "scales_w")[3 - spatial :]
+    listed = call.get("scale_factors")
+    return list(listed) if listed else [call.get(name) for name in names]
+
+
+def _resized(
+    call: Call, x: Value, axis: int, size: int, out: int, ratio: np.float32, mode: str, aligned: bool
+) -> Value:
+    """Resize one axis: gather the nearest elements, or multiply by the weights of neighbours.
+
+    ``ratio`` (input / output) is FLOAT, as in PyTorch, because its rounding decides which element is nearest.
+    """
+    places = np.arange(out, dtype=np.float32)
+    if mode.startswith("nearest"):
+        centred = places + np.float32(0.5) if mode == "nearest-exact" else places
+        chosen = np.minimum((centred * ratio).astype(np.int32), size - 1)
         return x.op("Gather", call.constant(chosen), axis=axis)
     if aligned:
-        source = places * ((size - 1) / max(out - 1, 1))
+        source = np.arange(out) * ((size - 1) / max(out - 1, 1))
     else:
-        source = (places + 0.5) * (size / out) - 0.5
+        source = (np.arange(out) + 0.5) * float(ratio) - 0.5
         source = np.maximum(source, 0) if mode == "linear" else source
     low = np.floor(source).astype(int)
     part = source - low
@@ -104,7 +116,7 @@ def _resized(call: Call, x: Value, axis: int, size: int, out: int, mode: str, al
     else:
         taps = [(low + k - 1, _cubic(np.abs(part - (k - 1)))) for k in range(4)]
     for index, weight in taps:
-        np.add.at(weights, (np.clip(index, 0, size - 1), places), weight)
+        np.add.at(weights, (np.clip(index, 0, size - 1), np.arange(out)), weight)
     rank = x.tensor.rank
     perm = [*(one for one in range(rank) if one != axis), axis]
     back = [*range(axis), rank - 1, *range(axis, rank - 1)]
@@ -132,7 +144,7 @@ def _batch_norm(call: Call) -> list[Any]:
     scale = call.optional("weight") or _ones(call, channels, x, 1)
     bias = call.optional("bias") or _ones(call, channels, x, 0)
     scale, bias = cast(scale, x.tensor.dtype), cast(bias, x.tensor.dtype)
-    epsilon, momentum = float(call["eps"]), float(call.get("momentum", 0.1))
+    epsilon, momentum = float(call["eps"]), call.get("momentum", 0.1)
     mean, variance = call.get("running_mean"), call.get("running_var")
     training = bool(call.get("training", call.get("train", False)))
     if not training:
@@ -153,9 +165,17 @@ def _batch_norm(call: Call) -> list[Any]:
             (mean, old[0], batch_mean, 1.0),
             (variance, old[1], batch_variance, unbiased),
         ):
-            step = cast(new.op("Detach"), before.tensor.dtype).scaled(momentum * factor)
-            call.write(tensor, before.scaled(1 - momentum) + step)
+            batch = cast(new.op("Detach"), before.tensor.dtype)
+            call.write(tensor, _averaged(before, batch.scaled(factor), call, momentum))
     return [y, None, None]
+
+
+def _averaged(before: Value, new: Value, call: Call, momentum: Any) -> Value:
+    """A running average; the momentum is a number, or a tensor that changes on the device."""
+    if isinstance(momentum, torch.Tensor):
+        share = cast(call.of(momentum), before.tensor.dtype)
+        return before * (1.0 - share) + new * share
+    return before.scaled(1 - float(momentum)) + new.scaled(float(momentum))
 
 
 def _layer_norm(call: Call) -> list[Any]:
@@ -208,6 +228,7 @@ RULES: dict[str, Rule] = {
     "_adaptive_avg_pool2d": _adaptive(2, "AveragePool"),
     "_adaptive_avg_pool3d": _adaptive(3, "AveragePool"),
     "_fused_rms_norm": _rms_norm,
+    **{f"_upsample_nearest_exact{n}d": _upsample("nearest-exact", n) for n in (1, 2, 3)},
     "_native_batch_norm_legit": _batch_norm,
     "_native_batch_norm_legit_no_training": _batch_norm,
     "_weight_norm_interface": _weight_norm,

@@ -68,12 +68,13 @@ def _convolution(call: Call) -> Value:
         "dilations": dilations,
         "group": int(call.get("groups", 1)),
     }
+    padding = _list(call.get("output_padding", 0), spatial)
     batched = x.tensor.rank == w.tensor.rank
     if not batched:
         x = x.shaped((1, *x.tensor.shape))
     inputs = [x, w] if bias is None else [x, w, bias]
     if call.get("transposed", False):
-        attributes["output_padding"] = _list(call.get("output_padding", 0), spatial)
+        attributes["output_padding"] = padding
         made = call.writer.emit("ConvTranspose", inputs, attributes)[0]
     else:
         made = call.writer.emit("Conv", inputs, attributes)[0]

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ipu_emu.graph.dtype import BOOL, FLOAT, INT32
+from ipu_emu.graph.dtype import BOOL, INT32
 from ipu_emu.ops import Value
-from ipu_emu.poptorch.aten.call import Call, Rule, cast, root
+from ipu_emu.poptorch.aten.call import Call, Rule, cast, finite, root
 from ipu_emu.poptorch.dtypes import device_dtype
 
 __all__ = ["RULES"]
@@ -78,7 +78,7 @@ def _moments(call: Call) -> tuple[Value, Value]:
     centred = x - mean
     count = prod(x.tensor.shape[axis] for axis in axes)
     total = _reduced("ReduceSum", centred * centred, axes, True)
-    return total.scaled(1 / max(count - _correction(call), 1e-30)), mean
+    return total / total.like(max(count - _correction(call), 0)), mean
 
 
 def _var(call: Call) -> Value:
@@ -124,7 +124,7 @@ def _norm(call: Call) -> Value:
 
 def _logsumexp(call: Call) -> Value:
     x, axes = cast(call.x, call.dtype), call.axes()
-    high = _reduced("ReduceMax", x, axes, True).op("Detach")
+    high = finite(_reduced("ReduceMax", x, axes, True).op("Detach"))
     total = _reduced("ReduceSum", (x - high).op("Exp"), axes, True).op("Log")
     return (total + high).shaped(call.shape)
 
@@ -161,16 +161,24 @@ def _sort(call: Call) -> list[Value]:
 def _median(call: Call) -> Any:
     x = call.x
     if "dim" not in call.arguments:
-        flat = x.shaped((x.tensor.nelms,))
-        values, _ = flat.ops(2, "Sort", axis=0, descending=0, stable=1)
-        middle = (x.tensor.nelms - 1) // 2
-        return call.sliced(values, [middle], [middle + 1], [0]).shaped(())
-    axis = call.axis()
-    values, places = x.ops(2, "Sort", axis=axis, descending=0, stable=1)
-    middle = (x.tensor.shape[axis] - 1) // 2
+        return _middle(call, x.shaped((x.tensor.nelms,)), 0)[0].shaped(())
+    values, places = _middle(call, x, call.axis())
     shape = tuple(call.out.shape)
-    chosen = [call.sliced(one, [middle], [middle + 1], [axis]).shaped(shape) for one in (values, places)]
-    return [chosen[0], cast(chosen[1], INT32)]
+    return [values.shaped(shape), cast(places, INT32).shaped(shape)]
+
+
+def _middle(call: Call, x: Value, axis: int) -> list[Value]:
+    """The lower median and its place along an axis; NaN if there is one, which a descending order has first."""
+    size = x.tensor.shape[axis]
+    pairs = [x.ops(2, "Sort", axis=axis, descending=falls, stable=1) for falls in range(1 + x.tensor.dtype.is_float)]
+    firsts = [
+        [call.sliced(one, [place], [place + 1], [axis]) for one in pair]
+        for pair, place in zip(pairs, ((size - 1) // 2, 0), strict=False)
+    ]
+    if len(firsts) == 1:
+        return firsts[0]
+    unordered = firsts[1][0].op("IsNaN")
+    return [unordered.op("Where", largest, middle) for middle, largest in zip(*firsts, strict=True)]
 
 
 def _nansum(call: Call) -> Value:
@@ -179,8 +187,26 @@ def _nansum(call: Call) -> Value:
 
 
 def _bucketize(call: Call) -> Value:
-    x, edges = call.value("self"), call.value("boundaries")
-    return cast(cast(x, FLOAT).op("Bucketize", cast(edges, FLOAT), right=int(not call.get("right", False))), INT32)
+    return _places_in(call, "boundaries", right=bool(call.get("right", False)))
+
+
+def _searchsorted(call: Call) -> Value:
+    if call.get("sorter") is not None:
+        raise call.refuse("sorter is not supported; sort the sequence before")
+    return _places_in(call, "sorted_sequence", right=bool(call.get("right", False)) or call.get("side") == "right")
+
+
+def _places_in(call: Call, name: str, *, right: bool) -> Value:
+    """The number of edges below each value, or, with ``right``, below or equal to it; NaN is above all."""
+    edges, x = call.common(name, "self")
+    if edges.tensor.rank == 1:
+        return x.op("Bucketize", edges, right=int(right))
+    edges, values = (
+        edges.shaped((*edges.tensor.shape[:-1], 1, edges.tensor.shape[-1])),
+        x.shaped((*x.tensor.shape, 1)),
+    )
+    above = edges.op("Greater" if right else "GreaterOrEqual", values).op("Not")
+    return cast(above, INT32).op("ReduceSum", axes=[above.tensor.rank - 1], keepdims=0)
 
 
 RULES: dict[str, Rule] = {
@@ -205,6 +231,7 @@ RULES: dict[str, Rule] = {
     "nansum": _nansum,
     "norm": _norm,
     "prod": _reduction("ReduceProd"),
+    "searchsorted": _searchsorted,
     "sort": _sort,
     "std": _std,
     "std_mean": _std_mean,

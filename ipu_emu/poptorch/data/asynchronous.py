@@ -51,8 +51,8 @@ def _rebuilt(shape: Any, tensors: list[torch.Tensor]) -> Any:
     return dict(zip(shape, tensors, strict=True)) if isinstance(shape, list) else list(tensors)
 
 
-def _batches(dataset: Any, rebatched: int | None) -> Iterator[Any]:
-    """The items of one pass; with ``rebatched``, joined to that many rows each."""
+def _batches(dataset: Any, rebatched: int | None, drop_last: bool) -> Iterator[Any]:
+    """The items of one pass; with ``rebatched``, joined to that many rows each, the last perhaps to fewer."""
     if rebatched is None:
         yield from dataset
         return
@@ -66,6 +66,8 @@ def _batches(dataset: Any, rebatched: int | None) -> Iterator[Any]:
             joined = [torch.cat(parts) for parts in zip(*waiting, strict=True)]
             yield _rebuilt(shape, [one[:rebatched] for one in joined])
             waiting, count = [[one[rebatched:] for one in joined]], count - rebatched
+    if count and not drop_last:
+        yield _rebuilt(shape, [torch.cat(parts) for parts in zip(*waiting, strict=True)])
 
 
 def _next(channel: Any) -> Any:
@@ -79,7 +81,9 @@ def _next(channel: Any) -> Any:
                 return None
 
 
-def _fill(dataset: Any, rebatched: int | None, forever: bool, buffers: int, channels: Any, begin: bool) -> None:
+def _fill(
+    dataset: Any, rebatched: tuple[int | None, bool], forever: bool, buffers: int, channels: Any, begin: bool
+) -> None:
     """Load the data set pass by pass; a message on ``commands`` starts the next one."""
     free, ready, commands = channels
     slots: list[list[torch.Tensor]] = []
@@ -89,7 +93,7 @@ def _fill(dataset: Any, rebatched: int | None, forever: bool, buffers: int, chan
             if not preloaded and _next(commands) is None:
                 return
             preloaded, number = False, 0
-            for item in _batches(dataset, rebatched):
+            for item in _batches(dataset, *rebatched):
                 tensors = [one.contiguous() for one in _leaves(item)]
                 slot = _next(free)
                 if slot is None:
@@ -151,6 +155,7 @@ class AsynchronousDataAccessor:
         early_preload: bool = False,
         sharing_strategy: SharingStrategy = SharingStrategy.ForkServer,
         rebatched_size: int | None = None,
+        drop_last: bool = True,
     ) -> None:
         if getattr(dataset, "_accessor", None) is not None:
             raise refusal(
@@ -169,7 +174,7 @@ class AsynchronousDataAccessor:
         self._failure: str | None = None
         self._in_pass = self._begun
         channels = (self._free, self._ready, self._commands)
-        arguments = (dataset, rebatched_size, load_indefinitely, count, channels, self._begun)
+        arguments = (dataset, (rebatched_size, drop_last), load_indefinitely, count, channels, self._begun)
         self._process = context.Process(target=_fill, args=arguments)  # not a daemon: daemons cannot have workers
         self._process.start()
         self._stop: Callable[[], Any] = weakref.finalize(self, _stop, self._process, channels)

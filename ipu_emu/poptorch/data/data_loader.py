@@ -61,6 +61,7 @@ class DataLoader(torch.utils.data.DataLoader):
         if not isinstance(mode, DataLoaderMode):
             raise AssertionError(f"Unexpected type {type(mode)}. Expected {DataLoaderMode}")
         options._freeze()
+        self._rejoined = None if batch_sampler is not None or not self._rebatches(mode, drop_last) else drop_last
         self._options, self._accessor = options, None
         self._combined_batch_size: int | None = None if batch_size is None else batch_size * options.batches
         processes, number = options.Distributed.numProcesses, options.Distributed.processId
@@ -97,7 +98,7 @@ class DataLoader(torch.utils.data.DataLoader):
         if mode is not DataLoaderMode.Sync:
             given = dict(async_options or {})
             if self._rebatches(mode, drop_last):
-                given["rebatched_size"] = self._combined_batch_size
+                given |= {"rebatched_size": self._combined_batch_size, "drop_last": drop_last}
             self._accessor = AsynchronousDataAccessor(_Plain(self), **given)
 
     def _rebatches(self, mode: DataLoaderMode, drop_last: bool) -> bool:
@@ -136,6 +137,13 @@ class DataLoader(torch.utils.data.DataLoader):
                 f"processed per step ({combined}) and drop_last=False. Switch to drop_last=True.",
                 stacklevel=3,
             )
+
+    def __len__(self) -> int:
+        """The batches of one epoch."""
+        size = self._combined_batch_size
+        if self._rejoined is None or size is None or isinstance(self.dataset, IterableDataset):
+            return int(super().__len__())
+        return len(self.sampler) // size if self._rejoined else -(-len(self.sampler) // size)
 
     @property
     def combinedBatchSize(self) -> int | None:

@@ -15,6 +15,7 @@ from ipu_emu.compiler.options import TrainingOptions
 from ipu_emu.compiler.pipeline import start
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Op, Role
+from ipu_emu.onnx.properties import ModelProperties
 from ipu_emu.poptorch.enums import ConnectionType, OutputMode
 from ipu_emu.poptorch.errors import Error
 from ipu_emu.poptorch.executor.balanced_stages import balanced_stages
@@ -82,12 +83,12 @@ def _compiled(trace: ModuleTrace, options: Options, rule: UpdateRule | None) -> 
         session,
         batches,
         _anchors(trace, options, training=training),
-        {},
+        ModelProperties(),
         ipus=ipus,
         training=_training_options(trace, session, rule),
     )
     inputs = [tensor.id for tensor in graph.with_role(Role.INPUT)]
-    chosen = with_streams(chosen, session, batches, {}, inputs, sync=options.sync_pattern.name)
+    chosen = with_streams(chosen, session, batches, ModelProperties(), inputs, sync=options.sync_pattern.name)
     return compile_program(
         step_graph(start(graph, chosen)),
         _target(options, session, ipus),

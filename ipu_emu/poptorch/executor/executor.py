@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from ipu_emu.errors import EmulatorError
+from ipu_emu.hostio.weights_digest import report_digest
 from ipu_emu.poptorch.blocks import module_repr
 from ipu_emu.poptorch.enums import ConnectionType, MeanReductionStrategy, OutputMode
 from ipu_emu.poptorch.errors import Error
@@ -26,7 +27,7 @@ from ipu_emu.poptorch.executor.paused_collection import paused_collection
 from ipu_emu.poptorch.executor.saved_program import read_program, write_program
 from ipu_emu.poptorch.executor.wrapped_modules import executor_of, unwrap, wrap
 from ipu_emu.poptorch.optim.optimizers import SGD, Optimizer
-from ipu_emu.poptorch.optim.update_rules import check_optimizer, form_of, rule_of, unexpected_attributes
+from ipu_emu.poptorch.optim.update_rules import check_optimizer, form_of, maximizes, rule_of, unexpected_attributes
 from ipu_emu.poptorch.options.options import Options
 from ipu_emu.poptorch.replica_grouping import offer_groupings, withdraw_groupings
 from ipu_emu.poptorch.tracing.trace import ModuleTrace, trace_module
@@ -138,6 +139,8 @@ class PoplarExecutor(Inspection):
         if other is not None and other is not self:
             other.copyWeightsToHostIfNeeded()
         trace, self._arguments = self._trace(args, kwargs)
+        if self._training and maximizes(self._optimizer):
+            trace.negate_loss()
         check_buffers(self._model, trace.changed_buffers, self._options)
         self._finish(trace)
         if executor_of(self._user_model) is None:
@@ -240,6 +243,7 @@ class PoplarExecutor(Inspection):
             if isinstance(self._optimizer, Optimizer) and self._optimizer._uploads:
                 self._optimizer._uploads = False
                 self._program.set_states(self._optimizer._ipu_state or {})
+                self._program.set_scalars(self._rule(self._program.trace))
             return
         other = executor_of(self._user_model)
         if other is not None and other._updates != self._seen_updates:
@@ -314,6 +318,8 @@ class PoplarExecutor(Inspection):
         self._dirty = False  # first, because reading tensors would fetch again
         self._host_buffers_stale = False
         self._program.give(self._tensors())
+        if self._training:
+            report_digest(self._user_model)
 
     def copyWeightsToHost(self) -> None:
         """Copy the device's weights to the module."""

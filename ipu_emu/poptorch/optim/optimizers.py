@@ -46,7 +46,7 @@ class Optimizer:
         return False
 
     def _fetch(self) -> None:
-        if self._state_source is not None:
+        if self._state_source is not None and not self._uploads:  # loaded values have yet to reach the device
             self._ipu_state, self._ipu_param = self._state_source()
 
     def state_dict(self) -> dict[str, Any]:
@@ -101,7 +101,14 @@ class SGD(Optimizer, torch.optim.SGD):
         velocity_accum_type: torch.dtype | None = None,
         max_grad_norm: float | None = None,
     ) -> None:
-        values = _given(lr=lr, momentum=momentum, dampening=dampening, weight_decay=weight_decay, nesterov=nesterov)
+        values = _given(
+            lr=lr,
+            momentum=momentum,
+            dampening=dampening,
+            weight_decay=weight_decay,
+            nesterov=nesterov,
+            maximize=maximize,
+        )
         self.use_combined_accum = bool(use_combined_accum)
         if velocity_scaling is not None and not use_combined_accum:
             warnings.warn("velocity_scaling is ignored without use_combined_accum=True", stacklevel=2)
@@ -154,7 +161,7 @@ class Adam(_AdamBase, torch.optim.Adam):
         second_order_momentum_accum_type: torch.dtype | None = None,
         max_grad_norm: float | None = None,
     ) -> None:
-        values = _given(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay)
+        values = _given(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, maximize=maximize)
         own = {"loss_scaling": loss_scaling, "max_grad_norm": max_grad_norm}
         own |= dict(
             zip(_ACCUM, (accum_type, first_order_momentum_accum_type, second_order_momentum_accum_type), strict=True)
@@ -185,7 +192,7 @@ class AdamW(_AdamBase, torch.optim.AdamW):
         second_order_momentum_accum_type: torch.dtype | None = None,
         max_grad_norm: float | None = None,
     ) -> None:
-        values = _given(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay)
+        values = _given(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, maximize=maximize)
         own = {"loss_scaling": loss_scaling, "max_grad_norm": max_grad_norm}
         own |= dict(
             zip(_ACCUM, (accum_type, first_order_momentum_accum_type, second_order_momentum_accum_type), strict=True)
@@ -217,7 +224,10 @@ class RMSprop(Optimizer, torch.optim.RMSprop):
         second_order_momentum_accum_type: torch.dtype | None = None,
         use_tf_variant: bool | None = None,
     ) -> None:
-        values = _given(lr=lr, alpha=alpha, eps=eps, weight_decay=weight_decay, momentum=momentum, centered=centered)
+        values = _given(
+            lr=lr, alpha=alpha, eps=eps, weight_decay=weight_decay, momentum=momentum, centered=centered,
+            maximize=maximize,
+        )  # fmt: skip
         self.use_tf_variant = bool(use_tf_variant)
         torch.optim.RMSprop.__init__(self, params, **values)
         own = {"loss_scaling": loss_scaling}

@@ -17,7 +17,7 @@ from ipu_emu.graph.dtype import FLOAT, FLOAT16, DType
 from ipu_emu.poptorch.errors import Error
 from ipu_emu.poptorch.optim.optimizers import LAMB, SGD, Optimizer
 
-__all__ = ["check_optimizer", "form_of", "rule_of", "unexpected_attributes"]
+__all__ = ["check_optimizer", "form_of", "maximizes", "rule_of", "unexpected_attributes"]
 
 #: The values of PyTorch's optimisers that are constants if they have their defaults.
 _UNCHANGED = {"weight_decay": 0.0, "momentum": 0.0, "dampening": 0.0, "eps": 1e-8}
@@ -62,8 +62,9 @@ def check_optimizer(optimizer: Any) -> None:
         )
     if any(group.get("amsgrad") for group in optimizer.param_groups):
         raise ValueError("Only non-amsgrad Adam/AdamW optimizers are supported.")
-    if len({bool(group.get("centered")) for group in optimizer.param_groups}) > 1:
-        raise ValueError("All parameter groups must have the same value for the 'centered' attribute")
+    for name in ("centered", "maximize", "decoupled_weight_decay"):
+        if len({bool(group.get(name)) for group in optimizer.param_groups}) > 1:
+            raise ValueError(f"All parameter groups must have the same value for the '{name}' attribute")
 
 
 def form_of(optimizer: Any) -> str:
@@ -71,7 +72,13 @@ def form_of(optimizer: Any) -> str:
     kinds = [one for one in _TYPES if isinstance(optimizer, one)]
     name = kinds[0].__name__.upper()
     types = [str(getattr(optimizer, one, torch.float32)) for one in ("accum_type", "velocity_accum_type")]
-    return " ".join([name, *types, str(getattr(optimizer, "use_combined_accum", False))])
+    goal = "maximize" if maximizes(optimizer) else "minimize"
+    return " ".join([name, *types, str(getattr(optimizer, "use_combined_accum", False)), goal])
+
+
+def maximizes(optimizer: Any) -> bool:
+    """Whether the loss is maximized; all groups agree."""
+    return bool(optimizer.param_groups[0].get("maximize"))
 
 
 def unexpected_attributes(optimizer: Any) -> list[str]:
@@ -142,7 +149,8 @@ def rule_of(optimizer: Any, names: Mapping[int, str], *, loss_scaling_variable: 
 def _values_of(optimizer: Any) -> Any:
     def hyper(group: Mapping[str, Any], name: str, index: int | None = None, default: Any = 0.0) -> HyperParameter:
         value = group.get(name, default)
-        fixed = _constant(optimizer, name, value)
+        announced = name in ("betas", "momentum") and "max_momentum" in group  # by a scheduler that changes it
+        fixed = _constant(optimizer, name, value) and not announced
         value = value if index is None else value[index]
         if isinstance(value, torch.Tensor):
             value = value.item()
@@ -151,8 +159,11 @@ def _values_of(optimizer: Any) -> Any:
     def sgd(group: Mapping[str, Any]) -> SgdValues:
         combined = isinstance(optimizer, SGD) and optimizer.use_combined_accum
         velocity = hyper(group, "velocity_scaling", None, 1.0) if combined else HyperParameter(1.0)
+        # PyTorch dampens only what it adds to a momentum.
+        ignored = not isinstance(optimizer, Optimizer) and not group.get("momentum")
+        dampening = HyperParameter(0.0) if ignored else hyper(group, "dampening")
         return SgdValues(
-            hyper(group, "lr"), hyper(group, "weight_decay"), hyper(group, "momentum"), hyper(group, "dampening"),
+            hyper(group, "lr"), hyper(group, "weight_decay"), hyper(group, "momentum"), dampening,
             velocity, hyper(group, "nesterov"),
         )  # fmt: skip
 

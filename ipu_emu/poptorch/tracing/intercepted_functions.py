@@ -1,4 +1,4 @@
-"""Intercepted functions: PyTorch functions that a trace handles before they are ATen ops: losses, dropout, detach."""
+"""Intercepted functions: PyTorch functions that a trace handles before they are ATen ops: losses, dropout, hooks."""
 
 from __future__ import annotations
 
@@ -84,14 +84,6 @@ class Functions(TorchFunctionMode):
     def _knows(self, *tensors: Any) -> bool:
         return any(isinstance(one, torch.Tensor) and self._recorder.storages.knows(one) for one in tensors)
 
-    def _detach(self, func: Any, args: Any, kwargs: Any) -> Any:
-        tensor = args[0]
-        if not self._knows(tensor) or not tensor.requires_grad or isinstance(tensor, torch.nn.Parameter):
-            return func(*args, **kwargs)
-        out = self._run_aside(lambda: tensor.detach().clone(), (), {})
-        self._recorder.storages.set(out, self._recorder.storages.read(tensor).op("Detach"))
-        return out
-
     def _recurrent(self, func: Any, args: Any, kwargs: Any) -> Any:
         if len(args) == 9 and isinstance(args[2], list | tuple):  # of padded sequences, not of packed ones
             arguments = dict(zip(_NAMES, args, strict=True))
@@ -139,6 +131,17 @@ class Functions(TorchFunctionMode):
             return func(*args, **kwargs)
         return self._recorder.composite("cosine_similarity", arguments, self._run_aside(func, args, kwargs))
 
+    def _batch_norm(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Average over all batches so far: the momentum is 1 / n, and n changes on the device."""
+        norm = self._recorder.counts_batches
+        if norm is None:
+            return func(*args, **kwargs)
+        bound = inspect.signature(func).bind(*args, **kwargs)
+        bound.apply_defaults()
+        out = self._run_aside(func, args, kwargs)
+        arguments = dict(bound.arguments) | {"momentum": 1.0 / norm.num_batches_tracked.float()}
+        return self._recorder.composite("native_batch_norm", arguments, out)
+
     def _one_hot(self, func: Any, args: Any, kwargs: Any) -> Any:
         bound = inspect.signature(lambda tensor, num_classes=-1: None).bind(*args, **kwargs)
         bound.apply_defaults()
@@ -160,6 +163,30 @@ class Functions(TorchFunctionMode):
         kwargs = {name: one for name, one in kwargs.items() if not str(one).startswith("ipu")}
         return func(tensor, *rest, **kwargs) if rest or kwargs else tensor
 
+    def _read(self, func: Any, args: Any, kwargs: Any) -> Any:
+        if self._knows(args[0]) and not self._recorder.is_known(args[0]):
+            name = func.__name__
+            raise Error(f"{self._recorder.where()} reads a value of the device by {name}(); remove it from forward")
+        return func(*args, **kwargs)
+
+    def _hook(self, func: Any, args: Any, kwargs: Any) -> Any:
+        if self._recorder.carries(args[0]):
+            raise Error(
+                f"{func.__name__} in {self._recorder.where()}: hooks on gradients do not run on the device; compute "
+                "what the hook does in forward, or clip with the optimizer's max_grad_norm"
+            )
+        return func(*args, **kwargs)
+
+    def _differentiated(self, func: Any, args: Any, kwargs: Any) -> Any:
+        tensors = [one for one in [args[0], *args[1:2]] if isinstance(one, torch.Tensor | list | tuple)]
+        flat = [one for group in tensors for one in ([group] if isinstance(group, torch.Tensor) else group)]
+        if self._knows(*flat):
+            raise Error(
+                f"{func.__name__}() in {self._recorder.where()} differentiates in forward, which the device cannot; "
+                "write the derivative as ops of forward"
+            )
+        return func(*args, **kwargs)
+
     def _cpu(self, func: Any, args: Any, kwargs: Any) -> Any:
         if self._knows(args[0]):
             raise Error("Illegal move to CPU (via `.cpu()`) when using the dispatcher. Remove it from forward")
@@ -168,10 +195,12 @@ class Functions(TorchFunctionMode):
 
 _SPECIAL: dict[Any, Any] = {
     **dict.fromkeys(_WITH_WEIGHTS, Functions._alike),
-    torch.Tensor.detach: Functions._detach,
     torch.Tensor.to: Functions._to,
+    **dict.fromkeys((torch.Tensor.tolist, torch.Tensor.numpy), Functions._read),
+    **dict.fromkeys((torch.Tensor.register_hook, torch.Tensor.retain_grad), Functions._hook),
+    **dict.fromkeys((torch.Tensor.backward, torch.autograd.grad, torch.autograd.backward), Functions._differentiated),
     torch.Tensor.cpu: Functions._cpu,
-    torch.detach: Functions._detach,
+    F.batch_norm: Functions._batch_norm,
     F.one_hot: Functions._one_hot,
     F.cosine_similarity: Functions._cosine,
     **dict.fromkeys(_RECURRENT, Functions._recurrent),

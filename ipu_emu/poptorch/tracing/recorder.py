@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Role
 from ipu_emu.ops import Value
+from ipu_emu.poptorch.aten.argument_check import check_arguments
 from ipu_emu.poptorch.aten.call import Call, cast
 from ipu_emu.poptorch.aten.random import RANDOM
 from ipu_emu.poptorch.aten.table import RULES
@@ -55,7 +56,14 @@ class OpRecorder(TorchDispatchMode):
         self.writer, self.storages, self.log = writer, storages, log
         self.unknown: dict[str, list[str]] = {}
         self.paused = False
+        #: Whether forward has read values of buffers or constants on the host.
+        self.reads_on_host = False
+        #: The normalisation that runs now and averages over the number of batches.
+        self.counts_batches: torch.nn.Module | None = None
+        #: The program's line of the ops from each number of ops on.
+        self.lines: list[tuple[int, str, int]] = []
         self.known = _KnownValues(writer.graph)
+        self.carrying = _Carrying(writer.graph)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
@@ -68,21 +76,20 @@ class OpRecorder(TorchDispatchMode):
         arguments = _bound(func, args, kwargs)
         tensors = list(_tensors(arguments.values()))
         mutated = [a.name for a in func._schema.arguments if a.alias_info is not None and a.alias_info.is_write]
+        if base in _FACTORIES:
+            return func(*args, **kwargs).zero_()  # what the memory held before must not become a constant
         if not any(self.storages.knows(one) for one in tensors) and (base not in RANDOM or not self._draws(func)):
             return func(*args, **kwargs)
-        if base in _TO_HOST and all(self._is_known(one) for one in tensors):
+        if base in _TO_HOST and (self.counts_batches or all(self.is_known(one) for one in tensors)):
+            self.reads_on_host = True
             return func(*args, **kwargs)
         if base in _TO_HOST:
             raise Error(
                 f"aten::{_TO_HOST[base]} is only supported in eager mode, but was intercepted in a static graph. "
-                f"This means an operation in {self._where()} needs a value of the device while the model is compiled"
+                f"This means an operation in {self.where()} needs a value of the device while the model is compiled"
             )
-        if base in _FACTORIES:
-            return func(*args, **kwargs)
         if base in _CAST_TO_FIRST:
-            args = _alike(args)
-            arguments = _bound(func, args, kwargs)
-            tensors = list(_tensors(arguments.values()))
+            args = _alike(args)  # on the host; the rules cast values themselves
         return self._record(func, base, args, kwargs, arguments, tensors, mutated)
 
     @staticmethod
@@ -102,10 +109,14 @@ class OpRecorder(TorchDispatchMode):
         if self.log.current is None:
             raise Error("No active Block, all the ops must belong to a Block")
         self.writer.block = self.log.current
+        self.lines.append((len(self.writer.graph.ops), *self._line()))
         for name in mutated:
             if isinstance(arguments.get(name), torch.Tensor):
                 self.storages.prepare(arguments[name])
-        values = {id(one): self._operand(one) for one in tensors}
+        # Parts of an unsafe split, which recurrent cells use, share the memory of the whole.
+        is_view = base.startswith("unsafe_") or any(r.alias_info is not None for r in func._schema.returns)
+        read = self.storages.read if is_view and not mutated else self._operand
+        values = {id(one): read(one) for one in tensors}
         # Results that cannot be read on the host need no values there.
         unread = base in PRODUCTS and not mutated and not all(one.tensor.id in self.known for one in values.values())
         out = zeros_of_product(base, func, args, kwargs) if unread else func(*args, **kwargs)
@@ -114,13 +125,13 @@ class OpRecorder(TorchDispatchMode):
         call = Call(rule_name, arguments, values, self.writer, self.storages.write)
         call.outputs = results
         made = self._applied(rule_name, call, results)
+        if rule_name in RULES:
+            check_arguments(call, func)
         if any(one.alias_info is not None and one.alias_info.is_write for one in func._schema.returns):
             for name, value in zip(mutated, made, strict=False):
                 if value is not None and isinstance(arguments[name], torch.Tensor):
                     self.storages.write(arguments[name], value)
             return out
-        # Parts of an unsafe split, which recurrent cells use, share the memory of the whole.
-        is_view = base.startswith("unsafe_") or any(r.alias_info is not None for r in func._schema.returns)
         for number, (result, value) in enumerate(zip(results, made, strict=True)):
             if value is None or not result.numel():
                 continue
@@ -131,10 +142,13 @@ class OpRecorder(TorchDispatchMode):
         return out
 
     def _operand(self, tensor: torch.Tensor) -> Value:
+        """The value of a tensor, without a gradient where PyTorch's tensor has none: under no_grad, and detached."""
         value = self.storages.read(tensor)
-        if not torch.is_grad_enabled() and value.tensor.dtype.is_float and value.tensor.role.name != "CONSTANT":
-            return value.op("Detach")
-        return value
+        # A view of a parameter that was made under no_grad requires a gradient by name only.
+        follows = tensor.requires_grad and (tensor.grad_fn is not None or isinstance(tensor, torch.nn.Parameter))
+        if (torch.is_grad_enabled() and follows) or value.tensor.id not in self.carrying:
+            return value
+        return self.carrying.detached(value)
 
     def _remember_view(self, name: str, call: Call, base: Any, result: Any, value: Value, number: int) -> None:
         def replay(other: Value) -> Value:
@@ -147,12 +161,12 @@ class OpRecorder(TorchDispatchMode):
     def _applied(self, name: str, call: Call, results: Sequence[torch.Tensor]) -> list[Value | None]:
         rule = RULES.get(name)
         if rule is None:
-            self.unknown.setdefault(f"aten::{name}", []).append(self._where())
+            self.unknown.setdefault(f"aten::{name}", []).append(self.where())
             return [self.writer.constant(call.array(one)) if one.numel() else None for one in results]
         try:
             made = rule(call)
         except EmulatorError as error:
-            raise Error(f"aten::{name} in {self._where()}: {error}") from error
+            raise Error(f"aten::{name} in {self.where()}: {error}") from error
         listed = list(made) if isinstance(made, list | tuple) else [made]
         listed += [None] * (len(results) - len(listed))
         return [
@@ -175,19 +189,34 @@ class OpRecorder(TorchDispatchMode):
                 self.storages.set(result, value)
         return out
 
-    def _is_known(self, tensor: torch.Tensor) -> bool:
+    def is_known(self, tensor: torch.Tensor) -> bool:
         """Whether a value, such as a check of a mask, depends only on buffers and constants."""
         return not self.storages.knows(tensor) or self.storages.read(tensor).tensor.id in self.known
 
-    def _where(self) -> str:
+    def where(self) -> str:
         """The current module and line of the program."""
+        file, line = self._line()
+        place = f" ({file}:{line})" if file else ""
+        return f"module '{self.writer.scope or 'the model'}'{place}"
+
+    def carries(self, tensor: torch.Tensor) -> bool:
+        """Whether gradients of trained weights flow through a tensor."""
+        return self.storages.knows(tensor) and self.storages.read(tensor).tensor.id in self.carrying
+
+    @staticmethod
+    def _line() -> tuple[str, int]:
         frame: Any = sys._getframe()
         while frame is not None:
             file = frame.f_code.co_filename
             if "/torch/" not in file and not file.startswith(_PACKAGE):
-                return f"module '{self.writer.scope or 'the model'}' ({file}:{frame.f_lineno})"
+                return file, frame.f_lineno
             frame = frame.f_back
-        return f"module '{self.writer.scope or 'the model'}'"
+        return "", 0
+
+    def line_of(self, op: int) -> str:
+        """The file and the line of the program that appended the op with this number."""
+        before = [one for one in self.lines if one[0] <= op]
+        return f"{before[-1][1]}:{before[-1][2]}" if before else "forward"
 
 
 def _conformed(value: Value, result: torch.Tensor) -> Value:
@@ -234,6 +263,30 @@ def _alike(args: Sequence[Any]) -> tuple[Any, ...]:
         one.to(kind) if isinstance(one, torch.Tensor) and one.is_floating_point() and one.dtype != kind else one
         for one in args
     )
+
+
+class _Carrying:
+    """The tensors that depend on the trained weights, ``trained``, so that gradients flow through them."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self.trained: set[str] = set()
+        self._through: set[str] = set()
+        self._seen = 0
+        self._detached: dict[str, Value] = {}
+
+    def __contains__(self, id_: str) -> bool:
+        for op in self._graph.ops[self._seen :]:
+            if op.type != "Detach" and any(one in self._through or one in self.trained for one in op.inputs):
+                self._through.update(one for one in op.outputs if self._graph.tensors[one].dtype.is_float)
+        self._seen = len(self._graph.ops)
+        return id_ in self._through or id_ in self.trained
+
+    def detached(self, value: Value) -> Value:
+        """Return ``value`` without its gradient, always the same tensor."""
+        if value.tensor.id not in self._detached:
+            self._detached[value.tensor.id] = value.op("Detach")
+        return self._detached[value.tensor.id]
 
 
 class _KnownValues:

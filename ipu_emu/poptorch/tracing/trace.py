@@ -19,8 +19,10 @@ from ipu_emu.poptorch.errors import Error
 from ipu_emu.poptorch.graph_writer import BLOCK, GraphWriter
 from ipu_emu.poptorch.replica_grouping import groups_of, without_groups
 from ipu_emu.poptorch.tracing.current_trace import CURRENT
+from ipu_emu.poptorch.tracing.gradient_functions import check_hooks, functions_replaced
 from ipu_emu.poptorch.tracing.intercepted_functions import Functions
 from ipu_emu.poptorch.tracing.recorder import OpRecorder
+from ipu_emu.poptorch.tracing.second_recording import check_same, other_data, other_state, random_states, seeds
 from ipu_emu.poptorch.tracing.storages import Storages
 from popdist_py.trace import Category, span
 
@@ -50,10 +52,22 @@ class ModuleTrace:
     changed_buffers: list[str] = field(default_factory=list)
     overlaps: list[str] = field(default_factory=list)
 
+    def negate_loss(self) -> None:
+        """Train on the negated loss, so that the loss itself grows."""
+        assert self.loss is not None
+        placed = self.graph.producers()[self.loss].attributes[BLOCK]
+        loss, self.loss = self.loss, f"{self.loss}/negated"
+        append(self.graph, Op("Neg", (loss,), (self.loss,), {BLOCK: placed}, "", 13))
+
 
 class _Tracer:
-    def __init__(self, module: torch.nn.Module, *, scoped: bool, replicas: tuple[int, int]) -> None:
-        self.module, self.replicas = module, replicas
+    """One recording; ``changing`` are the buffers that forward is known to change."""
+
+    def __init__(
+        self, module: torch.nn.Module, changing: frozenset[str], *, scoped: bool, replicas: tuple[int, int]
+    ) -> None:
+        self.module, self.changing, self.replicas = module, changing, replicas
+        self.changed: frozenset[str] = frozenset()
         self.parts: dict[int, torch.nn.Parameter] = {}
         self.writer = GraphWriter(scoped=scoped)
         self.storages = Storages(self.writer)
@@ -71,6 +85,8 @@ class _Tracer:
         self.training = training
         shadows = [self._shadow(number, one) for number, one in enumerate(inputs)]
         self._add_variables()
+        if training:
+            check_hooks(self.module)
         ids = [f"input/{number}" for number in range(len(inputs))]
         with without_groups(self.module, self.parts), self._host_state(), self._modes():
             out = call(shadows)
@@ -121,8 +137,8 @@ class _Tracer:
                 self.tied[name] = seen[id(tensor)]
                 continue
             seen[id(tensor)] = name
-            if not tensor.is_floating_point() or not tensor.numel():
-                continue  # integers are constants
+            if (not tensor.is_floating_point() and name not in self.changing) or not tensor.numel():
+                continue  # integers that do not change are constants
             local, processes = self.replicas
             groups = groups_of(tensor, name, replicas=local * processes, processes=processes)
             shape = tuple(tensor.shape) if groups is None else tuple(tensor.shape[1:])
@@ -132,7 +148,9 @@ class _Tracer:
             seen_by_one = tensor if groups is None else self._part(tensor)
             self.storages.set(seen_by_one, self.writer.value(made))
             self.variables[name] = seen_by_one
-            if not isinstance(tensor, torch.nn.Parameter):
+            if self.training and tensor.requires_grad and isinstance(tensor, torch.nn.Parameter):
+                self.recorder.carrying.trained.add(name)
+            if not isinstance(tensor, torch.nn.Parameter) and name not in self.changing:
                 self.recorder.known.buffers.add(name)
 
     def _part(self, tensor: torch.Tensor) -> torch.nn.Parameter:
@@ -146,10 +164,14 @@ class _Tracer:
         """Context manager that restores buffers, parameters and the random state of the host."""
         state = torch.get_rng_state()
         buffers = [(one, one.detach().clone()) for one in self.module.buffers()]
+        versions = {name: one._version for name, one in self.module.named_buffers()}
         tables = [(one, dict(one._buffers), dict(one._parameters)) for one in self.module.modules()]
         try:
             yield
             self._check_tables(tables)
+            self.changed = frozenset(
+                name for name, one in self.module.named_buffers() if one._version != versions.get(name, one._version)
+            )
         finally:
             for owner, old_buffers, old_parameters in tables:
                 owner._buffers.update(old_buffers)
@@ -189,9 +211,11 @@ class _Tracer:
         def enter(module: torch.nn.Module, inputs: Any) -> None:
             outer.append(self.writer.scope)
             self.writer.scope = scopes.get(id(module), self.writer.scope).replace(".", "/")
+            self.recorder.counts_batches = module if _counts_batches(module) else None
 
         def leave(module: torch.nn.Module, inputs: Any, result: Any) -> None:
             self.writer.scope = outer.pop() if outer else ""
+            self.recorder.counts_batches = None
 
         hooks = torch.nn.modules.module
         # Libraries query ``is_compiling`` before they branch on the values of a mask.
@@ -208,6 +232,7 @@ class _Tracer:
                     hooks.register_module_forward_hook(leave),
                 ):
                     stack.callback(handle.remove)
+                stack.enter_context(functions_replaced(self.recorder))
                 stack.callback(torch._C._set_mkldnn_enabled, torch._C._get_mkldnn_enabled())
                 torch._C._set_mkldnn_enabled(False)
                 stack.enter_context(sdpa_kernel(SDPBackend.MATH))
@@ -276,6 +301,11 @@ class _Tracer:
 
     def _output(self, leaf: Any) -> Any:
         if not isinstance(leaf, torch.Tensor):
+            if any(isinstance(one, torch.Tensor) for one in getattr(leaf, "__dict__", {}).values()):
+                raise Error(
+                    f"forward returns a {type(leaf).__name__} that holds tensors, whose values would be those of the "
+                    "first call; return the tensors in a tuple, a list or a dict"
+                )
             return leaf
         if not self.storages.knows(leaf):
             return leaf.detach()
@@ -378,4 +408,39 @@ def trace_module(
 
     Raise poptorch.Error for a model that cannot be a graph, and name all ops that have no rule at once.
     """
-    return _Tracer(module, scoped=scoped, replicas=replicas).run(inputs, call, training)
+    changing = frozenset(_batch_counts(module))
+    while True:
+        before = random_states()
+        tracer = _Tracer(module, changing, scoped=scoped, replicas=replicas)
+        trace = tracer.run(inputs, call, training)
+        new = tracer.changed - changing
+        integers = {name for name, one in module.named_buffers() if not one.is_floating_point()}
+        if not new & integers and not (new and tracer.recorder.reads_on_host):
+            break
+        changing |= new
+    for pair in seeds(drawn=before != random_states()):
+        again = _Tracer(module, changing, scoped=scoped, replicas=replicas)
+        with other_state(module, pair):
+            try:
+                second = again.run(other_data(inputs), call, training)
+            except (RuntimeError, IndexError, ValueError):
+                continue  # the module cannot compute on these values
+        check_same(trace.graph, second.graph, again.recorder.line_of)
+    return trace
+
+
+def _counts_batches(module: torch.nn.Module) -> bool:
+    return (
+        isinstance(module, torch.nn.modules.batchnorm._NormBase)
+        and module.training
+        and module.num_batches_tracked is not None
+        and module.momentum is None
+    )
+
+
+def _batch_counts(module: torch.nn.Module) -> Iterator[str]:
+    """The counts of batches that normalisations in training mode change."""
+    for path, one in module.named_modules():
+        is_norm = isinstance(one, torch.nn.modules.batchnorm._NormBase)
+        if is_norm and one.training and one.num_batches_tracked is not None:
+            yield f"{path}.num_batches_tracked".lstrip(".")

@@ -1,4 +1,4 @@
-"""Compile options of a session: SessionOptions and a model's metadata as options of the compiler."""
+"""Compile options of a session: SessionOptions and a model's properties as options of the compiler."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import replace
 from numbers import Integral
 
 from ipu_emu.compiler.memory.tensor_locations import LocationRule, ShardingDomain, StorageChoice, TensorLocations
-from ipu_emu.compiler.model_properties import broadcast_inputs, overlapped_inputs, read_from_all
 from ipu_emu.compiler.optimisers.automatic_loss_scaling import LossScaler, Tracking
 from ipu_emu.compiler.options import CompileOptions, HostStreams, TrainingOptions
 from ipu_emu.compiler.placement.placement_options import PipelineOptions, PlacementMode, PlacementOptions
 from ipu_emu.errors import EmulatorError
 from ipu_emu.hostio import DataMode, mode_of
+from ipu_emu.onnx.properties import ModelProperties
 from ipu_emu.program.anchors import Anchor, StepShape
 from ipu_emu.session.options import tensor_location
 from ipu_emu.session.options.option_enums import (
@@ -47,7 +47,7 @@ def compile_options(
     options: SessionOptions,
     batches: int,
     anchors: Iterable[Anchor],
-    metadata: Mapping[str, str],
+    properties: ModelProperties,
     *,
     ipus: int,
     training: TrainingOptions | None = None,
@@ -64,7 +64,7 @@ def compile_options(
         reduction=options.reduction(),
         placement=_placement(options, ipus),
         pipeline=_pipeline(options),
-        locations=_locations(options, metadata),
+        locations=_locations(options, properties),
         recomputation=options.recomputation(),
         preload=options.preloads(),
         stochastic_rounding=bool(options.enableStochasticRounding),
@@ -77,15 +77,15 @@ def with_streams(
     base: CompileOptions,
     options: SessionOptions,
     batches: int,
-    metadata: Mapping[str, str],
+    properties: ModelProperties,
     inputs: Iterable[str],
     *,
     sync: str = "Full",
 ) -> CompileOptions:
     """Return ``base`` with the options that determine the program of a step: host I/O and the size of buckets."""
-    ahead = overlapped_inputs(metadata)
+    ahead = properties.overlapped
     staged = _staged_inputs(inputs, options, ahead)
-    streams = HostStreams(broadcast_inputs(metadata), ahead, staged, data_mode(options) is DataMode.SYNTHETIC)
+    streams = HostStreams(properties.broadcast, ahead, staged, data_mode(options) is DataMode.SYNTHETIC)
     step = StepShape(batches, options.accumulation(), options.localReplicas())
     return replace(base, step=step, streams=streams, bucket_bytes=options.bucketBytes(), sync=sync)
 
@@ -166,7 +166,7 @@ def _pipeline(options: SessionOptions) -> PipelineOptions | None:
     )
 
 
-def _locations(options: SessionOptions, metadata: Mapping[str, str]) -> TensorLocations:
+def _locations(options: SessionOptions, properties: ModelProperties) -> TensorLocations:
     by_id: Mapping[str, tensor_location.TensorLocation] = options.tensorLocationSettingsOverride
     return TensorLocations(
         weights=_rule(options.weightTensorLocationSettings),
@@ -174,7 +174,7 @@ def _locations(options: SessionOptions, metadata: Mapping[str, str]) -> TensorLo
         accumulators=_rule(options.accumulatorTensorLocationSettings),
         activations=_rule(options.activationTensorLocationSettings),
         by_id={id: _location(location) for id, location in by_id.items()},
-        read_from_all=read_from_all(metadata),
+        read_from_all=properties.read_from_all,
     )
 
 

@@ -26,27 +26,26 @@ _READS = ("ReadVariableOp", "ResourceGather", "VariableShape", "VarIsInitialized
 
 
 def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None) -> Any:
-    """Compile ``computation(*inputs)`` for the IPU of the enclosing scope.
+    """Compile ``computation(*inputs)`` for the IPU of the enclosing scope, or of the first scope inside.
 
     Return a list of its tensors, or an op if it returns none; they run the program. It is compiled at its first run,
     so the system may be configured later.
     """
-    device = current_device()
-    if device is None:
-        raise Exception(
-            "ipu_compiler.compile must be called in the scope of an IPU: with ops.device('/device:IPU:0') or "
-            "scopes.ipu_scope('/device:IPU:0')"
-        )
     given = [] if inputs is None else list(inputs)
     if not isinstance(inputs, list | tuple | type(None)):
         raise TypeError("inputs must be a list or a tuple of tensors")
     flat = [ops.convert_to_tensor(one) for one in nest.flatten(given)]
-    trace = FunctionTrace("ipu", device)
+    trace = FunctionTrace("ipu", current_device())
 
     def call(*tensors: Any) -> Any:
         return computation(*nest.pack_sequence_as(given, list(tensors)))
 
     result = trace.call(call, flat)
+    if trace.device is None:
+        raise Exception(
+            "ipu_compiler.compile must be called in the scope of an IPU: with ops.device('/device:IPU:0') or "
+            "scopes.ipu_scope('/device:IPU:0')"
+        )
     if type(result).__name__ in ("EstimatorSpec", "IPUEstimatorSpec"):
         raise ValueError("The computation returned an EstimatorSpec; return its tensors and ops")
     tensors, operations = _split(trace, result)

@@ -11,7 +11,7 @@ from tensorflow.python.framework import errors, ops
 from tensorflow.python.ops import control_flow_ops, gen_dataset_ops, gen_experimental_dataset_ops
 from tensorflow.python.util import nest
 
-from ipu_emu.tensorflow.run.feeds.dataset_elements import stream_of
+from ipu_emu.tensorflow.run.feeds.element_source import stream_of
 from ipu_emu.tensorflow.run.feeds.prefetch_queue import QueueClosed
 from ipu_emu.tensorflow.run.feeds.queues import InfeedQueue
 from ipu_emu.tensorflow.run.host_calls import host_call
@@ -156,11 +156,8 @@ IPUOwnedIterator = IPUIterator
 
 
 def _check_spec(spec: Any) -> None:
-    """Raise ValueError for elements of unknown sizes, and for nested ones."""
-    parts = spec.values() if isinstance(spec, dict) else spec if isinstance(spec, tuple | list) else [spec]
-    if any(isinstance(part, dict | tuple | list) for part in parts):
-        raise ValueError("Nested list/tuple input shapes are not supported")
-    for part in parts:
+    """Raise ValueError for elements of unknown sizes."""
+    for part in nest.flatten(spec):
         shape = getattr(part, "shape", None)
         if shape is None or not shape.is_fully_defined():
             raise ValueError(

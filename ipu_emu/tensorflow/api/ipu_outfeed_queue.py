@@ -8,6 +8,7 @@ import numpy as np
 from tensorflow.python.eager import context
 from tensorflow.python.framework import ops, tensor_shape
 from tensorflow.python.ops import control_flow_ops
+from tensorflow.python.ops.control_flow_v2_func_graphs import CondBranchFuncGraph
 from tensorflow.python.util import nest
 
 from ipu_emu.errors import ArgumentError, FeedError
@@ -65,10 +66,11 @@ class IPUOutfeedQueue:
         trace = current_trace()
         if trace is None:
             raise ValueError("An outfeed can only be enqueued in a program that is compiled for the IPU.")
-        if ops.get_default_graph() is not trace.graph:
-            raise ValueError(
-                "An outfeed is enqueued in a branch of a condition or in an inner loop; enqueue it after that"
-            )
+        graph = ops.get_default_graph()
+        while isinstance(graph, CondBranchFuncGraph):
+            graph = graph.outer_graph
+        if graph is not trace.graph:
+            raise ValueError("An outfeed is enqueued in an inner loop; enqueue it after that")
         before = self._trace
         if before is not None and (before is trace or before.owner is not trace.owner):
             raise ValueError("An outfeed can only be enqueued once.")

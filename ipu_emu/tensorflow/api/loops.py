@@ -26,7 +26,7 @@ def repeat(
 ) -> Any:
     """Run ``body`` ``n`` times; its outputs are the inputs of the next iteration. Return the last outputs."""
     trace = _trace("repeat")
-    values = _inputs(inputs)
+    values = _inputs(trace, inputs)
     if trace.section is not None:
         return _inlined(int(n), body, values, infeed_queue)
     section = Section("loop", trace.position(), batches=int(n))
@@ -50,7 +50,7 @@ def while_loop(
 ) -> Any:
     """Run ``body`` while ``condition`` of its inputs holds; return the last outputs."""
     trace = _trace("while_loop")
-    values = _inputs(inputs)
+    values = _inputs(trace, inputs)
     if trace.section is not None:
         raise NotImplementedError("A while_loop in another loop is not supported; use repeat")
     first = ops.convert_to_tensor(condition(*values))
@@ -73,9 +73,9 @@ def _trace(name: str) -> FunctionTrace:
     return trace
 
 
-def _inputs(inputs: Any) -> list[Any]:
+def _inputs(trace: FunctionTrace, inputs: Any) -> list[Any]:
     given = [] if inputs is None else list(inputs) if isinstance(inputs, list | tuple) else [inputs]
-    return [ops.convert_to_tensor(one) for one in given]
+    return [trace.graph.capture(ops.convert_to_tensor(one)) for one in given]
 
 
 def _called(

@@ -80,6 +80,8 @@ class Importer:
         self.values: dict[str, Imported] = {}
         self.variables: dict[str, _State] = {}
         self.gradients: list[Gradient] = []
+        #: Of the branches that are being imported, those of enclosing ones first.
+        self.conditions: list[Value] = []
         #: Where the ops that computed an id belong.
         self.made: dict[str, StepPosition] = {}
         self._position_of, self._marked = position_of, marked
@@ -172,13 +174,15 @@ class Importer:
             return self.call(functions[number], inputs)
         selector = node.x.shaped(())
         before = {name: state.value for name, state in self.variables.items()}
+        conditions = [selector if two else selector.op("Equal", selector.like(i)) for i in range(len(functions) - 1)]
         results, finals = [], []
-        for function in functions:
+        for function, taken in zip(functions, _each_taken(conditions), strict=True):
             for name, state in self.variables.items():
                 state.value = self._before(name, before)
+            self.conditions.append(taken)
             results.append(self.call(function, inputs))
+            self.conditions.pop()
             finals.append({name: state.value for name, state in self.variables.items()})
-        conditions = [selector if two else selector.op("Equal", selector.like(i)) for i in range(len(functions) - 1)]
         return self._selected(node, conditions, results, [self._complete(one, before) for one in finals])
 
     def _before(self, name: str, before: dict[str, Value]) -> Value:
@@ -427,6 +431,14 @@ class Importer:
     def id_of(self, name: str) -> str:
         """The id of the tensor that holds a variable."""
         return f"variable/{name}"
+
+
+def _each_taken(conditions: Sequence[Value]) -> list[Value]:
+    """Whether each branch is taken: ``conditions`` are those of all but the last, which is taken if none holds."""
+    (last, *others) = (one.op("Not") for one in conditions)
+    for one in others:
+        last = last.op("And", one)
+    return [*conditions, last]
 
 
 def _passes_on(body: Any, number: int) -> bool:

@@ -3,7 +3,7 @@
     tensorflow.python.ipu          ipu_emu.tensorflow.api
     tensorflow.python.ipu.ops.x    ipu_emu.tensorflow.api.ops.x
     tensorflow.python.ipu.keras    ipu_emu.tensorflow.keras, also as keras.ipu and tensorflow.keras.ipu
-    keras                          tf_keras: Keras 2
+    keras, tensorflow.keras        tf_keras: Keras 2, the modules that are tf.keras
     ipu_tensorflow_addons          ipu_emu.tensorflow.addons
 
 Programs run with ``python -m ipu_emu.compat program.py``, or call ``import ipu_emu.tensorflow.install`` first.
@@ -11,6 +11,7 @@ Programs run with ``python -m ipu_emu.compat program.py``, or call ``import ipu_
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -27,14 +28,21 @@ __all__ = ["Finder", "install", "uninstall"]
 
 _IPU, _API = "tensorflow.python.ipu", "ipu_emu.tensorflow.api"
 _KERAS = "ipu_emu.tensorflow.keras"
+_FIRST = "tensorflow.compat.v1"
+_OF_KERAS = re.compile(r"tf_keras\.(?:api\._v[12]\.keras\.)?(.+)")
+#: The API of Keras by its names in programs. TensorFlow would load it once more by such a name.
+_KERAS_APIS = {
+    "keras": "tf_keras",
+    "tensorflow.keras": "tf_keras.api._v2.keras",
+    "tensorflow.compat.v2.keras": "tf_keras.api._v2.keras",
+    f"{_FIRST}.keras": "tf_keras.api._v1.keras",
+}
 #: Packages by their names in programs; a longer name comes before its prefixes.
 _PACKAGES = {
-    f"{_IPU}.keras": _KERAS,
-    "tensorflow.keras.ipu": _KERAS,
-    "tf_keras.ipu": _KERAS,
-    "keras.ipu": _KERAS,
-    "keras": "tf_keras",
+    **{f"{name}.ipu": _KERAS for name in (*_KERAS_APIS, *_KERAS_APIS.values())},
+    **_KERAS_APIS,
     "ipu_tensorflow_addons": "ipu_emu.tensorflow.addons",
+    f"{_IPU}.keras": _KERAS,
     _IPU: _API,
 }
 #: Modules that exist under a second name.
@@ -127,32 +135,40 @@ class Finder(MetaPathFinder):
         if fullname == "tensorflow":
             with suppress(ModuleNotFoundError):  # raised by what needs a suitable version
                 check_versions()
-        if fullname.startswith("tf_keras."):
-            check_keras(fullname.removeprefix("tf_keras."))  # `from keras import ops` looks it up by this name
+        if name := _OF_KERAS.match(fullname):
+            check_keras(name[1])  # `from keras import ops` looks it up by this name
         package = next((one for one in _PACKAGES if f"{fullname}.".startswith(f"{one}.")), None)
-        if package is None or (package == "keras" and find_spec("tf_keras") is None):
+        if package is None or (package in _KERAS_APIS and find_spec("tf_keras") is None):
             return None
         check_versions()
-        import_module("tensorflow")  # it imports Keras: this must happen before the import of modules that need both
-        from ipu_emu.tensorflow.install import patches
-        from ipu_emu.tensorflow.install.keras_patches import KERAS_PATCHES
-
-        patches.apply(KERAS_PATCHES)
+        _prepare()
         rest, target_package = fullname[len(package) + 1 :], _PACKAGES[package]
-        if package == "keras":
+        if package == "tensorflow.keras" and sys.modules["tensorflow"].__name__ == _FIRST:
+            target_package = _KERAS_APIS[f"{_FIRST}.keras"]
+        if package in _KERAS_APIS:
             check_keras(rest)
-        name = _MOVED.get(rest, rest) if package == _IPU else rest
-        module = f"{target_package}.{name}" if name else target_package
-        if package == _IPU and rest in _REFUSED:
-            raise ModuleNotFoundError(f"{fullname} is not part of the emulator; {_REFUSED[rest]}", name=fullname)
+        if package == _IPU:
+            if rest in _REFUSED:
+                raise ModuleNotFoundError(f"{fullname} is not part of the emulator; {_REFUSED[rest]}", name=fullname)
+            rest = _MOVED.get(rest, rest)
+        module = f"{target_package}.{rest}" if rest else target_package
         found = find_spec(module)
-        if found is None and package == "keras":
+        if found is None and package in _KERAS_APIS:
             return None
         if found is None:
             raise ModuleNotFoundError(
                 f"{fullname} is not part of the emulator (see docs/tensorflow.md for what is)", name=fullname
             )
         return ModuleSpec(fullname, _Alias(module), is_package=found.submodule_search_locations is not None)
+
+
+def _prepare() -> None:
+    """Import TensorFlow, and patch it."""
+    import_module("tensorflow")  # it imports Keras: this must happen before the import of modules that need both
+    from ipu_emu.tensorflow.install import patches
+    from ipu_emu.tensorflow.install.keras_patches import KERAS_PATCHES
+
+    patches.apply(KERAS_PATCHES)
 
 
 def install() -> None:

@@ -12,6 +12,7 @@ from tensorflow.python.autograph.impl import api as autograph
 from tensorflow.python.saved_model.function_deserialization import RestoredFunction
 from tf_keras.src.utils.tf_utils import sync_to_numpy_or_python_type
 
+from ipu_emu.hostio.weights_digest import report_digest
 from ipu_emu.tensorflow import keras
 from ipu_emu.tensorflow.api.optimizers.ipu_optimizer import totals
 from ipu_emu.tensorflow.install.patches import Make, Patch
@@ -199,6 +200,19 @@ def _from_config(before: Any) -> Any:
     return classmethod(from_config)
 
 
+def _reported_fit(before: Any) -> Any:
+    """Print the digest of the weights that the IPUs trained, if the launcher is verbose."""
+
+    @functools.wraps(before)
+    def fit(self: Any, *arguments: Any, **named: Any) -> Any:
+        history = before(self, *arguments, **named)
+        if extension_of(self) is not None:
+            report_digest(self)
+        return history
+
+    return fit
+
+
 def _checked_compile(before: Any) -> Any:
     """Raise an error for ``run_eagerly``, and for an optimizer whose own methods would not be called."""
 
@@ -311,6 +325,7 @@ KERAS_PATCHES: tuple[Patch, ...] = (
         )
         for kind in ("train", "test", "predict")
     ),
+    Patch(f"{_MODEL}.fit", "two people can compare the weights that they have trained", _reported_fit),
     Patch(f"{_MODEL}.compile", "a program has no eager steps, and takes gradients itself", _checked_compile),
     *(
         Patch(f"tf_keras.src.engine.{place}.get_config", "a configuration keeps the options of a model", _get_config)

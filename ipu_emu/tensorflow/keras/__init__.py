@@ -6,11 +6,14 @@ from ipu_emu.tensorflow.keras.assignments import (
     SequentialLayerPipelineStageAssignment,
 )
 from ipu_emu.tensorflow.keras.options import ReplicatedMetricReductionMethod
+from ipu_emu.tensorflow.keras.pipeline_models import PipelineModel, PipelineSequential
 from ipu_emu.tensorflow.keras.pipeline_stages import PipelineStage
 
 __all__ = [
     "FunctionalLayerPipelineStageAssignment",
     "ModelLayerPipelineStageAssignment",
+    "PipelineModel",
+    "PipelineSequential",
     "PipelineStage",
     "ReplicatedMetricReductionMethod",
     "SequentialLayerPipelineStageAssignment",

@@ -10,6 +10,7 @@ from tensorflow.python.framework import ops
 from tensorflow.python.util import nest
 
 from gcl.kernels.uninterrupted import uninterrupted
+from ipu_emu.ops.core.axis_sums import mean_of, sum_of
 from ipu_emu.tensorflow.keras.elements import ElementGroup, groups_of
 from ipu_emu.tensorflow.keras.extension import Extension
 from ipu_emu.tensorflow.keras.options import ReplicatedMetricReductionMethod
@@ -126,10 +127,10 @@ def _joined(*arrays: Any) -> Any:
 
 def _reduced(array: Any, method: ReplicatedMetricReductionMethod) -> Any:
     """Combine a metric of several replicas."""
-    kinds = {
+    kinds: dict[ReplicatedMetricReductionMethod, Callable[[], Any]] = {
         ReplicatedMetricReductionMethod.NONE: lambda: array[-1],
         ReplicatedMetricReductionMethod.LIST: lambda: array if len(array) > 1 else array[0],
-        ReplicatedMetricReductionMethod.SUM: lambda: array.sum(0, dtype=array.dtype),
-        ReplicatedMetricReductionMethod.MEAN: lambda: array.mean(0).astype(array.dtype),
+        ReplicatedMetricReductionMethod.SUM: lambda: sum_of(array, (0,)),
+        ReplicatedMetricReductionMethod.MEAN: lambda: mean_of(array, (0,)),
     }
     return ops.convert_to_tensor(kinds[method]())

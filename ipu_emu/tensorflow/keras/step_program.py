@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
 from tensorflow.python.util import nest
 
 from ipu_emu.errors import EmulatorError
+from ipu_emu.ops.core.axis_sums import mean_of
 from ipu_emu.tensorflow.api.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
 from ipu_emu.tensorflow.keras.layer_calls import layer_calls
 from ipu_emu.tensorflow.keras.options import ModelOptions
@@ -121,7 +121,7 @@ def _last(array: Any, count: int) -> Any:
     """The last of [steps, replicas, ...], or the mean of the last ``count``."""
     if count == 1:
         return array[-1]
-    return (np.add.reduce(array[-count:], 0) / count).astype(array.dtype)
+    return mean_of(array[-count:], (0,))
 
 
 class _errors_of_tensorflow:  # noqa: N801

@@ -100,18 +100,19 @@ def compile_section(imported: ImportedSection, share: DeviceShare, *, synthetic:
 
 def rows_of(compiled: CompiledProgram) -> dict[str, int]:
     """The rows of each anchor in a run of a section."""
-    step, rows = compiled.executable.step, {}
-    for anchor in compiled.step.options.anchors:
-        all_of_them = anchor.returns is Return.ALL
-        rows[anchor.tensor] = (step.batches * step.accumulation if all_of_them else 1) * step.replicas
-    return rows
+    step = compiled.executable.step
+    return {
+        anchor.tensor: step.batches * step.accumulation // step.divisor(anchor) * step.replicas
+        for anchor in compiled.step.options.anchors
+    }
 
 
 def _anchors(imported: ImportedSection) -> list[Anchor]:
     found: dict[str, Anchor] = {}
     for outfeed in imported.outfeeds:
-        returns = Return.ALL if outfeed.queue.keeps_all else Return.FINAL
-        found |= {id: Anchor(id, returns) for id in outfeed.arrays if isinstance(id, str)}
+        every = Return.UPDATE if outfeed.in_update else Return.ALL
+        returns = every if outfeed.queue.keeps_all or outfeed.when else Return.FINAL
+        found |= {id: Anchor(id, returns) for id in (*outfeed.arrays, outfeed.when) if isinstance(id, str)}
     for id in imported.exports.values():
         if isinstance(id, str):
             found[id] = Anchor(id, Return.FINAL)

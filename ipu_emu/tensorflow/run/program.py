@@ -93,6 +93,7 @@ class Program:
     def share(self) -> DeviceShare:
         """How the program uses its device."""
         if self._share is None:
+            assert self.trace.device is not None
             self._share = share_of(self.trace.device, self.shards)
         return self._share
 
@@ -336,10 +337,15 @@ class Program:
                 if isinstance(given, str):
                     found = rows[given].astype(kind, copy=False)
                 else:
-                    count = enqueues * replicas if outfeed.queue.keeps_all else replicas
+                    micro_batches = one.imported.section.accumulation if outfeed.in_update else 1
+                    every = outfeed.queue.keeps_all or outfeed.when is not None
+                    count = enqueues // micro_batches * replicas if every else replicas
                     found = np.broadcast_to(np.asarray(given, kind), (count, *np.shape(given)))
                 arrays.append(found.reshape(len(found) // replicas, replicas, *found.shape[1:]))
-            outfeed.queue.put(arrays, replicas)
+            if outfeed.when is not None:
+                arrays = _chosen(arrays, rows[outfeed.when].reshape(-1, replicas))
+            if outfeed.when is None or len(arrays[0]):
+                outfeed.queue.put(arrays, replicas)
         for name, id in one.imported.exports.items():
             if isinstance(id, str):
                 values[name] = rows[id][0]
@@ -348,6 +354,15 @@ class Program:
         """Leave the collectives, and free the memory of the device."""
         for counts in list(self._loaded):
             self._unload(counts)
+
+
+def _chosen(arrays: list[NDArray[Any]], when: NDArray[Any]) -> list[NDArray[Any]]:
+    """The elements that a branch enqueued; raise EmulatorError if only some replicas did."""
+    if (when != when[:, :1]).any():
+        raise EmulatorError(
+            "An outfeed is enqueued in a branch that only some replicas take; enqueue it in all, or after the branch"
+        )
+    return [array[when[:, 0].astype(bool)] for array in arrays]
 
 
 def _watches(share: DeviceShare) -> bool:

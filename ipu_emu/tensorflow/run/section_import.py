@@ -30,11 +30,17 @@ _UNPLACED = ("Placeholder", "Const")
 
 @dataclass(frozen=True)
 class Outfeed:
-    """An enqueue op: for every array of an element, the id of a tensor or a known value, and its type on the host."""
+    """An enqueue op: for every array of an element, the id of a tensor or a known value, and its type on the host.
+
+    ``in_update``: an element is enqueued once for each weight update instead of each micro-batch. ``when``: the id of
+    whether a branch enqueues the element.
+    """
 
     queue: Any
     arrays: tuple[Any, ...]
     dtypes: tuple[Any, ...]
+    in_update: bool = False
+    when: str | None = None
 
 
 @dataclass
@@ -283,7 +289,12 @@ class _SectionImport:
     def mark_outfeed(self, op: Any, inputs: list[Imported], marker: Marker) -> list[Any]:
         arrays = tuple(self.anchored(given) for given in inputs)
         kinds = tuple(tensor.dtype.as_numpy_dtype for tensor in op.inputs)
-        self.outfeeds.append(Outfeed(marker.data, arrays, kinds))
+        in_update = self.importer.position.phase is StepPhase.UPDATE and self.section.accumulation > 1
+        when = None
+        for condition in self.importer.conditions:
+            when = condition if when is None else when.op("And", condition)
+        condition_id = None if when is None else self.importer.copied(when).tensor.id
+        self.outfeeds.append(Outfeed(marker.data, arrays, kinds, in_update, condition_id))
         return []
 
     def anchored(self, given: Imported) -> Any:

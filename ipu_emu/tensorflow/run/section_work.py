@@ -11,6 +11,9 @@ from ipu_emu.tensorflow.trace.function_trace import FunctionTrace, Section
 
 __all__ = ["SectionWork", "divided_work"]
 
+_BRANCHES = ("If", "Case")
+#: Markers of ops that run in any case.
+_EFFECTS = ("outfeed", "print")
 _ASSIGNS = ("Assign", "ResourceScatter", "ResourceApply")
 
 
@@ -60,9 +63,10 @@ def _own_roots(trace: FunctionTrace, section: Section, everything: Sequence[Any]
     found = [*section.roots, *(carried.end.op for carried in section.carried)]
     if section.condition is not None:
         found.append(section.condition.op)
+    in_branches = any(marker.kind in _EFFECTS for marker in trace.inner.values())
     for op in everything[section.start : section.end]:
         marker = trace.markers.get(op.name)
-        if marker is not None and marker.kind in ("outfeed", "print"):
+        if (in_branches and op.type in _BRANCHES) or (marker is not None and marker.kind in _EFFECTS):
             found.append(op)
         if section.pipeline is not None and op.type.startswith(_ASSIGNS):
             found.append(op)

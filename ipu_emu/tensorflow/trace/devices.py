@@ -28,8 +28,11 @@ def current_device() -> int | None:
 @contextmanager
 def on_ipu(number: int) -> Iterator[None]:
     """Place ops on an IPU device."""
-    devices = frontend_state().devices
+    state = frontend_state()
+    devices = state.devices
     devices.append(number)
+    for trace in state.traces:
+        trace.device = number if trace.device is None else trace.device
     try:
         yield
     finally:

@@ -113,8 +113,9 @@ class Section:
 class FunctionTrace:
     """A trace under construction."""
 
-    def __init__(self, name: str, device: int = 0, owner: Any = None) -> None:
+    def __init__(self, name: str, device: int | None = 0, owner: Any = None) -> None:
         self.graph: Any = func_graph.FuncGraph(name)
+        #: None until a scope of a device is opened.
         self.device = device
         #: The traced object: traces of one function for several signatures have the same owner.
         self.owner = self if owner is None else owner

@@ -9,7 +9,7 @@ import random
 import shutil
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import chdir, contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -30,6 +30,7 @@ from ipu_emu.hostio.checkpoint.manifest import Manifest
 from ipu_emu.hostio.checkpoint.safetensors_file import read, write
 from ipu_emu.hostio.data.data_modes import mode_of
 from ipu_emu.hostio.data.sample_files import open_files
+from ipu_emu.onnx.read import initializers
 from ipu_emu.ops.codegen.llvm_compiler import KERNEL_CACHE
 from popdist_py.environment import Environment
 from popdist_py.errors import PopdistError
@@ -37,20 +38,21 @@ from tests.hostile.inputs.command_output import environment
 from tests.hostile.inputs.mutations import ODD_WORDS, damaged, deep_json, odd_value, torn_word
 from tests.hostile.kind import Trial
 from tests.ipu_emu.compiler.cache.test_executable_cache import session
-from tests.ipu_emu.graph import test_malformed_models as malformed
 from tests.ipu_emu.helpers.resuming_job import Job
+from tests.ipu_emu.onnx import test_malformed_models as malformed
 
 __all__ = [
     "checkpoints",
     "emulator_commands",
     "executables",
+    "external_data",
     "library_environments",
     "models",
     "safetensors_files",
     "sample_files",
 ]
 
-_DATA = Path(__file__).parents[2] / "ipu_emu" / "data"
+_DATA = Path(__file__).parents[2] / "ipu_emu" / "onnx" / "data"
 
 
 @contextmanager
@@ -73,6 +75,67 @@ def models() -> Iterator[Trial]:
         return [] if text and "Traceback" not in text else [f"the message is {text!r}"]
 
     yield trial
+
+
+#: Parts of locations, in a folder with the file ``data``, the folder ``below``, and links inwards and outwards.
+_PARTS = [
+    "..",
+    "..",
+    ".",
+    "below",
+    "data",
+    "private",
+    "in",
+    "out",
+    "up",
+    "around",
+    "pipe",
+    "",
+    "\0",
+    "\u00e9",
+    "~",
+    "{folder}",
+]
+
+
+@contextmanager
+def external_data() -> Iterator[Trial]:
+    """Locations, offsets and lengths of external data: what is read comes from the folder of the model."""
+    with TemporaryDirectory() as outer, chdir(outer):
+        folder = Path(outer, "model")
+        (folder / "below").mkdir(parents=True)
+        Path(outer, "private").write_bytes(np.full(64, -1, np.float32).tobytes())
+        for file in (folder / "data", folder / "below" / "data"):
+            file.write_bytes(np.ones(64, np.float32).tobytes())
+        links = {"in": "below/data", "out": "../private", "up": "..", "around": "around"}
+        for link, target in links.items():
+            (folder / link).symlink_to(target)
+        os.mkfifo(folder / "pipe")
+
+        def trial(dice: random.Random) -> list[str]:
+            words = [
+                dice.choice(_PARTS).format(folder=dice.choice([outer, folder])) for _ in range(dice.randrange(1, 6))
+            ]
+            entries = {"location": dice.choice(["", "", "", "/", "/proc/self/cwd/"]) + "/".join(words)}
+            numbers = ["0", "64", "252", "-4", "1e3", str(1 << 63), str(1 << 70), dice.choice(ODD_WORDS)]
+            entries |= {key: dice.choice(numbers) for key in ("offset", "length") if dice.random() < 0.2}
+            tensor = onnx.TensorProto(name="w", data_type=1, dims=[1], data_location=onnx.TensorProto.EXTERNAL)
+            for key, value in entries.items():
+                tensor.external_data.add(key=key, value=value.encode(errors="replace").decode())
+            graph = onnx.helper.make_graph([], "g", [], [], [tensor])
+            proto = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 11)])
+            (folder / "model.onnx").write_bytes(proto.SerializeToString())
+            os.chdir(folder)
+            source = dice.choice([str(folder / "model.onnx"), "model.onnx", proto.SerializeToString()])
+            try:
+                value = initializers(source)["w"]
+            except EmulatorError as error:
+                return (
+                    [] if "Initializer 'w'" in str(error) or "Unrecognised file name" in str(error) else [str(error)]
+                )
+            return [] if value == 1 else [f"{entries} was read, as {value}"]
+
+        yield trial
 
 
 @contextmanager

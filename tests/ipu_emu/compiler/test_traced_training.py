@@ -18,10 +18,9 @@ from ipu_emu.compiler.memory.tensor_locations import LocationRule, StorageChoice
 from ipu_emu.compiler.options import CompileOptions, HostStreams
 from ipu_emu.compiler.pipeline import CompileState
 from ipu_emu.compiler.placement.placement_options import PipelineOptions, PlacementMode, PlacementOptions
-from ipu_emu.compiler.reading.read_model import read_model
 from ipu_emu.compiler.traced_training import from_bytes, to_bytes, traced_step
 from ipu_emu.errors import EmulatorError
-from ipu_emu.graph.onnx_files import load_model
+from ipu_emu.onnx.read import read
 from ipu_emu.program.anchors import Anchor, Return, StepShape
 from ipu_emu.program.instructions import Overlap
 
@@ -43,7 +42,7 @@ def state() -> CompileState:
         streams=HostStreams(ahead={"x": Overlap.LOOPS}, staged={"y": 2}),
         stochastic_rounding=True,
     )
-    return traced_step(read_model(load_model(model.proto)), options, [Gradient("w", "part", "total")], trains=True)
+    return traced_step(read(model.proto).graph, options, [Gradient("w", "part", "total")], trains=True)
 
 
 def test_a_state_survives_as_bytes(state: CompileState) -> None:

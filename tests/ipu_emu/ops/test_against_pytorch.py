@@ -26,7 +26,7 @@ from tests.ipu_emu.ops.test_defaults_and_edges import FAMILIES, KNOWN_FAMILIES, 
 TOLERANCE = {np.float32: 1e-4, np.float16: 1e-2}
 #: Files with tests of attributes that are in no table; each names the op and the attribute.
 FILES = (
-    "compiler/reading/test_imported_ops.py",
+    "onnx/test_imported_ops.py",
     "ops/cases/graphcore_cases.py",
     "ops/cases/indexing_cases.py",
     "ops/cases/layer_cases.py",

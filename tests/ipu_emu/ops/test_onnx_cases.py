@@ -1,7 +1,7 @@
 """ONNX's own operator cases, and the models that PyTorch exported for ONNX.
 
-``data/onnx_cases_skipped.txt`` has a line for each case that cannot pass, with the reason. The test fails if a listed
-case passes, or does not exist in ONNX: remove its line.
+``onnx/data/onnx_cases_skipped.txt`` has a line for each case that cannot pass, with the reason. The test fails if a
+listed case passes, or does not exist in ONNX: remove its line.
 """
 
 from __future__ import annotations

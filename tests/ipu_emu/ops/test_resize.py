@@ -7,8 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 
 from ipu_emu import popart
 from tests.ipu_emu.helpers.sessions import infer, train
@@ -166,3 +168,27 @@ def test_linear_interpolation_of_newer_opsets_trains_as_in_torch(sizes: list[int
     value.backward(torch.tensor(g))
     np.testing.assert_allclose(anchors["y"], value.detach().numpy(), rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(anchors["Gradient___x"], there.grad.numpy(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("size", "output"), [(6, 5), (10, 9), (14, 5), (5, 6), (7, 1), (6, 1)])
+@pytest.mark.parametrize("where", ["half_pixel", "pytorch_half_pixel"])
+def test_resize_by_sizes_agrees_with_onnx_at_ties_and_for_one_element(where: str, size: int, output: int) -> None:
+    x = np.arange(size, dtype=np.float32).reshape(1, 1, size)
+    node = onnx.helper.make_node(
+        "Resize", ["x", "", "", "sizes"], ["y"], mode="nearest", coordinate_transformation_mode=where
+    )
+    graph = onnx.helper.make_graph(
+        [node],
+        "resize",
+        [onnx.helper.make_tensor_value_info("x", 1, x.shape)],
+        [onnx.helper.make_tensor_value_info("y", 1, [1, 1, output])],
+        [onnx.numpy_helper.from_array(np.array([1, 1, output]), "sizes")],
+    )
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 19)], ir_version=9)
+    (expected,) = ReferenceEvaluator(model).run(None, {"x": x})
+    flow = popart.DataFlow(1, ["y"])
+    session = popart.InferenceSession(model.SerializeToString(), flow, popart.DeviceManager().createCpuDevice())
+    session.prepareDevice()
+    anchors = session.initAnchorArrays()
+    session.run(popart.PyStepIO({"x": x}, anchors))
+    np.testing.assert_array_equal(anchors["y"], expected)

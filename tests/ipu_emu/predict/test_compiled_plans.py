@@ -11,10 +11,11 @@ import onnx
 import pytest
 
 from ipu_emu.cli.arguments.compile_model import CompileRequest
-from ipu_emu.graph.external_data import contiguous
 from ipu_emu.hardware import System
 from ipu_emu.models import Model, named
 from ipu_emu.models.gpt2 import gpt2
+from ipu_emu.onnx.external_data import DataPlace
+from ipu_emu.onnx.write import to_model
 from ipu_emu.predict.memory import PredictedMemory
 from ipu_emu.program.memory_liveness import ipu_memories
 
@@ -96,10 +97,14 @@ FILES: dict[str, dict[str, Any]] = {
 
 def saved(folder: Path, model: Model) -> str:
     """The path of the file of ``model``; its weights take no space."""
-    data, zeros, path = model.graph.data, folder / "zeros", folder / "model.onnx"
+    zeros, path, end = folder / "zeros", folder / "model.onnx", 0
     zeros.touch()
-    os.truncate(zeros, sum(value.nbytes for value in data.values()))
-    proto = onnx.load_model_from_string(model.serialised(contiguous(data, tuple(data), str(zeros))))
+    places = {}
+    for id, value in model.graph.data.items():
+        places[id] = DataPlace("zeros", end, value.nbytes)
+        end += value.nbytes
+    os.truncate(zeros, end)
+    proto = onnx.load_model_from_string(to_model(model.graph, opset=10, external=places))
     proto.graph.output.add(name=model.output)
     path.write_bytes(proto.SerializeToString())
     return str(path)

@@ -55,7 +55,7 @@ def save(path: Path, nodes: list[Any], inputs: dict[str, list[Any]], weights: di
 
 def test_a_file_is_predicted_as_the_network_that_it_holds(tmp_path: Path) -> None:
     path = tmp_path / "resnet.onnx"
-    path.write_bytes(named("resnet8", batch=4, dtype=np.dtype("float16")).serialised())
+    path.write_bytes(named("resnet8", batch=4, dtype=np.dtype("float16")).proto)
     job = "--batch 4 --replicas 4 --accumulation 8 --optimiser momentum --format json"
     of_file, of_name = told(f"predict {path} {job}"), told(f"predict resnet8 {job} --input-dtype float16")
     assert of_file["job"]["input_dtype"] == "float16"

@@ -106,7 +106,7 @@ def test_annotations_of_a_file_are_kept(tmp_path: Path, key: str) -> None:
     model = named("mlp", batch=2)
     annotated(model.graph, key, lambda place: int(place > 0))
     path = tmp_path / "mlp.onnx"
-    path.write_bytes(model.serialised())
+    path.write_bytes(model.proto)
     asked = CompileRequest(str(path), loss=model.loss, ipus=2, accumulation=4, schedule="grouped")
     places = [op.place.ipu for op in asked.compiled_until("assign-ipus").graph.ops]
     assert places == [0, *[1] * (len(places) - 1)]
@@ -122,7 +122,7 @@ def test_an_ipu_number_that_a_replica_has_not_is_refused(tmp_path: Path) -> None
     model = named("mlp", batch=2)
     annotated(model.graph, IPU_NUMBER, lambda place: place)
     path = tmp_path / "mlp.onnx"
-    path.write_bytes(model.serialised())
+    path.write_bytes(model.proto)
     with pytest.raises(EmulatorError, match=r"invalid virtual graph 2\. numIPUs = 2"):
         CompileRequest(str(path), loss=model.loss, ipus=2).compiled_until("assign-ipus")
 

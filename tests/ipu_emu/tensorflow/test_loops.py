@@ -90,6 +90,35 @@ def test_a_body_must_return_tensors_before_ops_of_the_types_of_its_inputs(tf: An
         run(lambda a: ipu.loops.repeat(2, lambda v: tf.cast(v, tf.int32), [a]), one)
 
 
+def test_nested_elements_and_tensors_of_the_host(tf: Any, ipu: Any) -> None:
+    """The elements of the data have parts of their own; a loop starts from a tensor made outside of the program."""
+    rows = np.arange(6, dtype=np.float32)
+    dataset = tf.data.Dataset.from_tensor_slices(((rows, {"twice": 2 * rows}), 3 * rows))
+    infeed, start = ipu.ipu_infeed_queue.IPUInfeedQueue(dataset), tf.constant(100.0)
+
+    def body(total: Any, pair: Any, three: Any) -> Any:
+        return total + pair[0] + 10.0 * pair[1]["twice"] + 100.0 * three
+
+    with ipu.scopes.ipu_scope("/device:IPU:0"):
+        made = ipu.ipu_compiler.compile(lambda: ipu.loops.repeat(6, body, [start], infeed))
+    with tf.Session() as session:
+        session.run(infeed.initializer)
+        assert session.run(made) == [100 + 15 * (1 + 20 + 300)]
+
+
+def test_the_scope_of_a_device_may_be_inside_the_program(tf: Any, ipu: Any) -> None:
+    def program(x: Any) -> Any:
+        with ipu.scopes.ipu_scope("/device:IPU:0"):
+            return x * 2.0
+
+    given = tf.placeholder(tf.float32, [2])
+    made = ipu.ipu_compiler.compile(program, [given])
+    with tf.Session() as session:
+        np.testing.assert_array_equal(session.run(made, {given: [1, 2]})[0], [2, 4])
+    with pytest.raises(Exception, match="must be called in the scope of an IPU"):
+        ipu.ipu_compiler.compile(lambda x: x, [given])
+
+
 def test_the_end_of_the_data_is_out_of_range(tf: Any, tensorflow: Any, ipu: Any) -> None:
     infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(tf.data.Dataset.from_tensor_slices(np.ones(3, np.float32)))
     outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
@@ -134,11 +163,6 @@ def test_structures_and_the_last_element(tf: Any, ipu: Any, configure: Any) -> N
         (lambda q, d: [(one := q(d)).initializer, one.initializer], ValueError, "can only be called once"),
         (lambda q, d: q(d).get_next(), ValueError, "obsolete"),
         (lambda q, d: q([1, 2]), TypeError, "takes a tf.data.Dataset"),
-        (
-            lambda q, d: q(d.map(lambda v: (v, (v, v)))),
-            ValueError,
-            "Nested list/tuple input shapes are not supported",
-        ),
     ],
 )
 def test_mistakes_with_infeeds(tf: Any, ipu: Any, make: Any, error: Any, text: str) -> None:

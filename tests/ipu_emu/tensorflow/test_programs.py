@@ -23,7 +23,7 @@ from tests.helpers.warm_processes import EMULATOR, warm_python
 from tests.poprun_py.helpers.several_hosts import Job
 
 EXAMPLES = ROOT / "examples" / "tensorflow"
-TRAINING = ROOT / "tests" / "programs" / "ipu_emu" / "tensorflow_training.py"
+TRAINING = ROOT / "tests" / "programs" / "tensorflow" / "training.py"
 
 
 def compat() -> list[str]:
@@ -151,7 +151,7 @@ def test_a_program_that_compiles_nothing_is_named(tensorflow: Any, tmp_path: Pat
 
 
 def test_a_strategy_trains_the_weights_of_the_first_instance(tensorflow: Any, tmp_path: Path) -> None:
-    program = TRAINING.with_name("tensorflow_strategy.py")
+    program = TRAINING.with_name("strategy.py")
     output(start(*poprun(2, 4, program, tmp_path), folder=tmp_path))
     first, second = (np.load(tmp_path / f"{number}.npz") for number in range(2))
     for name in ("before", "w", "more"):

@@ -257,11 +257,13 @@ def test_progress_has_a_line_for_each_epoch(capsys):
 def test_all_spreads_of_replicas_give_the_same_module_on_all_instances():
     found = []
     for instances in (1, 2, 4):
-        command = [sys.executable, "-m", "poprun_py", "--num-instances", str(instances), "--num-replicas", "4"]
+        command = [sys.executable, "-m", "poprun_py", "-v", "--num-instances", str(instances), "--num-replicas", "4"]
         command += [*warm_python(*PYTORCH_FACES), str(PROGRAMS / "ipu_emu/torch_train.py")]
         made = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
         assert made.returncode == 0, made.stdout + made.stderr
-        found += [line.split("weights ")[1] for line in made.stdout.splitlines() if "weights " in line]
+        found += [line.split("trained ")[1] for line in made.stdout.splitlines() if "trained " in line]
+        (said,) = [line for line in made.stderr.splitlines() if "weights " in line]
+        assert said == f"[1,0]<stderr>:weights {found[-1]}"
     assert len(found) == 7
     assert len(set(found)) == 1
 

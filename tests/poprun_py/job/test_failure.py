@@ -10,11 +10,10 @@ import pytest
 
 from poprun_py.job.failure import InstanceEnd, first_failure
 from poprun_py.options.parser import parse
-from poprun_py.output.stderr_end import StderrEnd
 from poprun_py.plan.launch_plan import plan
 from poprun_py.site.machine import Machine
 from poprun_py.site.mpi_installation import MpiInstallation
-from poprun_py.wire.messages import LAUNCHER, OWN
+from poprun_py.wire.messages import LAUNCHER, OWN, UNMANAGED
 
 
 def end(rank: int, status: int, at: float = 1.0, *, host: str = "", cause: str = OWN, lost: bool = False):
@@ -56,6 +55,13 @@ def test_of_crashes_on_several_hosts_the_first_is_blamed_though_it_became_known_
     assert first_failure([end(0, 3, 7.0), end(3, -signal.SIGSEGV, 7.002)]).instance.index == 0
 
 
+@pytest.mark.parametrize(("exited", "blamed"), [(6.9, 0), (7.1, 3)])
+def test_of_a_crash_and_an_exit_while_the_process_manager_ended_the_first_is_blamed(exited, blamed):
+    ends = [end(0, 3, exited, cause=UNMANAGED), end(3, -signal.SIGSEGV, 7.0)]
+    assert first_failure(ends).instance.index == first_failure(ends[::-1]).instance.index == blamed
+    assert first_failure(ends[:1]) is None
+
+
 def test_one_that_missed_a_peer_is_blamed_for_no_crash():
-    follower = replace(end(0, 14, 1.0), stderr=StderrEnd(follows=True))
+    follower = replace(end(0, 14, 1.0), follows=True)
     assert first_failure([follower, end(3, -signal.SIGSEGV, 2.0)]).instance.index == 3

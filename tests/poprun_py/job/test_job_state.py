@@ -13,12 +13,13 @@ from poprun_py.job.job_state import JobState
 from poprun_py.linux import event_sources
 from poprun_py.linux.event_sources import Timers
 from poprun_py.options.parser import parse
-from poprun_py.output.stderr_end import StderrEnd
 from poprun_py.plan.launch_plan import plan
 from poprun_py.site.machine import Machine
 from poprun_py.site.mpi_installation import MpiInstallation
 from poprun_py.wire import messages
 from poprun_py.wire.messages import LAUNCHER, MPI, OWN
+
+Notice = messages.Lost | messages.Leaving
 
 
 class Stage:
@@ -39,8 +40,10 @@ class Stage:
         self.sent.clear()
         return self
 
-    def end(self, rank: int, status: int, cause: str = OWN, at: float = 0.0, stderr: StderrEnd | None = None) -> None:
-        self.job.exited(rank, messages.Exited(status, cause, at), stderr)
+    def end(self, rank: int, status: int, cause: str = OWN, at: float = 0.0, notice: Notice | None = None) -> None:
+        if notice:
+            self.job.noticed(rank, notice)
+        self.job.exited(rank, messages.Exited(status, cause, at))
         self.job.gone(rank)
 
     def orders(self, kind: type) -> list[tuple[int, messages.Message]]:
@@ -300,44 +303,77 @@ def test_instances_waiting_in_mpi_finalize_are_reported_while_others_run():
     assert stage.job.waiting == ""
 
 
-#: The stderr of an instance that raised, of one that only lost instance 2, and of one that called MPI_Abort(7).
-RAISED, FOLLOWS, ABORTED = StderrEnd(raised=True), StderrEnd(raised=True, follows=True, peer=2), StderrEnd(aborted=7)
+#: Notices of programs: an exception ended one; one called sys.exit; one lost instance 2, or noticed that it left.
+RAISED, EXITING = messages.Leaving(1, True, 0.5), messages.Leaving(3, False, 0.5)
+LOST_2, SAW_2_LEAVE, LOST_SOMEBODY = messages.Lost(2, False), messages.Lost(2, True), messages.Lost(-1, False)
 
 
 def test_an_instance_that_ended_because_a_peer_had_is_not_blamed():
     stage = Stage(3).start()
-    stage.end(0, 1, at=1.0, stderr=FOLLOWS)
+    stage.end(0, 1, at=1.0, notice=LOST_2)
     assert stage.orders(messages.Stop)[0][1].settle > 0  # so that the cause can end by itself
-    stage.end(2, 1, at=1.5, stderr=RAISED)
-    stage.end(1, 1, at=1.2, stderr=FOLLOWS)
+    stage.end(2, 1, at=1.5, notice=RAISED)
+    stage.end(1, 1, at=1.2, notice=LOST_SOMEBODY)
     assert stage.job.failure.instance.index == 2
 
 
+@pytest.mark.parametrize("status", [2, -signal.SIGSEGV, -signal.SIGABRT, -signal.SIGKILL])
+@pytest.mark.parametrize(("culprits", "code"), [(5, 5), (-signal.SIGSEGV, 139), (-signal.SIGKILL, 137)])
+def test_however_a_survivor_leaves_the_instance_that_it_lost_is_blamed(status, culprits, code):
+    for order in ([0, 1, 2], [2, 1, 0], [1, 2, 0]):
+        stage = Stage(3).start()
+        for rank in order:
+            if rank == 2:
+                stage.end(2, culprits, at=2.0)  # by a clock that is late
+            else:
+                stage.end(rank, status, at=1.0, notice=messages.Lost(2 - rank, False))  # 1 lost 2, 0 lost 1
+        assert (stage.job.failure.instance.index, stage.job.exit_code) == (2, code)
+
+
 @pytest.mark.parametrize("status", [-signal.SIGTERM, -signal.SIGKILL])
-def test_an_instance_that_was_stopped_before_its_exception_had_ended_it_is_blamed(status):
+@pytest.mark.parametrize("cause", [LAUNCHER, MPI])
+@pytest.mark.parametrize(("notice", "lost", "code"), [(RAISED, LOST_2, 1), (EXITING, SAW_2_LEAVE, 3)])
+def test_an_instance_that_was_stopped_while_it_left_is_blamed(status, cause, notice, lost, code):
     stage = Stage(3).start()
-    stage.end(0, 1, stderr=FOLLOWS)
-    stage.end(1, -signal.SIGTERM, LAUNCHER)
-    stage.end(2, status, LAUNCHER, stderr=RAISED)
+    stage.end(0, 4, notice=lost)
+    stage.end(1, -signal.SIGSEGV, at=0.7)  # in its MPI, which has aborted
+    stage.end(2, status, cause, notice=notice)
     assert str(stage.job.failure).startswith("instance 2 (")
-    assert str(stage.job.failure).endswith("exited with code 1")
-    assert stage.job.failure.status == stage.job.exit_code == 1
+    assert str(stage.job.failure).endswith(f"exited with code {code}")
+    assert stage.job.failure.status == stage.job.exit_code == code
+
+
+def test_an_instance_that_caught_system_exit_before_it_was_stopped_is_not_blamed():
+    stage = Stage(3).start()
+    stage.end(1, 5)
+    stage.end(2, -signal.SIGTERM, LAUNCHER, notice=EXITING)
+    stage.end(0, 4, at=9.0, notice=LOST_2)
+    assert stage.job.failure.instance.index == 1
+
+
+def test_what_an_instance_loses_while_its_exception_ends_it_is_not_the_reason():
+    stage = Stage(2).start()
+    stage.job.noticed(1, RAISED)
+    stage.end(1, 1, notice=messages.Lost(0, False))
+    stage.end(0, 3, notice=messages.Lost(1, True))
+    assert stage.job.failure.instance.index == 1
 
 
 @pytest.mark.parametrize(("status", "cause", "how"), [(0, OWN, "exited with code 0"), (-15, LAUNCHER, "ended")])
 def test_an_instance_that_left_while_it_was_needed_is_blamed(status, cause, how):
     stage = Stage(3).start()
     stage.end(1, -signal.SIGTERM, LAUNCHER)
-    stage.end(0, 1, stderr=FOLLOWS)
+    stage.end(0, 1, notice=LOST_2)
     stage.end(2, status, cause)
     assert str(stage.job.failure).startswith("instance 2 (")
     assert str(stage.job.failure).endswith(f"{how} while instance 0 still waited for it")
     assert stage.job.exit_code == 1
 
 
-def test_instances_that_only_lost_a_peer_are_blamed_if_there_is_no_other():
+@pytest.mark.parametrize("lost", [LOST_SOMEBODY, messages.Lost(0, False), messages.Lost(7, True)])
+def test_instances_that_only_lost_a_peer_are_blamed_if_there_is_no_other(lost):
     stage = Stage(1).start()
-    stage.end(0, 1, stderr=FOLLOWS)
+    stage.end(0, 1, notice=lost)
     assert stage.job.failure.instance.index == 0
 
 
@@ -348,8 +384,9 @@ def test_mpi_abort_names_the_instance_that_called_it(mpirun_first, status):
     if mpirun_first:
         stage.job.mpirun_ended(99, 7)
     stage.end(0, -signal.SIGTERM, MPI)
-    stage.end(1, status, MPI, stderr=ABORTED)
+    stage.end(1, status, MPI)
     stage.job.mpirun_ended(99, 7)
+    stage.job.aborted(1, 7)
     assert stage.job.why == ""
     assert "instance 1 " in str(stage.job.failure)
     assert stage.job.exit_code == 7
@@ -359,28 +396,41 @@ def test_mpi_abort_names_the_instance_that_called_it(mpirun_first, status):
 def test_an_instance_that_crashes_because_another_called_mpi_abort_is_not_blamed(status, cause):
     stage = Stage(2).start()
     stage.end(0, -signal.SIGSEGV, at=1.0)
-    stage.end(1, status, cause, at=1.1, stderr=ABORTED)
+    stage.end(1, status, cause, at=1.1)
+    stage.job.mpirun_ended(99, 7)
+    stage.job.aborted(1, 7)
     assert str(stage.job.failure).endswith("called MPI_Abort with code 7")
     assert stage.job.failure.instance.index == 1
     assert stage.job.exit_code == 7
 
 
-@pytest.mark.parametrize(
-    ("status", "stderr"), [(-signal.SIGKILL, ABORTED), (-signal.SIGSEGV, replace(RAISED, aborted=1))]
-)
-def test_an_instance_that_another_called_mpi_abort_for_is_blamed(status, stderr):
+def test_an_instance_that_another_called_mpi_abort_for_is_blamed():
     stage = Stage(2).start()
-    stage.end(0, status, at=1.0)
-    stage.end(1, 1, at=1.1, stderr=stderr)
+    stage.end(0, -signal.SIGTERM, MPI)
+    stage.end(1, -signal.SIGKILL, MPI, notice=messages.Lost(0, False))
+    stage.job.mpirun_ended(99, 7)
+    stage.job.aborted(1, 7)
+    assert str(stage.job.failure).endswith("ended while instance 1 still waited for it")
     assert stage.job.failure.instance.index == 0
+
+
+@pytest.mark.parametrize("mpiruns", [139, 0, -signal.SIGKILL])
+def test_words_about_an_abort_that_mpirun_does_not_confirm_move_no_blame(mpiruns):
+    stage = Stage(2).start()
+    stage.end(0, -signal.SIGSEGV, at=1.0)
+    stage.end(1, -signal.SIGTERM, MPI, at=1.1)
+    stage.job.mpirun_ended(99, mpiruns)
+    blamed = str(stage.job.failure)
+    stage.job.aborted(1, 7)
+    assert str(stage.job.failure) == blamed
 
 
 def test_mpi_abort_is_known_from_what_an_instance_wrote_even_if_its_end_was_not_reported():
     stage = Stage(2).start()
-    stage.job.mpirun_ended(99, 7)
+    for _ in range(2):  # after a pause, and at the end
+        stage.job.mpirun_ended(99, 7)
     assert stage.job.why.startswith("mpirun")
-    stage.job.heard(0, StderrEnd())
-    stage.job.heard(1, ABORTED)
+    stage.job.aborted(1, 7)
     assert stage.job.why == ""
     assert "instance 1 (pid 201 on localhost, replicas 2-3) called MPI_Abort with code 7" in str(stage.job.failure)
     assert stage.job.exit_code == 7

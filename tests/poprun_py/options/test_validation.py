@@ -107,6 +107,11 @@ def test_the_log_level_of_poprun_counts(word, verbosity):
     assert parse(["-v", "x"], {"POPRUN_LOG_LEVEL": word}).verbosity == 1
 
 
+def test_a_log_level_that_there_is_not_is_refused():
+    with pytest.raises(UsageError, match="POPRUN_LOG_LEVEL=loud: there is no such level; use INFO, DEBUG, TRACE"):
+        parse(["x"], {"POPRUN_LOG_LEVEL": "loud"})
+
+
 def test_every_row_has_a_field_and_every_beginning_of_a_name_finds_it():
     fields = set(LaunchOptions.__dataclass_fields__)
     spellings = {name: option for option in OPTIONS for name in option.spellings}

@@ -1,42 +1,34 @@
-"""StderrEnd: exceptions, those that only report another rank, and MPI_Abort, at the end of a program's stderr."""
+"""Stderr end: MPI_Abort, instances that missed a peer, and the last line."""
 
 from __future__ import annotations
 
 import pytest
 
-from gcl.errors import PeerLost
-from poprun_py.output.stderr_end import StderrEnd, last_line, ranks_that_missed_a_peer, read_stderr_end
+from poprun_py.output.stderr_end import abort_code, last_line, ranks_that_missed_a_peer
 
-TRACEBACK = b"""Traceback (most recent call last):
-  File "train.py", line 7, in <module>
-    step()
-"""
 ABORT = b"Abort(7) on node 1 (rank 1 in comm 0): application called MPI_Abort(MPI_COMM_WORLD, 7) - process 1\n"
-
-
-def test_an_exception_is_the_cause_of_an_end():
-    assert read_stderr_end(TRACEBACK + b"ValueError: bad batch\n") == StderrEnd(raised=True)
-
-
-def test_the_exception_of_gcl_for_a_lost_peer_is_not():
-    error = PeerLost.left("all_reduce(add, 4 x float32)", "replica 6 (rank 3)", "it raised")
-    text = f"{PeerLost.__module__}.{PeerLost.__name__}: {error}\n"
-    assert read_stderr_end(TRACEBACK + text.encode()) == StderrEnd(raised=True, follows=True, peer=3)
 
 
 @pytest.mark.parametrize(("given", "code"), [(b"7", 7), (b"-1", 255), (b"256", 0)])
 def test_mpi_abort_is_known_by_the_words_of_mpich(given, code):
-    assert read_stderr_end(ABORT.replace(b" 7)", b" " + given + b")")).aborted == code
+    assert abort_code(b"warning\n" + ABORT.replace(b" 7)", b" " + given + b")"), 1) == code
 
 
 def test_errors_of_mpi_itself_are_no_abort_of_the_program():
     failed = b"Abort(807528207): Fatal error in internal_Finalize: Other MPI error, error stack:\n"
-    assert read_stderr_end(ABORT + failed).aborted == 7
-    assert read_stderr_end(failed).aborted is None
+    assert abort_code(ABORT + failed, 1) == 7
+    assert abort_code(failed, 1) is None
 
 
-def test_nothing_is_known_of_other_words():
-    assert read_stderr_end(b"") == read_stderr_end(b"Warning: slow\n") == StderrEnd()
+@pytest.mark.parametrize(
+    "text", [b"", b"Warning: slow\n", b"application called MPI_Abort(MPI_COMM_WORLD, 7)", b"> " + ABORT]
+)
+def test_other_words_are_none(text):
+    assert abort_code(text, 1) is None
+
+
+def test_words_of_another_rank_are_none():
+    assert abort_code(ABORT, 0) is None
 
 
 def test_the_last_line_is_the_last_with_content():

@@ -12,6 +12,18 @@ from tests.helpers.mpi_jobs import PROGRAMS
 
 TRACEBACK = b'Traceback (most recent call last):\n  File "x.py", line 1, in <module>\n    f()\n    ^^^\n'
 
+#: An ExceptionGroup, of two exceptions of which the first was raised elsewhere, and one in another.
+GROUP = "ExceptionGroup: g (2 sub-exceptions)"
+IN_TASKS = """
+group = []
+for number in range(2):
+    def f(): raise ValueError('ab'[number])
+    try: f()
+    except ValueError as error: group.append(error)
+raise ExceptionGroup('g', group)
+"""
+NESTED = "raise ExceptionGroup('o', [ExceptionGroup('i', [OSError('n')])])"
+
 
 def stderr_of(*words: str) -> bytes:
     return subprocess.run([sys.executable, *words], capture_output=True, check=False).stderr
@@ -28,6 +40,9 @@ def stderr_of(*words: str) -> bytes:
         ("def f(): 1/0\nf()", "ZeroDivisionError: division by zero (<string>:1, in f)"),
         ("x = = 3", "SyntaxError: invalid syntax (<string>:1)"),
         ("try: 1/0\nexcept Exception as e: raise ValueError('v') from e", "ValueError: v (<string>:2)"),
+        ("raise ExceptionGroup('g', [ValueError('a'), KeyError(1)])", f"{GROUP}: ValueError: a (<string>:1)"),
+        (IN_TASKS, f"{GROUP}: ValueError: a (<string>:4, in f)"),
+        (NESTED, "ExceptionGroup: o (1 sub-exception): ExceptionGroup: i (1 sub-exception): OSError: n (<string>:1)"),
         ("raise ValueError('x' * 999 + '. Do y')", f"ValueError: {'x' * 105}...{'x' * 74}. Do y (<string>:1)"),
     ],
 )
@@ -35,6 +50,8 @@ def test_exceptions_printed_by_python_are_recognised(code, told):
     stderr = stderr_of("-c", code)
     assert str(find_uncaught(stderr)) == told
     assert str(find_uncaught(b"warning: something\n" + stderr + b"MPI says goodbye\n")) == told
+    by_torch = b"".join(b"[rank12]: " + line for line in stderr.splitlines(keepends=True))
+    assert str(find_uncaught(by_torch)) == told
 
 
 def test_the_place_is_in_the_user_s_code_not_in_a_library():

@@ -12,6 +12,7 @@ function summary(data) {
     missing ? el("div", { className: "finding" }, `${missing} records are missing: raise IPU_EMU_TRACE_LIMIT`) : null,
     charts.missing ? el("p", { id: "missing-charts" }, charts.missing) : null,
     el("p", {}, `${seconds(data.wall_seconds)} of wall time, measured; instances: ${data.instances.length}.`),
+    data.weights ? el("p", { title: "digest of the trained weights" }, `weights ${data.weights}`) : null,
     ...charted("While steps run", "stepping_seconds_by_category"), ...charted("From start to end", "seconds_by_category"),
   ];
 }

@@ -40,6 +40,8 @@ def comparison_text(data: Mapping[str, Any]) -> RenderableType:
 
 def _head(data: Mapping[str, Any]) -> Iterator[RenderableType]:
     yield f"{data['folder']}: {TimeUnit.of(data['wall_seconds']).text(data['wall_seconds'])} of wall time, measured"
+    if data["weights"]:
+        yield f"weights {data['weights']}"
     for note in data["notes"]:
         yield f"Note: {note}"
     yield f"While steps run: {data['summary']}"

@@ -16,6 +16,7 @@ import tensorflow.compat.v1 as tf
 from tensorflow.python.util import nest
 
 import popdist_py
+from ipu_emu.ops.core.axis_sums import mean_of
 from ipu_emu.tensorflow.api import ipu_compiler, loops, scopes
 from ipu_emu.tensorflow.api.config import IPUConfig
 from ipu_emu.tensorflow.api.estimator.ipu_run_config import RunConfig
@@ -122,7 +123,7 @@ class IPUEstimator:
         if not rows:
             raise ValueError("The data set of the evaluation has no elements")
         found = {name: row[-1] for name, row in rows[-1].items()}
-        return found | {"loss": np.concatenate([np.ravel(row["loss"]) for row in rows]).mean()}
+        return found | {"loss": mean_of(np.concatenate([np.ravel(row["loss"]) for row in rows]))}
 
     def predict(
         self,

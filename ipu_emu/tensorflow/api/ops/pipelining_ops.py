@@ -289,7 +289,7 @@ class _Pipeline:
                 warnings.warn(
                     f"{one.name} is passed to the pipeline by its value; use it in the stages directly", stacklevel=4
                 )
-            values.append(ops.convert_to_tensor(one))
+            values.append(self.trace.graph.capture(ops.convert_to_tensor(one)))
         if self.infeed is None:
             return values
         element = self.infeed._dequeue()

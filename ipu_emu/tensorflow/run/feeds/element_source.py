@@ -1,4 +1,4 @@
-"""Element source: an infeed of a program that takes the elements of an iterator of ``tf.data``."""
+"""Element source: an infeed of a program that takes the elements of an iterator of ``tf.data``, as arrays."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from numpy.typing import NDArray
 from tensorflow.python.data.ops import iterator_ops
 from tensorflow.python.eager import context
 from tensorflow.python.framework import errors, ops
+from tensorflow.python.ops import gen_dataset_ops
 from tensorflow.python.ops.control_flow_v2_func_graphs import WhileBodyFuncGraph, WhileCondFuncGraph
 from tensorflow.python.util import nest
 
 from gcl.kernels.uninterrupted import uninterrupted
-from ipu_emu.tensorflow.run.feeds.dataset_elements import arrays_of, stream_of
-from ipu_emu.tensorflow.run.feeds.prefetch_queue import PrefetchQueue, QueueClosed
+from ipu_emu.tensorflow.run.feeds.prefetch_queue import ElementStream, PrefetchQueue, QueueClosed
 from ipu_emu.tensorflow.trace.function_trace import FunctionTrace, current_trace
 
-__all__ = ["ElementSource", "GivenIterator", "next_on_device"]
+__all__ = ["ElementSource", "GivenIterator", "next_on_device", "stream_of"]
 
 
 class ElementSource:
@@ -61,7 +61,7 @@ class ElementSource:
             if self._ahead is not None:
                 return self._ahead.next_arrays()
             if isinstance(self._waiting, iterator_ops.OwnedIterator) and context.executing_eagerly():
-                return arrays_of(self._waiting)
+                return _arrays_of(self._waiting)
             with uninterrupted(), ops.init_scope(), context.eager_mode(), ops.device("CPU:0"):
                 return [tensor._numpy() for tensor in nest.flatten(next(self._waiting))]
         except (StopIteration, errors.OutOfRangeError):
@@ -116,3 +116,32 @@ def _check_place(trace: FunctionTrace) -> None:
                 "program is compiled; use `for _ in tf.range(n)` with a known n"
             )
         graph = getattr(graph, "outer_graph", None)
+
+
+def stream_of(dataset: Any) -> ElementStream:
+    """The elements of a data set, or the remaining ones of an iterator."""
+    return ElementStream(lambda: _elements(dataset))
+
+
+def _elements(dataset: Any) -> Iterator[list[NDArray[Any]]]:
+    """Yield elements; runs in a separate thread, which it sets to eager mode."""
+    with ops.init_scope(), context.eager_mode(), ops.device("CPU:0"):
+        iterator = iter(dataset)
+        while True:
+            try:
+                element = _arrays_of(iterator)
+            except errors.OutOfRangeError:
+                return
+            yield element
+
+
+def _arrays_of(iterator: Any) -> list[NDArray[Any]]:
+    """The arrays of the next element of an iterator in eager mode, which share the memory of TensorFlow's tensors.
+
+    It calls the iterator's op, as the iterator itself takes five times as long. OutOfRangeError marks the end.
+    """
+    with uninterrupted():
+        found = gen_dataset_ops.iterator_get_next(
+            iterator._iterator_resource, iterator._flat_output_types, iterator._flat_output_shapes
+        )
+        return [tensor._numpy() for tensor in found]

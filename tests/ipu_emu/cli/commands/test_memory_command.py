@@ -226,6 +226,21 @@ def test_only_the_batch_may_have_no_size(tmp_path: Path) -> None:
     assert "has no size in dimension 1; only the first one, the batch, may be open" in done.stderr
 
 
+@pytest.mark.parametrize("command", ["memory", "clock", "compile", "predict"])
+def test_data_outside_of_the_folder_of_a_file_are_refused(tmp_path: Path, command: str) -> None:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "private").write_bytes(bytes(16))
+    weight = onnx.TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[4], data_location=TensorProto.EXTERNAL)
+    weight.external_data.add(key="location", value="../private")
+    x, y = (helper.make_tensor_value_info(id, TensorProto.FLOAT, [2, 4]) for id in "xy")
+    graph = helper.make_graph([helper.make_node("Mul", ["x", "w"], ["y"])], "outside", [x], [y], [weight])
+    path = tmp_path / "model" / "model.onnx"
+    path.write_bytes(helper.make_model(graph).SerializeToString())
+    done = ipu_emu(f"{command} {path} --inference")
+    assert done.exit_code == 2
+    assert "its location '../private' is not in the folder of the model" in done.stderr
+
+
 def test_the_page_of_a_plan_has_its_numbers_and_remedies(tmp_path: Path) -> None:
     page, words = tmp_path / "plan.html", "mlp --batch 300000 --inference"
     said = printed(f"memory {words} --output {page}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import onnx
 import pytest
 
 from ipu_emu import popart
@@ -14,9 +13,9 @@ from ipu_emu.compiler.optimisers.sgd_rule import SgdValues
 from ipu_emu.compiler.optimisers.update_rule import HyperParameter
 from ipu_emu.compiler.options import CompileOptions, TrainingOptions
 from ipu_emu.compiler.pipeline import compile
-from ipu_emu.compiler.reading.read_model import read_model
 from ipu_emu.engine import Engine, Replicas
 from ipu_emu.hostio.feeds.array_feed import ArrayFeed
+from ipu_emu.onnx.read import read
 from ipu_emu.program.anchors import StepShape
 
 RATE, MOMENTUM, COEFFICIENT, DECAY, STEPS = 0.1, 0.9, 0.01, 0.02, 4
@@ -47,7 +46,7 @@ def trained(data: np.ndarray, *, shares: bool = False, loss_scaling: float = 1.0
         locations=locations,
     )
     engine = Engine(
-        compile(read_model(onnx.load_from_string(builder.getModelProto())), asked),
+        compile(read(builder.getModelProto()).graph, asked),
         Replicas(local=replicas, offset=0, total=replicas),
     )
     for id, value in FIRST.items():

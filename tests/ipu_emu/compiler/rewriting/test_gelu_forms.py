@@ -7,12 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
 
 from ipu_emu import popart
-from ipu_emu.compiler.reading.read_model import read_model
 from ipu_emu.compiler.rewriting.gelu_forms import with_gelu
+from ipu_emu.onnx.read import read
 from tests.ipu_emu.helpers.sessions import train
 
 #: Writes a GELU of a tensor with the ops of a builder.
@@ -63,7 +62,7 @@ def written(form: Form) -> tuple[popart.Builder, str, str]:
 def types_of(form: Form) -> list[str]:
     builder, y, loss = written(form)
     builder.addOutputTensor(loss)
-    graph = with_gelu(read_model(onnx.load_model_from_string(builder.getModelProto())))
+    graph = with_gelu(read(builder.getModelProto()).graph)
     return [op.type for op in graph.ops if y in op.outputs]
 
 

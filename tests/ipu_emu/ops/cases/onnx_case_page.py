@@ -1,6 +1,6 @@
 """The page of the documentation that lists ONNX's operator cases that are not run, by reason.
 
-``python -m tests.ipu_emu.ops.cases.onnx_case_page`` writes it from ``data/onnx_cases_skipped.txt``.
+``python -m tests.ipu_emu.ops.cases.onnx_case_page`` writes it from ``onnx/data/onnx_cases_skipped.txt``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tests.ipu_emu.ops.cases.onnx_cases import node_cases
 
 __all__ = ["PAGE", "SKIPPED", "page", "skipped"]
 
-SKIPPED = Path(__file__).parents[2] / "data" / "onnx_cases_skipped.txt"
+SKIPPED = Path(__file__).parents[2] / "onnx" / "data" / "onnx_cases_skipped.txt"
 PAGE = ROOT / "docs" / "reference" / "onnx-cases.md"
 #: The explanation of a reason, by its first words.
 _WHY = {

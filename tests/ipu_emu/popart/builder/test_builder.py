@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ipu_emu import popart
-from ipu_emu.compiler.model_properties import broadcast_inputs
+from ipu_emu.onnx.properties import ModelProperties
 
 VECTOR = popart.TensorInfo("FLOAT", [2])
 
@@ -63,8 +63,8 @@ def test_settings_after_an_element_type_are_dropped_as_in_popart() -> None:
     builder = popart.Builder()
     with pytest.warns(UserWarning, match="have no effect, as in PopART; give a TensorInfo"):
         builder.addInputTensor("FLOAT", [2], BROADCAST)
-    assert broadcast_inputs(builder.graph.metadata) == frozenset()
-    assert broadcast_inputs(builder.graph.metadata | BROADCAST.metadata("x")) == {"x"}
+    assert ModelProperties.of(builder.graph.metadata).broadcast == frozenset()
+    assert ModelProperties.of(builder.graph.metadata | BROADCAST.metadata("x")).broadcast == {"x"}
 
 
 def test_input_settings_keep_their_values() -> None:

@@ -152,7 +152,8 @@ def test_all_integer_initializers_become_constants() -> None:
     assert [node.output[0] for node in graph.node] == ["i", "u", "c", "p", "y"]
 
 
-def test_initializers_in_a_file(tmp_path: Path) -> None:
+def test_initializers_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     file = tmp_path / "weights.bin"
     transformer = popart.GraphTransformer(affine(np.float32))
     transformer.saveInitializersExternally(["w"], str(file))
@@ -162,7 +163,8 @@ def test_initializers_in_a_file(tmp_path: Path) -> None:
     assert run(proto, {"x": np.array([7, 11], np.float32)})["y"].tolist() == [22, 57]
 
 
-def test_an_id_that_is_no_initializer(tmp_path: Path) -> None:
+def test_an_id_that_is_no_initializer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     transformer, file = popart.GraphTransformer(affine(np.float32)), str(tmp_path / "f")
     with pytest.raises(popart.popart_exception, match=r"^TensorId x not in the model initalizers"):
         transformer.convertInitializersToConstants(["w", "x"])

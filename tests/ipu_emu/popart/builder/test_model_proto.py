@@ -31,15 +31,18 @@ def test_initializers_in_their_own_file(tmp_path: Path) -> None:
         popart.Builder(builder.getModelProto())
 
 
-def test_a_saved_model_finds_its_data_next_to_it_and_elsewhere(tmp_path: Path) -> None:
+def test_a_saved_model_finds_its_data_in_its_folder_and_is_not_saved_elsewhere(tmp_path: Path) -> None:
     builder = popart.Builder()
     weight = builder.addInitializedInputTensor(np.arange(6, dtype=np.float32).reshape(2, 3))
     builder.addOutputTensor(builder.aiOnnx.relu([weight]))
     builder.saveInitializersExternally([weight], str(tmp_path / "weights"))
     (tmp_path / "other").mkdir()
-    for model in (str(tmp_path / "model.onnx"), str(tmp_path / "other" / "model.onnx")):
-        builder.saveModelProto(model)
-        np.testing.assert_array_equal(popart.Builder(model).graph.data[weight], builder.graph.data[weight])
+    builder.saveModelProto(str(tmp_path / "model.onnx"))
+    again = popart.Builder(str(tmp_path / "model.onnx")).graph.data[weight]
+    np.testing.assert_array_equal(again, builder.graph.data[weight])
+    with pytest.raises(popart.popart_exception, match=f"The data of '{weight}' are in '{tmp_path}/weights'"):
+        builder.saveModelProto(str(tmp_path / "other" / "model.onnx"))
+    assert not list((tmp_path / "other").iterdir())
     beside = onnx.load(str(tmp_path / "model.onnx"))
     np.testing.assert_array_equal(numpy_helper.to_array(beside.graph.initializer[0]), builder.graph.data[weight])
 

@@ -78,21 +78,24 @@ def test_model_to_host_updates_the_file_of_the_data(tmp_path: Path) -> None:
     net, data, saved = Affine(), tmp_path / "weights.bin", str(tmp_path / "trained.onnx")
     model = external(net, tmp_path, ["w"])
     assert data.stat().st_size == 16
+    before = data.read_bytes()
     session = net.trained(model)
-    assert data.stat().st_size == 32
+    assert data.read_bytes() == before
     session.modelToHost(saved)
-    assert data.stat().st_size == 32
+    assert data.stat().st_size == 16
     proto = onnx.load(saved, load_external_data=False)
     outside = [p.name for p in proto.graph.initializer if p.data_location == onnx.TensorProto.EXTERNAL]
     assert outside == ["w", "Accl___w"]
     onnx.checker.check_model(saved, full_check=True)
-    np.testing.assert_array_equal(np.fromfile(data, np.float32).reshape(2, 2, 2), [1 - 0.5 * X, 0.5 * X])
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["model.onnx", "trained.onnx", "weights.bin"]
+    np.testing.assert_array_equal(np.fromfile(data, np.float32).reshape(2, 2), 1 - 0.5 * X)
+    np.testing.assert_array_equal(np.fromfile(f"{saved}.data", np.float32).reshape(2, 2), 0.5 * X)
+    files = ["model.onnx", "trained.onnx", "trained.onnx.data", "weights.bin"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == files
     again, plain = net.trained(saved), Affine().trained()
     plain.run(popart.PyStepIO({net.x: X}, plain.initAnchorArrays()))
-    assert data.stat().st_size == 32
     for one, path in ((again, saved), (plain, str(tmp_path / "plain.onnx"))):
         one.modelToHost(path)
+    assert data.stat().st_size == Path(f"{saved}.data").stat().st_size == 16
     assert read(onnx.load(saved)) == read(onnx.load(tmp_path / "plain.onnx"))
 
 
@@ -120,22 +123,102 @@ def test_a_link_that_another_user_has_put_in_the_place_of_the_data_is_not_writte
     before = private.read_bytes()
     data.symlink_to("private")
     os.lchown(data, 65534, -1)
-    for write in (net.trained, session.modelToHost):
-        with pytest.raises(
-            popart.popart_exception, match=r"weights\.bin': it is a link that belongs to another user"
-        ):
-            write(model)
+    with pytest.raises(popart.popart_exception, match=r"'w' .*: it is a link that belongs to another user"):
+        net.trained(model)
+    with pytest.raises(popart.popart_exception, match=r"weights\.bin': a symbolic link has taken its place"):
+        session.modelToHost(model)
     assert private.read_bytes() == before
 
 
-def test_data_are_looked_for_in_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    net = Affine()
+def test_names_relative_to_the_working_directory_must_be_in_the_folder_of_the_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "models").mkdir()
     monkeypatch.chdir(tmp_path)
-    net.builder.saveInitializersExternally(["w"], "weights.bin")
-    (tmp_path / "models" / "model.onnx").write_bytes(net.builder.getModelProto())
-    net.trained("models/model.onnx").modelToHost("models/trained.onnx")
-    np.testing.assert_array_equal(np.fromfile("weights.bin", np.float32)[:4], (1 - 0.5 * X).reshape(-1))
+    for name in ("models/weights.bin", "weights.bin"):
+        net = Affine()
+        net.builder.saveInitializersExternally(["w"], name)
+        (tmp_path / "models" / "model.onnx").write_bytes(net.builder.getModelProto())
+        if name == "weights.bin":
+            (tmp_path / "models" / name).unlink()
+            with pytest.raises(popart.popart_exception, match="is not in the folder of the model"):
+                net.trained("models/model.onnx")
+        else:
+            net.trained("models/model.onnx").modelToHost("models/trained.onnx")
+            np.testing.assert_array_equal(np.fromfile(name, np.float32), (1 - 0.5 * X).reshape(-1))
+
+
+@pytest.mark.parametrize("form", ["path", "bytes", "object", "initializers", "builder", "transformer", "report"])
+@pytest.mark.parametrize("kind", ["absolute", "dotdot", "link"])
+def test_data_outside_of_the_folder_of_the_model_are_neither_read_nor_written(
+    kind: str, form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, private = tmp_path / "model", tmp_path / "private"
+    folder.mkdir()
+    private.write_bytes(b"PRECIOUS" * 64)
+    (folder / "link").symlink_to(private)
+    net = Affine()
+    net.builder.saveInitializersExternally(["w"], str(folder / "weights.bin"))
+    net.builder.saveModelProto(str(folder / "good.onnx"))
+    proto = onnx.load(folder / "good.onnx", load_external_data=False)
+    proto.graph.initializer[0].external_data[0].value = {"absolute": str(private), "dotdot": "../private"}.get(
+        kind, kind
+    )
+    file, data = str(folder / "model.onnx"), proto.SerializeToString()
+    Path(file).write_bytes(data)
+    monkeypatch.chdir(folder)
+    attempts = {
+        "path": lambda: net.trained(file),
+        "bytes": lambda: net.trained(data),
+        "object": lambda: net.trained(proto),
+        "initializers": lambda: net.trained("good.onnx").resetHostWeights(file),
+        "builder": lambda: popart.Builder(file),
+        "transformer": lambda: popart.GraphTransformer(file),
+        "report": lambda: popart.NumericsReport(file, file, file, file),
+    }
+    with pytest.raises(popart.popart_exception, match=r"'w' .* is not in the folder of the model"):
+        attempts[form]()
+    assert private.read_bytes() == b"PRECIOUS" * 64
+
+
+def test_sessions_leave_the_data_alone_and_saving_again_takes_no_more_space(tmp_path: Path) -> None:
+    net, adam = Affine(), popart.Adam({"defaultLearningRate": (0.1, False)})
+    model, data = external(net, tmp_path, ["w", "v"]), tmp_path / "weights.bin"
+    before, sizes = data.read_bytes(), set()
+    for _ in range(2):
+        session = net.trained(model, adam)
+        assert data.read_bytes() == before
+        session.modelToHost(str(tmp_path / "trained.onnx"))
+        before = data.read_bytes()
+        sizes.add(sum(file.stat().st_size for file in tmp_path.iterdir()))
+    assert len(sizes) == 1
+    found = read(onnx.load(tmp_path / "trained.onnx"))
+    np.testing.assert_allclose(found["Accl1___w"], 0.1 * X.reshape(-1), rtol=1e-6)
+
+
+def test_a_model_in_another_folder_gets_data_of_its_own(tmp_path: Path) -> None:
+    net, other, data = Affine(), tmp_path / "other", tmp_path / "weights.bin"
+    other.mkdir()
+    (tmp_path / "private").write_text("private")
+    (other / "trained.onnx.data").symlink_to("../private")
+    model, before = external(net, tmp_path, ["w"]), data.read_bytes()
+    net.trained(model).modelToHost(str(other / "trained.onnx"))
+    assert data.read_bytes() == before
+    assert (tmp_path / "private").read_text() == "private"
+    assert read(onnx.load(other / "trained.onnx"))["w"] == (1 - 0.5 * X).reshape(-1).tolist()
+    net.trained(str(other / "trained.onnx"))
+
+
+def test_two_weights_at_one_place_are_saved_with_both_values(tmp_path: Path) -> None:
+    net = Affine()
+    model = external(net, tmp_path, ["w", "v"])
+    proto = onnx.load(model, load_external_data=False)
+    proto.graph.initializer[1].external_data[1].value = "0"
+    Path(model).write_bytes(proto.SerializeToString())
+    net.trained(model).modelToHost(model)
+    found = read(onnx.load(model))
+    assert found["w"] == (1 - 0.5 * X).reshape(-1).tolist()
+    assert found["v"] == [0, 0]
 
 
 def test_a_file_that_is_gone(tmp_path: Path) -> None:

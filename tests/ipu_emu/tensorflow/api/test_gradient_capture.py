@@ -54,6 +54,39 @@ def test_captured_gradients_are_combined_like_those_of_weights(
     np.testing.assert_array_equal(found, np.full((enqueued, 2, 3), value, np.float32))
 
 
+def test_an_optimizer_enqueues_the_gradients_of_each_update(tf: Any, ipu: Any, configure: Any) -> None:
+    """The gradient of ``sum(x @ w)`` is the sum of the rows of x, over all micro-batches of an update."""
+    configure(2)
+    data = np.random.default_rng(0).normal(size=(COUNT * REPEAT, 2, 4)).astype(np.float32)
+    infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(tf.data.Dataset.from_tensor_slices(data))
+    losses, gradients = (ipu.ipu_outfeed_queue.IPUOutfeedQueue() for _ in range(2))
+
+    class Watched(tf.train.GradientDescentOptimizer):  # type: ignore[misc]
+        def apply_gradients(self, pairs: Any, *arguments: Any, **named: Any) -> Any:
+            with tf.control_dependencies([gradients.enqueue({"w": pairs[0][0], "one": 1.0})]):
+                same = [(tf.identity(gradient), variable) for gradient, variable in pairs]
+                return super().apply_gradients(same, *arguments, **named)
+
+    def first(x: Any) -> Any:
+        return tf.matmul(x, tf.get_variable("w", initializer=np.ones((4, 3), np.float32)))
+
+    def program() -> Any:
+        return ipu.pipelining_ops.pipeline(
+            [first, tf.reduce_sum], COUNT, repeat_count=REPEAT, infeed_queue=infeed, outfeed_queue=losses,
+            optimizer_function=lambda loss: ipu.pipelining_ops.OptimizerFunctionOutput(Watched(0.1), loss),
+        )  # fmt: skip
+
+    with ipu.scopes.ipu_scope("/device:IPU:0"):
+        made = ipu.ipu_compiler.compile(program)
+    with tf.Session() as session:
+        session.run([tf.global_variables_initializer(), infeed.initializer])
+        session.run(made)
+        found = session.run(gradients.dequeue())
+    expected = data.reshape(REPEAT, COUNT * 2, 4).sum(1)
+    np.testing.assert_allclose(found["w"], np.repeat(expected[:, :, None], 3, 2), rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(found["one"], [1.0] * REPEAT)
+
+
 def test_mistakes_are_named(tf: Any, ipu: Any) -> None:
     from tensorflow.python.ipu.ops import grad_util_ops as utils
 

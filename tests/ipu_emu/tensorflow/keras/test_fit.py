@@ -5,6 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ipu_emu.hostio import digest
+from popdist_py.environment import VERBOSITY
 from tests.ipu_emu.tensorflow.keras.conftest import assert_close, images
 
 
@@ -328,7 +330,7 @@ def test_a_data_set_that_ends_early_ends_the_training(tf2: Any, strategy: Any) -
 def test_an_infeed_prefetches_only_what_an_execution_needs(
     tf2: Any, strategy: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ipu_emu.tensorflow.run import element_source
+    from ipu_emu.tensorflow.run.feeds import element_source
 
     ahead: list[tuple[Any, ...]] = []
 
@@ -396,3 +398,14 @@ def test_an_update_of_legacy_adam_has_the_bits_of_plain_keras(tf2: Any, both: An
     expected, found = both(weights)
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+def test_fit_prints_the_digest_of_the_weights_where_the_launcher_is_verbose(tf2, strategy, monkeypatch, capsys):
+    monkeypatch.setenv(VERBOSITY, "1")
+    with strategy.scope():
+        model = dense(tf2.keras)
+        model.compile("sgd", "sparse_categorical_crossentropy")
+        model.fit(*images(), batch_size=8, epochs=1, verbose=0)
+    names = {f"{number:06}": value for number, value in enumerate(model.get_weights())}
+    assert f"weights {digest(model)}\n" in capsys.readouterr().err
+    assert digest(model) == digest(names)

@@ -227,7 +227,7 @@ def test_an_infeed_and_errors_of_loops(tf2: Any, ipu: Any, strategy: Any) -> Non
 
 def test_collectives_and_recurrences_in_branches(tf2: Any, ipu: Any, strategy: Any, configure: Any) -> None:
     tf, outfeed = tf2, ipu.ipu_outfeed_queue.IPUOutfeedQueue()
-    collectives, wrong = ipu.cross_replica_ops, ipu.ipu_outfeed_queue.IPUOutfeedQueue()
+    collectives = ipu.cross_replica_ops
     configure(4)
 
     @tf.function
@@ -238,16 +238,39 @@ def test_collectives_and_recurrences_in_branches(tf2: Any, ipu: Any, strategy: A
                 x = collectives.cross_replica_sum(x)
             outfeed.enqueue(x)
 
-    @tf.function
-    def enqueues(limit: Any) -> None:
-        for _ in tf.range(2):
-            tf.cond(limit > 1.0, lambda: [wrong.enqueue(limit)], lambda: [tf.no_op()])
-
     with strategy.scope():
         strategy.run(loop, [tf.constant(1.5)])
         np.testing.assert_array_equal(outfeed.dequeue(), [[6] * 4, [10] * 4, [2, 3, 4, 5]])
-        with pytest.raises(ValueError, match="enqueued in a branch of a condition"):
-            strategy.run(enqueues, [tf.constant(1.5)])
+
+
+def test_a_branch_enqueues_when_it_is_taken(tf2: Any, ipu: Any, strategy: Any, configure: Any) -> None:
+    tf, queue = tf2, ipu.ipu_outfeed_queue.IPUOutfeedQueue
+    every, last, some = queue(), queue("get_last"), queue()
+    configure(2)
+
+    @tf.function
+    def loop(limit: Any) -> None:
+        for number in tf.range(6):
+            x = tf.cast(number, tf.float32)
+            tf.cond(x > limit, lambda x=x: [every.enqueue(x)], lambda: [tf.no_op()])
+            if x < 4.0:
+                above = x > limit
+                if above:
+                    last.enqueue({"x": x, "three": 3.0})
+
+    @tf.function
+    def differs() -> None:
+        if ipu.replication_ops.replication_index() > 0:
+            some.enqueue(1.0)
+
+    with strategy.scope():
+        strategy.run(loop, [tf.constant(1.5)])
+        np.testing.assert_array_equal(every.dequeue(), [[2, 2], [3, 3], [4, 4], [5, 5]])
+        assert [value.numpy().tolist() for value in last.dequeue().values()] == [[3, 3], [3, 3]]
+        strategy.run(loop, [tf.constant(7.0)])
+        assert every.is_empty
+        with pytest.raises(tf.errors.FailedPreconditionError, match="a branch that only some replicas take"):
+            strategy.run(differs)
 
 
 def test_a_generator_draws_on_the_device(tf2: Any, strategy: Any) -> None:

@@ -34,3 +34,25 @@ def test_a_program_may_import_keras_before_tensorflow(tensorflow: Any, tmp_path:
     program = tmp_path / "program.py"
     program.write_text("import keras\nimport tensorflow as tf\nprint(keras.Model is tf.keras.Model)\n")
     assert output(start(sys.executable, "-m", "ipu_emu.compat", program, folder=tmp_path)) == "True\n"
+
+
+FORMS = """
+import tensorflow.keras as first
+from tensorflow.keras.layers import Dense
+from tensorflow.python import ipu
+from tensorflow import keras as second
+import tensorflow as tf, keras as third
+import tensorflow.keras.ipu, keras.ipu.extension
+print(first is second is tf.keras, Dense is tf.keras.layers.Dense is third.layers.Dense)
+print(first.ipu is third.ipu is ipu.keras, ipu.keras.PipelineStage)
+"""
+
+
+@pytest.mark.parametrize("options", [[], ["--tf1"]], ids=["TensorFlow 2", "TensorFlow 1"])
+def test_keras_is_the_same_in_each_form_of_its_import(tensorflow: Any, tmp_path: Path, options: list[str]) -> None:
+    program = tmp_path / "program.py"
+    old = "import tensorflow.keras as first, tensorflow as tf\nprint(first is tf.keras, first.__name__)"
+    program.write_text(old if options else FORMS)
+    printed = output(start(sys.executable, "-m", "ipu_emu.compat", *options, program, folder=tmp_path))
+    stage = "<class 'ipu_emu.tensorflow.keras.pipeline_stages.PipelineStage'>"
+    assert printed == ("True tf_keras.api._v1.keras\n" if options else f"True True\nTrue {stage}\n")

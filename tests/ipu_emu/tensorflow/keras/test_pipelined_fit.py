@@ -148,3 +148,38 @@ def test_a_subclassed_model_is_pipelined_by_its_calls(tf2: Any, ipu: Any, strate
             results.append([*model.get_weights(), model.predict(x[:16], 8, verbose=0)])
     for one, other in zip(*results, strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+def test_the_classes_of_early_releases_train_like_plain_keras_on_larger_batches(
+    tf2: Any, ipu: Any, strategy: Any, configure: Any
+) -> None:
+    """An execution is one weight update, unless ``compile`` says otherwise."""
+    keras, (x, y) = tf2.keras, images(13)
+    configure(2)
+
+    def layers() -> list[Any]:
+        return [keras.layers.Flatten(), keras.layers.Dense(4, "relu"), keras.layers.Dense(5, "softmax")]
+
+    def functional() -> Any:
+        flat, hidden, last = layers()
+        given = keras.Input((6, 6, 3))
+        with ipu.keras.PipelineStage(0):
+            h = hidden(flat(given))
+        with ipu.keras.PipelineStage(1):
+            return ipu.keras.PipelineModel(inputs=given, outputs=last(h), gradient_accumulation_count=4)
+
+    def staged_lists() -> Any:
+        flat, hidden, last = layers()
+        return ipu.keras.PipelineSequential([[flat, hidden], [last]], 4, device_mapping=[1, 0])
+
+    results = []
+    for make in (lambda: keras.Sequential(layers()), functional, staged_lists):
+        keras.utils.set_random_seed(3)
+        plain = not results
+        with nullcontext() if plain else strategy.scope():
+            model = make()
+            model.compile(keras.optimizers.SGD(0.04 if plain else 0.01), "sparse_categorical_crossentropy")
+            model.fit(x[:96], y[:96], 32 if plain else 8, epochs=2, shuffle=False, verbose=0)
+            results.append([*model.get_weights(), model.predict(x[:96], 8, verbose=0)])
+    for found in results[1:]:
+        assert_close(found, results[0], 1e-5)

@@ -10,7 +10,7 @@ from tests.helpers.mpi_jobs import ROOT
 from tests.ipu_emu.tensorflow.keras.conftest import assert_close, images
 from tests.ipu_emu.tensorflow.test_programs import output, poprun, start
 
-PROGRAM = ROOT / "tests" / "programs" / "ipu_emu" / "tensorflow_keras.py"
+PROGRAM = ROOT / "tests" / "programs" / "tensorflow" / "keras_fit.py"
 
 
 def assert_equal_jobs(layouts: list[int], folder: Path) -> None:

@@ -284,7 +284,7 @@ def test_a_mistake_is_one_message_without_the_emulators_calls(tensorflow: Any) -
     )
     for mistake, text in zip(mistakes, expected, strict=True):
         assert text in mistake.rstrip().splitlines()[-1]
-        assert set(re.findall(r"ipu_emu/tensorflow/([^\"]*)", mistake)) <= {"patches.py"}
+        assert set(re.findall(r"ipu_emu/tensorflow/([^\"]*)", mistake)) <= {"install/patches.py"}
         assert "most recent call last" not in mistake.partition("\n")[2]
     assert counted.split() == ["0"]
     assert "ipu_emu" not in done.stderr

@@ -1,0 +1,1 @@
+"""onnx: models in ONNX become graphs, with all that they say, and graphs become models in ONNX."""

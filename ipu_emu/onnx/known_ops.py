@@ -1,0 +1,102 @@
+"""Known ops: replaces ops that are not in the table by their definitions in ONNX, or refuses all that have none.
+
+Attention(Q, K, V)     MatMul, Softmax, MatMul, ...        from the schema of the onnx package
+GridSample(x, grid)    refused, together with all others that are in the model
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache
+
+import onnx
+import onnx.inliner
+
+from ipu_emu.errors import RefusedError
+from ipu_emu.onnx.proto_parts import nodes_of
+from ipu_emu.ops import TABLE
+from ipu_emu.ops.control.unsupported import REASONS
+from popdist_py.messages.suggestion import did_you_mean
+
+__all__ = ["with_known_ops"]
+
+_Key = tuple[str, str]
+_ONNX = ("", "ai.onnx")
+
+
+def with_known_ops(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
+    """Return ``model`` with ops of the table only; raise RefusedError that names all others."""
+    nodes = list(nodes_of(model.graph))
+    unknown = {_key(node) for node in nodes} - set(TABLE.table)
+    if unknown:
+        model = _inlined(model, unknown, opset)
+        nodes = list(nodes_of(model.graph))
+    _check(nodes)
+    return model
+
+
+def _check(nodes: Iterable[onnx.NodeProto]) -> None:
+    found: dict[_Key, list[str]] = {}
+    for node in nodes:
+        key = _key(node)
+        if key not in TABLE.table or (key[0] == "" and key[1] in REASONS):
+            found.setdefault(key, []).append(node.name or ", ".join(node.output))
+    if not found:
+        return
+    lines = [
+        f"  {domain or 'ai.onnx'}.{type}: {', '.join(names)}{_reason(domain, type)}{_meant(domain, type)}"
+        for (domain, type), names in sorted(found.items())
+    ]
+    raise RefusedError(
+        "The model has ops that are not supported, with the names of their nodes:\n"
+        + "\n".join(lines)
+        + "\nCompute them on the host, or export the model with other ops"
+    )
+
+
+def _reason(domain: str, type: str) -> str:
+    return f" ({REASONS[type]})" if not domain and type in REASONS else ""
+
+
+def _meant(domain: str, type: str) -> str:
+    known = [other for place, other in TABLE.table if place == domain and (domain or other in _public())]
+    return "" if (domain, type) in TABLE.table or type in _public() else did_you_mean(type, known)
+
+
+@cache
+def _public() -> frozenset[str]:
+    """The names of ONNX's own ops."""
+    return frozenset(schema.name for schema in onnx.defs.get_all_schemas_with_history() if not schema.domain)
+
+
+def _inlined(model: onnx.ModelProto, unknown: set[_Key], opset: int) -> onnx.ModelProto:
+    """Return ``model`` with ONNX's definitions of the unknown ops, as far as the onnx package has them."""
+    wanted = [*unknown, *(("ai.onnx", type) for domain, type in unknown if not domain)]
+    complete = onnx.ModelProto()
+    complete.CopyFrom(model)
+    for node in nodes_of(complete.graph):
+        if _key(node) in unknown:
+            _add_defaults(node, opset)
+    try:
+        made: onnx.ModelProto = onnx.inliner.inline_selected_functions(complete, wanted, inline_schema_functions=True)
+    except (RuntimeError, TypeError, ValueError):  # an older package, or a model that is not complete
+        return model
+    return made
+
+
+def _add_defaults(node: onnx.NodeProto, opset: int) -> None:
+    """Give a node the attributes with defaults that it lacks: the functions refer to them."""
+    try:
+        schema = onnx.defs.get_schema(node.op_type, opset, "" if node.domain in _ONNX else node.domain)
+    except onnx.defs.SchemaError:
+        return
+    given = {attribute.name for attribute in node.attribute}
+    node.attribute.extend(
+        one.default_value
+        for name, one in schema.attributes.items()
+        if name not in given and one.default_value.type != onnx.AttributeProto.UNDEFINED
+    )
+
+
+def _key(node: onnx.NodeProto) -> _Key:
+    return ("" if node.domain in _ONNX else node.domain), node.op_type

@@ -1,0 +1,1 @@
+"""Functions of kernels, as sequences of instructions whose results have the same bits on every processor."""

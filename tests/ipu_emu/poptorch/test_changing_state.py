@@ -1,0 +1,244 @@
+"""State and gradients that forward changes: as in eager PyTorch, or refused with the line of the program."""
+
+import copy
+import random
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed; scripts/test --with-torch adds it")
+from torch import nn  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
+
+import ipu_emu.poptorch as poptorch  # noqa: E402
+import ipu_emu.torch  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+NAN, INF = float("nan"), float("inf")
+
+
+class Weights(nn.Module):
+    """A loss of weights alone."""
+
+    def __init__(self, function, *weights):
+        super().__init__()
+        self.function = function
+        self.weights = nn.ParameterList([nn.Parameter(torch.tensor(one)) for one in weights])
+
+    def forward(self, x):
+        return self.function(*self.weights) + 0 * x.sum()
+
+
+def check_training(function, *weights, optimiser=lambda p: torch.optim.SGD(p, 1.0), steps=1):
+    module = Weights(function, *weights)
+    eager = copy.deepcopy(module)
+    data = (torch.zeros(steps, 1),)
+    ipu_emu.torch.train(
+        module, None, optimiser(module.parameters()), data, batch_size=1, shuffle=False, progress=False
+    )
+    reference = optimiser(eager.parameters())
+    for _ in range(steps):
+        reference.zero_grad()
+        eager(torch.zeros(1)).backward()
+        reference.step()
+    for own, other in zip(module.weights, eager.weights, strict=True):
+        torch.testing.assert_close(own.detach(), other.detach())
+
+
+def without_gradient(s, t):
+    with torch.no_grad():
+        view = s[1:]
+    return (s * t.detach()).sum() + (s[1:] * view).sum() + (s * t.data).sum() + 2 * t.sum()
+
+
+def test_detached_parameters_data_and_views_without_a_gradient_get_none():
+    check_training(without_gradient, [1.0, 2.0], [3.0, 4.0])
+
+
+@pytest.mark.parametrize(
+    "optimiser",
+    [
+        lambda p: torch.optim.SGD(p, 0.1, momentum=0.9, weight_decay=0.1, maximize=True),
+        lambda p: torch.optim.AdamW(p, 0.1, maximize=True),
+        lambda p: torch.optim.SGD(p, 0.1, momentum=0.9, dampening=0.5, weight_decay=0.1),
+        lambda p: torch.optim.SGD(p, 0.1, dampening=0.5),
+    ],
+)
+def test_maximize_and_dampening_are_those_of_pytorch(optimiser):
+    check_training(lambda w: (w**2).sum(), [1.0, -2.0], optimiser=optimiser, steps=3)
+
+
+class Counting(nn.Module):
+    def __init__(self, dtype):
+        super().__init__()
+        self.layer = nn.Linear(3, 2)
+        self.norm = nn.BatchNorm1d(2, momentum=None)
+        self.register_buffer("calls", torch.zeros((), dtype=dtype))
+
+    def forward(self, x):
+        self.calls += 1
+        return self.norm(self.layer(x)) * (1.0 / self.calls)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.float32])
+def test_counters_and_cumulative_statistics_follow_every_call(dtype):
+    torch.manual_seed(0)
+    x, y = torch.randn(32, 3) + 2, torch.randn(32, 2)
+    module = Counting(dtype)
+    eager = copy.deepcopy(module)
+    optimiser = torch.optim.SGD(module.parameters(), 0.1)
+    ipu_emu.torch.train(module, nn.MSELoss(), optimiser, (x, y), batch_size=8, shuffle=False, progress=False)
+    optimiser = torch.optim.SGD(eager.parameters(), 0.1)
+    for start in range(0, 32, 8):
+        optimiser.zero_grad()
+        F.mse_loss(eager(x[start : start + 8]), y[start : start + 8]).backward()
+        optimiser.step()
+    torch.testing.assert_close(module.state_dict(), eager.state_dict())
+
+
+class Own(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function, self.layer, self.calls = function, nn.Linear(2, 2), 0
+
+    def forward(self, x):
+        return poptorch.identity_loss(self.function(self, self.layer(x)), "sum")
+
+
+class Tenfold(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 1
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 10
+
+
+def counted(module, x):
+    module.calls += 1
+    return x * module.calls
+
+
+def hooked(module, x):
+    x.register_hook(lambda g: g * 2)
+    return x
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        counted,
+        hooked,
+        lambda module, x: x * random.random(),
+        lambda module, x: x if random.random() < 0.5 else x * 2,
+        lambda module, x: x * float(np.random.rand()),
+        lambda module, x: x * x.detach().flatten().tolist()[0],
+        lambda module, x: Tenfold.apply(x),
+        lambda module, x: x * torch.autograd.grad(x.sum(), module.layer.weight)[0].sum(),
+    ],
+)
+def test_what_would_be_recorded_once_or_not_at_all_is_refused_with_its_line(function):
+    module = Own(function)
+    state = random.getstate()
+    with pytest.raises(poptorch.Error, match=r"test_changing_state\.py:\d+"):
+        poptorch.trainingModel(module, optimizer=torch.optim.SGD(module.parameters(), 0.1))(torch.ones(4, 2))
+    random.setstate(state)
+
+
+def test_a_hook_on_a_parameter_is_refused_by_name():
+    module = Own(lambda module, x: x)
+    module.layer.weight.register_hook(lambda g: g * 0)
+    with pytest.raises(poptorch.Error, match=r"the parameter layer\.weight"):
+        poptorch.trainingModel(module, optimizer=torch.optim.SGD(module.parameters(), 0.1))(torch.ones(4, 2))
+
+
+def test_an_argument_without_a_rule_is_refused_by_name():
+    module = Own(lambda module, x: F.embedding(torch.tensor([0, 1]), x, scale_grad_by_freq=True))
+    with pytest.raises(poptorch.Error, match="scale_grad_by_freq=True"):
+        poptorch.trainingModel(module, optimizer=torch.optim.SGD(module.parameters(), 0.1))(torch.ones(4, 2))
+
+
+@pytest.mark.parametrize("weight", [None, [1.0, 2.0, 3.0, 4.0]])
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_a_mean_over_targets_that_count_is_that_of_the_whole_batch(weight, replicas):
+    torch.manual_seed(0)
+    x, y = torch.randn(8, 5), torch.tensor([0, -100, -100, -100, 1, 2, 3, 0])
+    loss = nn.CrossEntropyLoss(None if weight is None else torch.tensor(weight), label_smoothing=0.1)
+    module = nn.Linear(5, 4)
+    eager = copy.deepcopy(module)
+    optimiser = torch.optim.SGD(module.parameters(), 0.1)
+    ipu_emu.torch.train(
+        module,
+        loss,
+        optimiser,
+        (x, y),
+        batch_size=8,
+        accumulation=2,
+        replicas=replicas,
+        shuffle=False,
+        progress=False,
+    )
+    loss(eager(x), y).backward()
+    torch.optim.SGD(eager.parameters(), 0.1).step()
+    torch.testing.assert_close(module.weight.detach(), eager.weight.detach())
+
+
+#: Ops at the edges of their values and arguments.
+EDGES = {
+    "argmin": (lambda x: (x.argmin(), torch.min(x, 0)[0]), [1.0, NAN, -2.0]),
+    "argmax": (lambda x: (x.argmax(), torch.max(x, 0)[1]), [1.0, NAN, 3.0]),
+    "median": (torch.median, [1.0, NAN, 3.0]),
+    "median along": (lambda x: torch.median(x, 1), [[1.0, NAN, 3.0], [3.0, 1.0, 2.0]]),
+    "logsumexp": (lambda x: torch.logsumexp(x, -1), [[-INF, -INF], [INF, 1.0], [1.0, 2.0]]),
+    "logaddexp": (lambda x: torch.logaddexp(x, x), [-INF, INF, 1.0]),
+    "variance": (lambda x: (x.var(-1), x.std(-1)), [[1.0], [2.0]]),
+    "decimals": (lambda x: (x.round(decimals=1), (x * 100).round(decimals=-1)), [0.26, 1.34]),
+    "bucketize": (lambda x: torch.bucketize(x, torch.tensor([1.0, 3.0, 5.0])), [3.0, 0.0, 9.0, NAN]),
+    "bucketize right": (lambda x: torch.bucketize(x, torch.tensor([1.0, 3.0]), right=True), [3.0, 0.0, 1.0]),
+    "searchsorted": (
+        lambda x: torch.searchsorted(torch.tensor([[1.0, 3.0], [2.0, 4.0]]), x),
+        [[1.0, 3.0], [4.0, 0.0]],
+    ),
+    "all ignored": (lambda x: F.cross_entropy(x, torch.tensor([-100, -100])), [[1.0, 2.0], [0.0, 1.0]]),
+    "transposed": (
+        lambda x: F.conv_transpose2d(x, torch.ones(1, 1, 2, 2), None, 1, 3, 1, 1, 2),
+        [[[[0.5] * 5] * 5]],
+    ),
+    **{
+        f"scatter {how} {own}": (
+            lambda x, how=how, own=own: x.scatter_reduce(
+                0, torch.tensor([0, 1, 0]), torch.tensor([1.0, 2.0, 3.0]), how, include_self=own
+            ),
+            [9.0, 9.0, 9.0],
+        )
+        for how in ("sum", "mean", "prod", "amax", "amin")
+        for own in (True, False)
+    },
+    **{
+        f"{mode} {scale}": (
+            lambda x, mode=mode, scale=scale: F.interpolate(x, scale_factor=scale, mode=mode),
+            [[[0.0, 1.0, 2.0, 3.0, 4.0, 5.0]]],
+        )
+        for mode in ("nearest", "nearest-exact", "linear")
+        for scale in (0.7, 1.7, 3.5)
+    },
+}
+
+
+class Edges(nn.Module):
+    def forward(self, *inputs):
+        return [as_list(function(x)) for (function, _), x in zip(EDGES.values(), inputs, strict=True)]
+
+
+def as_list(result):
+    return list(result) if isinstance(result, tuple) else [result]
+
+
+def test_ops_at_their_edges_are_those_of_pytorch():
+    inputs = [torch.tensor(x) for _, x in EDGES.values()]
+    results = poptorch.inferenceModel(Edges(), poptorch.Options().useIpuModel(True))(*inputs)
+    for name, own, other in zip(EDGES, results, Edges()(*inputs), strict=True):
+        for a, b in zip(own, other, strict=True):
+            torch.testing.assert_close(a, b.to(a.dtype), equal_nan=True, msg=name)
