@@ -22,7 +22,7 @@ from tests.poprun_py.helpers.random_kills import BIN
 
 __all__ = ["survivors_on_one_host", "survivors_on_two_hosts"]
 
-_PROGRAM = PROGRAMS / "poprun_py/survivors.py"
+_PROGRAM = PROGRAMS / "poprun_py/mpi/survivors.py"
 
 #: Ways in which the culprit fails -> the launcher's words, and the exit code of the job.
 _FAILURES = {

@@ -13,7 +13,7 @@ import numpy as np
 
 from ipu_emu import popart
 from tests.ipu_emu.helpers.sessions import train
-from tests.ipu_emu.numerics.wide_cases import WIDE
+from tests.numerics.wide_cases import WIDE
 from tests.ipu_emu.ops.cases.all_cases import CASES
 from tests.ipu_emu.ops.cases.case import Case
 

@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 
 
 def results(**environment: str) -> dict[str, str]:
     """The digest of the results of each case, by a process with these variables."""
-    command = [sys.executable, "-m", "tests.ipu_emu.numerics.op_results"]
+    command = [sys.executable, "-m", "tests.numerics.op_results"]
     done = subprocess.run(
         command, cwd=ROOT, env=os.environ | environment, capture_output=True, text=True, timeout=400, check=False
     )

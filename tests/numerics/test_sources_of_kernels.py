@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.ipu_emu.numerics.processor_dependent_calls import calls_in
+from tests.numerics.processor_dependent_calls import calls_in
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 FOLDERS = (
     *(
         "ipu_emu/compiler",
