@@ -13,9 +13,9 @@ import numpy as np
 
 from ipu_emu import popart
 from tests.ipu_emu.helpers.sessions import train
-from tests.numerics.wide_cases import WIDE
 from tests.ipu_emu.ops.cases.all_cases import CASES
 from tests.ipu_emu.ops.cases.case import Case
+from tests.numerics.wide_cases import WIDE
 
 
 class CaseModel:
