@@ -26,7 +26,6 @@ from ipu_emu.poptorch.enums import (
     VariableRetrievalMode,
 )
 from ipu_emu.poptorch.errors import ConfigFileError, Error, RecoverableError, UnrecoverableError
-from ipu_emu.poptorch.executor.arguments import ICustomArgParser, registerCustomArgParser
 from ipu_emu.poptorch.executor.executor import PoplarExecutor
 from ipu_emu.poptorch.executor.hooks import registerPostCompileHook, registerPreCompileHook
 from ipu_emu.poptorch.executor.models import inferenceModel, load, trainingModel
@@ -63,6 +62,7 @@ from ipu_emu.poptorch.options.strategies import (
 from ipu_emu.poptorch.options.tensor_locations import TensorLocationSettings
 from ipu_emu.poptorch.point_clouds import fps, nearest
 from ipu_emu.poptorch.system import ipuHardwareIsAvailable, ipuHardwareVersion, setLogLevel
+from ipu_emu.poptorch.tracing.argument_parsers import ICustomArgParser, registerCustomArgParser
 
 __all__ = [
     "CPU",

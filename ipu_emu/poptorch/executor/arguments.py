@@ -11,38 +11,15 @@ import torch
 
 from ipu_emu.poptorch.errors import Error
 from ipu_emu.poptorch.options.options import Options
+from ipu_emu.poptorch.tracing.argument_parsers import PARSERS
 
 __all__ = [
     "Arguments",
-    "ICustomArgParser",
     "bound",
     "cleaned",
     "first_micro_batch",
     "leaves",
-    "registerCustomArgParser",
 ]
-
-
-class ICustomArgParser:
-    """Extracts the tensors from an object of a user-defined type, and replaces them."""
-
-    def yieldTensors(self, struct: Any) -> Any:
-        """Yield the tensors of ``struct`` in a fixed order."""
-        raise NotImplementedError
-
-    def reconstruct(self, original_structure: Any, tensor_iterator: Any) -> Any:
-        """Return an object like ``original_structure`` with the next tensors of ``tensor_iterator``."""
-        raise NotImplementedError
-
-
-_PARSERS: dict[type, ICustomArgParser] = {}
-
-
-def registerCustomArgParser(arg_type: type, parser: ICustomArgParser) -> None:
-    """Allow objects of ``arg_type`` as arguments."""
-    if not isinstance(parser, ICustomArgParser):
-        raise Error("The parser must be an instance of poptorch.ICustomArgParser", "poptorch_py_error")
-    _PARSERS[arg_type] = parser
 
 
 class Arguments:
@@ -106,8 +83,8 @@ def bound(
 
 def leaves(value: Any) -> Any:
     """Yield the leaves of nested tuples, lists and dicts."""
-    if type(value) in _PARSERS:
-        yield from _PARSERS[type(value)].yieldTensors(value)
+    if type(value) in PARSERS:
+        yield from PARSERS[type(value)].yieldTensors(value)
     elif isinstance(value, Mapping):
         for one in value.values():
             yield from leaves(one)
@@ -121,8 +98,8 @@ def leaves(value: Any) -> Any:
 def _filled(value: Any, source: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return next(source)
-    if type(value) in _PARSERS:
-        return _PARSERS[type(value)].reconstruct(value, source)
+    if type(value) in PARSERS:
+        return PARSERS[type(value)].reconstruct(value, source)
     if isinstance(value, Mapping):
         made = {key: _filled(one, source) for key, one in value.items()}
         return made if type(value) is dict else _like(value, made)
@@ -150,7 +127,7 @@ def _match(name: str, old: Any, new: Any, found: list[torch.Tensor]) -> None:
         return
     if type(old) is not type(new):
         raise Error(f"Type mismatch for {name}: expected {type(old)} but got {type(new)}.")
-    if type(old) in _PARSERS:
+    if type(old) in PARSERS:
         pairs = zip(leaves(old), leaves(new), strict=True)
         for number, (a, b) in enumerate(pairs):
             _match(f"{name}[{number}]", a, b, found)

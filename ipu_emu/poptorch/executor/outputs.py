@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from ipu_emu.poptorch.errors import Error
+from ipu_emu.poptorch.tracing.argument_parsers import PARSERS
 from ipu_emu.program.anchors import Anchor, StepShape
 
 __all__ = ["OutputTensor", "anchor_array", "as_output", "rebuilt"]
@@ -47,6 +48,9 @@ def rebuilt(structure: Any, leaves: list[Any]) -> Any:
     if isinstance(structure, int):
         return leaves[structure]
     kind, parts = structure
+    if kind in PARSERS:
+        original, tensors = parts
+        return PARSERS[kind].reconstruct(original, iter([rebuilt(part, leaves) for part in tensors]))
     if issubclass(kind, Mapping):
         made = {key: rebuilt(part, leaves) for key, part in parts}
         if kind is dict:

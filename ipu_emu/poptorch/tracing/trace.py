@@ -18,6 +18,7 @@ from ipu_emu.poptorch.dtypes import as_numpy, device_dtype
 from ipu_emu.poptorch.errors import Error
 from ipu_emu.poptorch.graph_writer import BLOCK, GraphWriter
 from ipu_emu.poptorch.replica_grouping import groups_of, without_groups
+from ipu_emu.poptorch.tracing.argument_parsers import PARSERS
 from ipu_emu.poptorch.tracing.current_trace import CURRENT
 from ipu_emu.poptorch.tracing.gradient_functions import check_hooks, functions_replaced
 from ipu_emu.poptorch.tracing.intercepted_functions import Functions
@@ -304,7 +305,7 @@ class _Tracer:
             if any(isinstance(one, torch.Tensor) for one in getattr(leaf, "__dict__", {}).values()):
                 raise Error(
                     f"forward returns a {type(leaf).__name__} that holds tensors, whose values would be those of the "
-                    "first call; return the tensors in a tuple, a list or a dict"
+                    "first call; return them in a tuple, a list or a dict, or register a parser for the type"
                 )
             return leaf
         if not self.storages.knows(leaf):
@@ -383,6 +384,8 @@ def _described(out: Any, leaves: list[Any]) -> Any:
     if isinstance(out, torch.Tensor) or out is None:
         leaves.append(out)
         return len(leaves) - 1
+    if type(out) in PARSERS:
+        return (type(out), (out, [_described(tensor, leaves) for tensor in PARSERS[type(out)].yieldTensors(out)]))
     if isinstance(out, Mapping):
         return (type(out), [(key, _described(value, leaves)) for key, value in out.items()])
     if isinstance(out, tuple | list):

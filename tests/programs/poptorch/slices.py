@@ -123,8 +123,10 @@ class PM(nn.Module):
         return Pair(p.a + p.b, p.a * p.b)
 
 
-o = poptorch.inferenceModel(PM())(Pair(torch.ones(1), torch.ones(1) * 3))
-assert (o.a.item(), o.b.item()) == (4, 3)
+pairs = poptorch.inferenceModel(PM())
+for first, second in ((1.0, 3.0), (2.0, 5.0)):
+    o = pairs(Pair(torch.full((1,), first), torch.full((1,), second)))
+    assert (o.a.item(), o.b.item()) == (first + second, first * second)
 
 
 class Fac(nn.Module):
