@@ -6,6 +6,7 @@ number of others in its micro-batch; the sum of each, divided by the K-th part o
 
 from __future__ import annotations
 
+from math import fsum
 from typing import Any
 
 import torch
@@ -55,4 +56,4 @@ class CountedLoss(nn.Module):
         if target.is_floating_point():
             return float(len(target))
         counted = target[target != self.loss.ignore_index]
-        return float(len(counted) if self.loss.weight is None else self.loss.weight.double()[counted].sum())
+        return float(len(counted) if self.loss.weight is None else fsum(self.loss.weight[counted].tolist()))

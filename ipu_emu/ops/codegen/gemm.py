@@ -10,8 +10,8 @@
     integers and DOUBLE                       plain loops
 
 All but dot products add the depths in ascending order, each with one fused multiply-add, or for DOUBLE a product and
-a sum. The choice between the two orders depends only on shapes, strides and element types, so that every processor
-computes the same bits.
+a sum. The choice between the two orders depends only on shapes, strides, element types and on whether a step changes
+b, so that every processor computes the same bits.
 """
 
 from __future__ import annotations
