@@ -15,7 +15,8 @@ __all__ = ["calls_in"]
 _WORDS = re.compile(r"\w+")
 _OF_NUMPY = frozenset(
     _WORDS.findall("""
-    matmul dot einsum tensordot inner outer vdot linalg convolve correlate kron cross fft polynomial random interp
+    matmul matvec vecmat vecdot dot einsum tensordot inner outer vdot linalg convolve correlate kron cross fft
+    polynomial random interp
     exp exp2 expm1 log log2 log10 log1p logaddexp logaddexp2 power float_power cbrt hypot sin cos tan arcsin arccos
     arctan arctan2 sinh cosh tanh arcsinh arccosh arctanh sinc i0
     sum mean std var prod cumsum cumprod nansum nanmean nanstd nanvar nanprod nancumsum average trace bincount
@@ -31,7 +32,7 @@ _OF_UFUNCS = {"reduce", "reduceat", "accumulate", "at", "outer"}
 _EXACT = {"maximum", "minimum", "fmax", "fmin", "logical_and", "logical_or", "logical_xor"}
 _METHODS = {"sum", "mean", "std", "var", "prod", "cumsum", "cumprod", "dot", "trace"}
 #: LLVM's intrinsics that are instructions of every supported processor; others call libm.
-_INTRINSICS = {"fma", "floor", "ceil", "rint", "nearbyint", "trunc", "fabs", "copysign", "sqrt"}
+_INTRINSICS = {"fma", "fshl", "floor", "ceil", "rint", "nearbyint", "trunc", "fabs", "copysign", "sqrt"}
 _MODULES = {"numpy": "np", "math": "math"}
 
 
