@@ -9,7 +9,6 @@ program, whatever the timing.
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from time import perf_counter_ns
@@ -29,7 +28,6 @@ from ipu_emu.engine.replicas.background_reduction import BackgroundReduction
 from ipu_emu.engine.replicas.buffers import Buffers
 from ipu_emu.engine.replicas.local_replicas import Replicas
 from ipu_emu.engine.replicas.prefaulting import prefaulted
-from ipu_emu.engine.threads.blas_libraries import blas_libraries
 from ipu_emu.engine.threads.worker_threads import PART_IN_PIPELINES, WORTH_A_THREAD, Workers
 from ipu_emu.errors import SessionError
 from ipu_emu.graph import Role, original_of
@@ -77,7 +75,6 @@ class Engine:
         #: Records copies of weights to the host, if this process records a trace; set by the creator of the engine.
         self.record: CopiesRecord | None = None
         self.wall = Wall()
-        self._blas = blas_libraries(len(sys.modules))
         sizes = executable.plan.sizes
         self._buckets = {
             region: replicas.bucket(Bucket.named(region), size)
@@ -126,7 +123,6 @@ class Engine:
 
     def _warm_up(self) -> None:
         """Run all collectives once, on zeros, so that their set-up does not delay the first step."""
-        self._pin_blas()
         for part in self._program:
             for category, call in part.calls():
                 if category is WallCategory.COLLECTIVES:
@@ -227,7 +223,6 @@ class Engine:
             self._written = False
         self._host.feed = feed
         try:
-            self._pin_blas()
             with np.errstate(all="ignore"):
                 for part in self._program:
                     part.run(self._context)
@@ -244,14 +239,6 @@ class Engine:
         for part in self._program:
             part.close()
         self.replicas.close()
-
-    def _pin_blas(self) -> None:
-        """Limit BLAS permanently to one thread: results must not depend on the number of threads.
-
-        Restoring it after a step would change it under another engine that runs in another thread.
-        """
-        for library in self._blas:
-            library.set_num_threads(1)
 
     # Binding
 

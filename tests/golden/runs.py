@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from tests.golden.catalogue import PROGRAMS
 from tests.golden.settings import Setting
@@ -50,10 +51,10 @@ def run_part(setting: Setting, names: Sequence[str], extra: Mapping[str, str] | 
         )
     except subprocess.TimeoutExpired:
         return Outcome(errors=dict.fromkeys(names, f"not over after {_PATIENCE:g} s"))
-    return _outcome(names, list(_lines(ended.stdout)), ended.stderr)
+    return _outcome(names, setting.instances or 1, list(_lines(ended.stdout)), ended)
 
 
-def _lines(text: str) -> Iterator[Mapping[str, object]]:
+def _lines(text: str) -> Iterator[Mapping[str, Any]]:
     """The lines of workers, which a launcher tags."""
     for line in text.splitlines():
         _, brace, tail = line.partition('{"program"')
@@ -61,16 +62,24 @@ def _lines(text: str) -> Iterator[Mapping[str, object]]:
             yield json.loads(brace + tail)
 
 
-def _outcome(names: Sequence[str], lines: Sequence[Mapping[str, object]], said: str) -> Outcome:
-    digests: dict[str, dict[str, str]] = {}
-    last = said.strip().splitlines()[-1:] or ["no output"]
-    errors = dict.fromkeys(names, f"no result: {last[0]}")
-    for line in lines:
-        name, found = str(line["program"]), line.get("digests")
-        if not isinstance(found, dict):
-            errors[name] = str(line.get("error"))
-        elif digests.setdefault(name, found) != found:
+def _outcome(
+    names: Sequence[str], workers: int, lines: Sequence[Mapping[str, Any]], ended: subprocess.CompletedProcess[str]
+) -> Outcome:
+    """What the lines say of each program: one of each worker, which must agree and end without an error."""
+    last = next(reversed(ended.stderr.strip().splitlines()), "no output")
+    digests: dict[str, Mapping[str, str]] = {}
+    errors: dict[str, str] = {}
+    for name in names:
+        own = [line for line in lines if line["program"] == name]
+        failures = [str(line["error"]) for line in own if "error" in line]
+        if failures:
+            errors[name] = failures[0]
+        elif len(own) != workers:
+            errors[name] = f"{len(own)} of {workers} results: {last}"
+        elif ended.returncode:
+            errors[name] = f"exit code {ended.returncode}: {last}"
+        elif any(line["digests"] != own[0]["digests"] for line in own):
             errors[name] = "the instances have different digests"
-        elif errors.get(name, "").startswith("no result"):
-            del errors[name]
-    return Outcome({name: found for name, found in digests.items() if name not in errors}, errors)
+        else:
+            digests[name] = own[0]["digests"]
+    return Outcome(digests, errors)

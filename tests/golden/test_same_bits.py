@@ -1,12 +1,15 @@
 """scripts/same-bits: the quick part, and the table of differences, failures and settings that cannot run."""
 
+import json
 import subprocess
 import sys
+
+import pytest
 
 from tests.golden import table as tables
 from tests.golden.catalogue import PROGRAMS
 from tests.golden.op_digests import first_difference
-from tests.golden.runs import Outcome
+from tests.golden.runs import Outcome, run_part
 from tests.golden.settings import KERNELS, NATIVE, SETTINGS, Setting
 from tests.helpers.mpi_jobs import ROOT
 
@@ -49,6 +52,27 @@ def test_a_table_shows_what_differs_what_fails_and_what_cannot_run():
     changed = {one.name: outcomes[KERNELS[0].name] for one in (NATIVE, KERNELS[0])}
     assert tables.table([MLP], [NATIVE, KERNELS[0]], changed, GOLDEN)[0].splitlines()[1].split()[2:] == ["w", "w"]
     assert tables.table([MLP, SPREAD], [NATIVE, alien], {NATIVE.name: Outcome(GOLDEN, {})}, GOLDEN)[1]
+
+
+@pytest.mark.parametrize(
+    ("digests", "code", "error"),
+    [
+        ("11", 0, ""),
+        ("12", 0, "the instances have different digests"),
+        ("1", 0, "1 of 2 results: killed"),
+        ("", 1, "0 of 2 results: killed"),
+        ("11", 1, "exit code 1: killed"),
+    ],
+)
+def test_every_instance_must_give_the_digests_and_end_without_an_error(digests, code, error, monkeypatch):
+    lines = [
+        f"[{instance}] " + json.dumps({"program": SPREAD, "digests": one}) for instance, one in enumerate(digests)
+    ]
+    ended = subprocess.CompletedProcess([], code, "\n".join(lines), "killed")
+    monkeypatch.setattr(subprocess, "run", lambda *arguments, **options: ended)
+    assert run_part(Setting("spread", instances=2), [SPREAD]) == (
+        Outcome(errors={SPREAD: error}) if error else Outcome({SPREAD: "1"})
+    )
 
 
 def test_settings_do_not_inherit_from_each_other(monkeypatch):

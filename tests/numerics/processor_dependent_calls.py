@@ -15,9 +15,10 @@ __all__ = ["calls_in"]
 _WORDS = re.compile(r"\w+")
 _OF_NUMPY = frozenset(
     _WORDS.findall("""
-    matmul dot einsum tensordot inner outer vdot linalg convolve correlate kron cross fft polynomial random interp
+    matmul matvec vecmat vecdot dot einsum tensordot inner outer vdot linalg convolve correlate kron cross fft
+    polynomial random interp
     exp exp2 expm1 log log2 log10 log1p logaddexp logaddexp2 power float_power cbrt hypot sin cos tan arcsin arccos
-    arctan arctan2 sinh cosh tanh arcsinh arccosh arctanh sinc i0
+    arctan arctan2 sinh cosh tanh arcsinh arccosh arctanh pow asin acos atan atan2 asinh acosh atanh sinc i0
     sum mean std var prod cumsum cumprod nansum nanmean nanstd nanvar nanprod nancumsum average trace bincount
     histogram trapezoid gradient cov corrcoef""")
 )
@@ -30,8 +31,10 @@ _OF_UFUNCS = {"reduce", "reduceat", "accumulate", "at", "outer"}
 #: ufuncs whose reductions are exact in any order.
 _EXACT = {"maximum", "minimum", "fmax", "fmin", "logical_and", "logical_or", "logical_xor"}
 _METHODS = {"sum", "mean", "std", "var", "prod", "cumsum", "cumprod", "dot", "trace"}
+#: Of generators, which make other than uniform numbers by libm.
+_OF_GENERATORS = {"normal", "standard_normal", "lognormal", "exponential", "standard_exponential", "standard_gamma"}
 #: LLVM's intrinsics that are instructions of every supported processor; others call libm.
-_INTRINSICS = {"fma", "floor", "ceil", "rint", "nearbyint", "trunc", "fabs", "copysign", "sqrt"}
+_INTRINSICS = {"fma", "fshl", "floor", "ceil", "rint", "nearbyint", "trunc", "fabs", "copysign", "sqrt"}
 _MODULES = {"numpy": "np", "math": "math"}
 
 
@@ -52,8 +55,10 @@ def calls_in(path: Path) -> Iterator[str]:
 
 
 def _is_listed(node: ast.Attribute) -> bool:
-    """np.exp, math.exp or np.add.reduce."""
+    """np.exp, math.exp, np.add.reduce or random.normal."""
     owner = ast.unparse(node.value)
+    if owner in ("random", "self._random"):
+        return node.attr in _OF_GENERATORS
     if owner.startswith("np.") and node.attr in _OF_UFUNCS:
         return owner.removeprefix("np.") not in _EXACT
     return (owner == "np" and node.attr in _OF_NUMPY) or (owner == "math" and node.attr in _OF_MATH)

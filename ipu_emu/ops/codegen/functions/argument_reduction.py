@@ -40,7 +40,7 @@ def quarter_turns(x: Lanes) -> _Turns:
 
 
 def _of_small(x: Lanes) -> _Turns:
-    n = (x * 0.6366197723675814).of("rint")
+    n = (x * 0.6366197723675814).intrinsic("rint")
     first = n.times_plus(-_HALF_PI[0], x)  # exact
     product = n * _HALF_PI[1]
     product_error = n.times_plus(_HALF_PI[1], -product)
@@ -143,7 +143,7 @@ def _table_bits(place: Lanes) -> Lanes:
     b, table = place.k.b, _table(place.k.module)
     word = (place >> 6).value
     first, second = (b.load(b.gep(table, [const(0), b.add(word, const(index))])) for index in (0, 1))
-    return place.new(first).of("fshl", place.new(second), place & 63)
+    return place.new(first).intrinsic("fshl", place.new(second), place & 63)
 
 
 def _table(module: Any) -> Any:

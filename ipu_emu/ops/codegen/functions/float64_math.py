@@ -49,7 +49,7 @@ def _power_of_two(n: Lanes) -> Lanes:
 
 def _reduced(x: Lanes) -> tuple[Lanes, Lanes]:
     """(n, r) with x = n log 2 + r."""
-    n = (x * 1.4426950408889634).of("rint")
+    n = (x * 1.4426950408889634).intrinsic("rint")
     return n, n.times_plus(-_LOG2_ERROR, n.times_plus(-_LOG2, x))
 
 
@@ -60,7 +60,7 @@ def _expm1_near(r: Lanes) -> Lanes:
 
 def _scaled(y: Lanes, n: Lanes) -> Lanes:
     """y 2^n, in two steps, as 2^n need not be a float64."""
-    half = (n * 0.5).of("floor")
+    half = (n * 0.5).intrinsic("floor")
     return y * _power_of_two(half) * _power_of_two(n - half)
 
 
@@ -176,7 +176,7 @@ def _tan(x: Lanes) -> Lanes:
 
 def _cos_of_turns(x: Lanes) -> Lanes:
     """cos(2 pi x)"""
-    n = (x * 4.0).of("rint")
+    n = (x * 4.0).intrinsic("rint")
     r = n.times_plus(-0.25, x) * (4 * _HALF_PI)
     return _turned(n + 1.0, _sin_near(r, 0.0), _cos_near(r, 0.0))
 
@@ -218,11 +218,11 @@ def _atan2(y: Lanes, x: Lanes) -> Lanes:
 
 
 def _asin(x: Lanes) -> Lanes:
-    return _atan(x / ((1.0 - x) * (x + 1.0)).of("sqrt"))
+    return _atan(x / ((1.0 - x) * (x + 1.0)).intrinsic("sqrt"))
 
 
 def _acos(x: Lanes) -> Lanes:
-    return _atan(((1.0 - x) / (x + 1.0)).of("sqrt")) * 2.0
+    return _atan(((1.0 - x) / (x + 1.0)).intrinsic("sqrt")) * 2.0
 
 
 # Hyperbolic functions
@@ -248,13 +248,13 @@ def _tanh(x: Lanes) -> Lanes:
 def _asinh(x: Lanes) -> Lanes:
     size = abs(x)
     square = size * size
-    near = _log1p(size + square / ((square + 1.0).of("sqrt") + 1.0))
+    near = _log1p(size + square / ((square + 1.0).intrinsic("sqrt") + 1.0))
     return (size > 2.0**28).then(_log(size) + _LOG2, near).signed_as(x)
 
 
 def _acosh(x: Lanes) -> Lanes:
     t = x - 1.0
-    near = _log1p(t + (t * (x + 1.0)).of("sqrt"))
+    near = _log1p(t + (t * (x + 1.0)).intrinsic("sqrt"))
     y = (x > 2.0**28).then(_log(x) + _LOG2, near)
     return (x < 1.0).then(x.like(_NAN), y)
 
@@ -290,8 +290,8 @@ def _exact_log(x: Lanes) -> tuple[Lanes, Lanes]:
 def _power_of(x: Lanes, y: Lanes, magnitude: Lanes) -> Lanes:
     """x^y from |x|^y, as C has it."""
     negative = x.has_sign()
-    whole, half = y.of("floor").equals(y), y * 0.5
-    odd = whole & ~half.of("floor").equals(half)
+    whole, half = y.intrinsic("floor").equals(y), y * 0.5
+    odd = whole & ~half.intrinsic("floor").equals(half)
     value = (odd & negative).then(-magnitude, magnitude)
     value = ((x < 0.0) & (x > -_INF) & ~whole).then(x.like(_NAN), value)
     value = x.is_nan().then(x, y.is_nan().then(y, value))

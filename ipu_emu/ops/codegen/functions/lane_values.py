@@ -69,15 +69,15 @@ class Lanes:
         return self.new(self.k.b.fneg(self.value))
 
     def __abs__(self) -> Lanes:
-        return self.of("fabs")
+        return self.intrinsic("fabs")
 
     def times_plus(self, factor: Lanes | float, term: Lanes | float) -> Lanes:
         """self * factor + term, rounded once."""
-        return self.of("fma", factor, term)
+        return self.intrinsic("fma", factor, term)
 
-    def of(self, intrinsic: str, *others: Lanes | float) -> Lanes:
-        """LLVM's ``intrinsic`` of this value and ``others``; its result must be exact or correctly rounded."""
-        return self.new(self.k.intrinsic(intrinsic, self.value, *(self.like(other).value for other in others)))
+    def intrinsic(self, name: str, *others: Lanes | float) -> Lanes:
+        """LLVM's intrinsic ``name`` of this value and ``others``; its result must be exact or correctly rounded."""
+        return self.new(self.k.intrinsic(name, self.value, *(self.like(other).value for other in others)))
 
     def polynomial(self, coefficients: Sequence[float]) -> Lanes:
         """Horner's rule, highest power first."""

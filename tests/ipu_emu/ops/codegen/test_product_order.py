@@ -70,20 +70,27 @@ def test_few_rows_and_columns_that_lie_together_are_multiplied_in_lanes(size: tu
         assert y[i, j] == np.float32(in_lanes(b[:, j], a[i])), (i, j)
 
 
+def digest(random: Any, lead: tuple[int, ...], size: Any, by_columns: Any, dtype: Any = np.float32) -> str:
+    """The digest of a product; ``by_columns``: the storage order of a, b and y."""
+    m, k, n = size
+    a, b, y = (
+        stored(random, (*lead, *shape), bool(order), dtype)
+        for shape, order in zip([(m, k), (k, n), (m, n)], by_columns, strict=True)
+    )
+    return f"{lead} {size} {by_columns} {y.dtype} {sha256(product(a, b, y).tobytes()).hexdigest()}"
+
+
 def digests() -> list[str]:
     """The digests of products of many shapes, storage orders and types."""
     random = np.random.default_rng(0)
     sizes, results = (1, 2, 7, 16, 17, 31, 40, 65, 100), []
     for _ in range(150):
         lead = tuple(int(n) for n in random.integers(1, 4, random.integers(0, 3)))
-        m, k, n = (int(random.choice(sizes)) for _ in range(3))
-        orders = random.integers(0, 2, 3)
+        size, orders = [int(random.choice(sizes)) for _ in range(3)], random.integers(0, 2, 3)
         dtype = [np.float32, np.float32, np.float16, np.float64][random.integers(4)]
-        a, b = (
-            stored(random, (*lead, *s), bool(o), dtype) for s, o in zip([(m, k), (k, n)], orders[:2], strict=True)
-        )
-        y = stored(random, (*lead, m, n), bool(orders[2]), dtype)
-        results.append(f"{lead} {m} {k} {n} {orders} {y.dtype} {sha256(product(a, b, y).tobytes()).hexdigest()}")
+        results.append(digest(random, lead, size, orders, dtype))
+    for size in ([300, 700, 900], [900, 700, 300]):  # several groups of columns, and of rows
+        results += [digest(random, (), size, (0, b, 0)) for b in (0, 1)]
     return results
 
 
