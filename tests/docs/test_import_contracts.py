@@ -59,7 +59,7 @@ BREAKS = {
     ),
     "a front end in commands": (
         "ipu_emu/cli/arguments/compile_model.py",
-        "import ipu_emu.session.options.session_options",
+        "import ipu_emu.poptorch.options.options",
         "The commands compile by the compiler's options, and need no front end",
     ),
     "a module that no layer names": ("gcl/core/unnamed.py", "", "Layers of gcl.core"),

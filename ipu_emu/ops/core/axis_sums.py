@@ -27,7 +27,7 @@ from ipu_emu.ops.core.kernel_helpers import view
 from ipu_emu.ops.core.op_definition import Call
 from ipu_emu.ops.core.row_kernels import column_sums, row_sums
 
-__all__ = ["axis_sum", "folded", "mean_of", "sum_of"]
+__all__ = ["axis_sum", "folded", "folding", "mean_of", "sum_of"]
 
 _Array = NDArray[Any]
 _Axes = Sequence[int] | None
@@ -55,15 +55,25 @@ def folded(combine: Any, x: _Array, axes: _Axes = None) -> _Array:
     axes = _all(x, axes)
     order = [*axes, *(axis for axis in range(x.ndim) if axis not in axes)]
     kept = [x.shape[axis] for axis in order[len(axes) :]]
-    left = x.transpose(order).reshape(prod(x.shape[axis] for axis in axes), *kept)
+    left = np.array(x.transpose(order)).reshape(prod(x.shape[axis] for axis in axes), *kept)
     if not len(left):
         return np.full(kept, combine.identity, x.dtype)
-    while len(left) > 1:
-        half = -(-len(left) // 2)
-        pairs, last = combine(left[: len(left) - half], left[half:]), left[len(left) - half : half]
-        left = np.concatenate([pairs, last]) if len(last) else pairs
+    for step in folding(combine, left):
+        step()
     first: _Array = left[0]
     return first
+
+
+def folding(combine: Any, left: _Array) -> list[Call]:
+    """The calls that set ``left[0]`` to the result of ``combine`` along the first axis, as ``folded`` orders it."""
+    steps: list[Call] = []
+    count = len(left)
+    while count > 1:
+        half = -(-count // 2)
+        pairs = left[: count - half]
+        steps.append(partial(combine, pairs, left[half:count], pairs))
+        count = half
+    return steps
 
 
 def axis_sum(x: _Array, y: _Array, axes: _Axes = None) -> Call:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from gcl.kernels.jit import jit
 from ipu_emu.ops.core.adjoint import Adjoint, Value
 from ipu_emu.ops.core.array_functions import function
-from ipu_emu.ops.core.axis_sums import axis_sum, folded, sum_of
+from ipu_emu.ops.core.axis_sums import axis_sum, folding, sum_of
 from ipu_emu.ops.core.call_chain import call_chain
 from ipu_emu.ops.core.cost import flops
 from ipu_emu.ops.core.image_kernels import are_images, image_sum
@@ -174,8 +174,17 @@ def _extreme_grad(d: Adjoint) -> list[Value | None]:
     return [equal.op("Where", _spread(d, d.g), d.g.like(0.0))]
 
 
-def _product(node: Node, x: NDArray[Any]) -> NDArray[Any]:
-    return folded(np.multiply, x, _axes(node)).reshape(node.outputs[0].shape)
+def _product(bound: BoundOp) -> Call:
+    x, y, axes = bound.input(0), bound.outputs[0], _axes(bound.node)
+    if not x.size:
+        return partial(y.fill, 1)
+    order = [*axes, *(axis for axis in range(x.ndim) if axis not in axes)]
+    left = view(bound.scratch[0].view(x.dtype)[: x.size], tuple(x.shape[axis] for axis in order))
+    rows = view(left, (prod(left.shape[: len(axes)]), *left.shape[len(axes) :]))
+    target = y.reshape(rows.shape[1:]) if y.size == 1 else y.squeeze(axes) if y.ndim == x.ndim else y
+    copied = partial(np.copyto, left, x.transpose(order))
+    first = rows[:1].reshape(rows.shape[1:])
+    return call_chain(copied, *folding(np.multiply, rows), partial(np.copyto, target, first))
 
 
 def _product_grad(d: Adjoint) -> list[Value | None]:
@@ -237,7 +246,7 @@ OPS = [
     _reduction("ReduceMean", _mean, lambda d: [_mean_grad(d)]),
     _reduction("ReduceMax", _extreme(np.maximum.reduce, largest=True), _extreme_grad),
     _reduction("ReduceMin", _extreme(np.minimum.reduce, largest=False), _extreme_grad),
-    _reduction("ReduceProd", allocating_kernel(_product), _product_grad),
+    _reduction("ReduceProd", _product, _product_grad, _whole),
     _reduction(
         "ReduceSumSquare",
         _sum_of(before=np.square),

@@ -181,13 +181,13 @@ def test_words_for_mpirun():
     assert shlex.join(job.command.argv).startswith(
         "/ompi/bin/mpirun --bind-to none --tag-output --mca oob_tcp_if_include eno1 -n 1 -q /venv"
     )
-    assert job.notes == ()
+    assert job.notes == ("-x C has no effect: C is not set",)
     mpich = planned(line, B="2")
     assert shlex.join(mpich.command.argv).startswith(
         "/mpich/bin/mpirun -hosts localhost -launcher fork -n 1 -q /venv"
     )
     assert len(mpich.notes) == 2
-    assert "--mca oob_tcp_if_include eno1 is an option of Open MPI" in mpich.notes[1]
+    assert "--mca oob_tcp_if_include eno1 is an option of Open MPI" in mpich.notes[0]
     for one in (job, mpich):
         environment = one.instances[0].environment
         assert (environment["A"], environment["B"], environment.get("C")) == ("1", "2", None)
