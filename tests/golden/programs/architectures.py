@@ -87,6 +87,7 @@ def _exported(name: str, *, training: bool, half: bool) -> tuple[bytes, list[str
     network = _NETWORKS[name]
     net = set_tensors(network.make(vision, language)).train(training)
     net = net.half() if half else net
+    before = {f"net.{name}": tensor.detach().clone().numpy() for name, tensor in net.named_buffers()}
     shapes, file = network.inputs("float16" if half else "float32"), io.BytesIO()
     x, t = (torch.zeros(shape, dtype=getattr(torch, kind)) for kind, shape, _ in shapes.values())
     # Evaluation mode alone would fold batch normalisations into convolutions, with PyTorch's arithmetic.
@@ -100,7 +101,18 @@ def _exported(name: str, *, training: bool, half: bool) -> tuple[bytes, list[str
             )
         else:
             torch.onnx.export(net, (x,), file, input_names=["x"], output_names=["y"], **how)
-    return file.getvalue(), [f"net.{name}" for name, _ in net.named_parameters()]
+    return _with_values(file.getvalue(), before), [f"net.{name}" for name, _ in net.named_parameters()]
+
+
+def _with_values(proto: bytes, values: dict[str, Any]) -> bytes:
+    """The model with these values: exporting computes running statistics, with PyTorch's arithmetic."""
+    import onnx
+
+    model = onnx.load_model_from_string(proto)
+    for tensor in model.graph.initializer:
+        if tensor.name in values:
+            tensor.CopyFrom(onnx.numpy_helper.from_array(values[tensor.name], tensor.name))
+    return model.SerializeToString()
 
 
 def _train(name: str, *, half: bool = False, ipus: int = 1) -> dict[str, str]:
