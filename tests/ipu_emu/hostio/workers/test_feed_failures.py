@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import signal
@@ -178,6 +179,7 @@ def test_a_worker_that_dies_between_two_steps() -> None:
 
 def used() -> tuple[int, int, list[str]]:
     """Descriptors, child processes and threads of feeds."""
+    gc.collect()  # descriptors of earlier tests
     process = psutil.Process()
     threads = [thread.name for thread in threading.enumerate() if thread.name.startswith("hostio")]
     return process.num_fds(), len(process.children()), threads
