@@ -78,7 +78,7 @@ def test_a_run_without_faults_has_none(tmp_path: Path) -> None:
     # they do not delay in the next.
     first = run(tmp_path / "first", "fine", 1)
     assert not first.findings or not run(tmp_path / "second", "fine", 1).findings
-    assert "compute" in found.summary
+    assert "compute" in first.summary
 
 
 def test_the_command_prints_and_compares(tmp_path: Path) -> None:
