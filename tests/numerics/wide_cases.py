@@ -77,8 +77,8 @@ def gathered(builder: Any, ids: list[str]) -> str:
 
 def as_double(build: Build) -> Build:
     def in_double(builder: Any, ids: list[str]) -> str:
-        made = build(builder, [builder.aiOnnx.cast([id], "DOUBLE") for id in ids])
-        return str(builder.aiOnnx.cast([made], "FLOAT"))
+        result = build(builder, [builder.aiOnnx.cast([id], "DOUBLE") for id in ids])
+        return str(builder.aiOnnx.cast([result], "FLOAT"))
 
     return in_double
 

@@ -41,18 +41,18 @@ def _images(rows: int) -> tuple[Any, Any]:
     return numbers("images", (rows, 6, 6, 3)), integers("classes", (rows,), _CLASSES)
 
 
-def _convolutions(layers: Any, given: Any, stage: Any) -> Any:
+def _convolutions(layers: Any, inputs: Any, stage: Any) -> Any:
     with stage(0):
-        x = layers.Conv2D(4, 3, use_bias=False)(given)
+        x = layers.Conv2D(4, 3, use_bias=False)(inputs)
         x = layers.ReLU()(layers.BatchNormalization()(x))
     with stage(1):
         x = layers.Dropout(0.25)(layers.Flatten()(x))
         return layers.Dense(_CLASSES, "softmax")(x)
 
 
-def _sequences(layers: Any, given: Any, stage: Any) -> Any:
+def _sequences(layers: Any, inputs: Any, stage: Any) -> Any:
     """A recurrent layer and attention over the rows of an image."""
-    x = layers.LSTM(8, return_sequences=True)(layers.Reshape((6, 18))(given))
+    x = layers.LSTM(8, return_sequences=True)(layers.Reshape((6, 18))(inputs))
     x = layers.LayerNormalization()(x + layers.MultiHeadAttention(2, 4)(x, x))
     return layers.Dense(_CLASSES, "softmax")(layers.GlobalAveragePooling1D()(x))
 
@@ -64,14 +64,14 @@ def _keras(body: Any, optimiser: str, *, ipus: int = 1, fits: bool = True) -> di
         keras = tf.keras
         keras.backend.clear_session()
         keras.utils.set_random_seed(1)
-        given = keras.Input((6, 6, 3))
-        model = keras.Model(given, body(keras.layers, given, ipu.keras.PipelineStage))
+        inputs = keras.Input((6, 6, 3))
+        model = keras.Model(inputs, body(keras.layers, inputs, ipu.keras.PipelineStage))
         if ipus > 1:
             model.set_pipelining_options(4, gradient_accumulation_reduction_method="mean")
         else:
             model.reset_pipeline_stage_assignment()
         model.compile(optimiser, "sparse_categorical_crossentropy", steps_per_execution=4)
-        model.set_weights([_initial(number, one.shape) for number, one in enumerate(model.weights)])
+        model.set_weights([_initial(number, tensor.shape) for number, tensor in enumerate(model.weights)])
         data = tf.data.Dataset.from_tensor_slices((x, y)).batch(4, drop_remainder=True)
         if not fits:
             return digests(results=np.asarray(model.predict(data, verbose=0)))
@@ -96,14 +96,14 @@ def _graph(kind: str, dtype: Any) -> dict[str, str]:
         outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
         make = _pipeline if kind == "pipeline" else _loop
         with ipu.scopes.ipu_scope("/device:IPU:0"):
-            made = ipu.ipu_compiler.compile(make(tf, ipu, _stages(tf, dtype), infeed, outfeed), [])
+            operation = ipu.ipu_compiler.compile(make(tf, ipu, _stages(tf, dtype), infeed, outfeed), [])
         dequeued = outfeed.dequeue()
         with tf.Session() as session:
             session.run([tf.global_variables_initializer(), infeed.initializer])
-            session.run(made)
+            session.run(operation)
             losses = np.asarray(session.run(dequeued)).ravel()
             session.run(infeed.deleter)
-            weights = {one.op.name: session.run(one) for one in tf.trainable_variables()}
+            weights = {variable.op.name: session.run(variable) for variable in tf.trainable_variables()}
             return digests(losses=losses, weights=weights)
 
 

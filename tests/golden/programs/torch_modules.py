@@ -92,16 +92,16 @@ def _poptorch_train(name: str, optimiser: str, *, half: bool = False, ipus: int 
         module[4] = poptorch.BeginBlock(module[4], ipu_id=1)
         options.setExecutionStrategy(poptorch.PipelinedExecution())
     module, x = (module.half(), x.half()) if half else (module, x)
-    whole = _with_loss(module)
+    model_with_loss = _with_loss(module)
     rule = getattr(torch.optim if hasattr(torch.optim, optimiser) else poptorch.optim, optimiser)(
         module.parameters(), 0.0625
     )
-    model, losses = poptorch.trainingModel(whole, options, rule), []
+    model, losses = poptorch.trainingModel(model_with_loss, options, rule), []
     for step in range(3):
         part = slice(step * 4 * A, (step + 1) * 4 * A)
         losses.append(model(x[part], y[part])[1].float().numpy())
     model.destroy()
-    return digests(losses=np.array(losses), weights=whole)
+    return digests(losses=np.array(losses), weights=model_with_loss)
 
 
 def _poptorch_infer(name: str, *, half: bool) -> dict[str, str]:
