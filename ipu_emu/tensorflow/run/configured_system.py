@@ -43,11 +43,6 @@ def configured() -> ConfiguredSystem:
     return system
 
 
-def is_configured() -> bool:
-    """Whether a program has configured the system."""
-    return frontend_state().system is not None
-
-
 def has_remote_memory(system: ConfiguredSystem) -> bool:
     """Whether the devices have remote memory; for devices that are not attached, the configuration decides."""
     if system.config is None:
