@@ -125,7 +125,7 @@ class RingStream:
 
     @cached_property
     def _positions(self) -> list[int]:
-        places = {index: place for place, index in enumerate(self.order)}
+        places = {index: position for position, index in enumerate(self.order)}
         return [places[self.group.index(replica)] for replica in range(self.group.replicas)]
 
     @cached_property

@@ -173,8 +173,8 @@ class PointToPoint:
         for receive in list(self._receives):
             place = next(
                 (
-                    place
-                    for place, (source, letter) in enumerate(self._arrived)
+                    index
+                    for index, (source, letter) in enumerate(self._arrived)
                     if receive.source in (None, source) and letter.tag == receive.tag
                 ),
                 None,

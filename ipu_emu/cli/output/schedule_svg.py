@@ -37,9 +37,9 @@ def svg(pipeline: PipelineSummary, times: StageTimes, barrier: Barrier) -> str:
     canvas.y += 8
     used = {entry.task.what for entry in tasks}
     legend = [(work.value, colour) for work, colour in _COLOURS.items() if work in used]
-    for place, (name, colour) in enumerate([*legend, ("bubble", _BUBBLE)]):
-        canvas.box(MARGIN + 130 * place, canvas.y, 12, 12, fill=colour)
-        canvas.text(MARGIN + 130 * place + 18, canvas.y + 10, name, size=11)
+    for index, (name, colour) in enumerate([*legend, ("bubble", _BUBBLE)]):
+        canvas.box(MARGIN + 130 * index, canvas.y, 12, 12, fill=colour)
+        canvas.text(MARGIN + 130 * index + 18, canvas.y + 10, name, size=11)
     canvas.y += 16
     return canvas.document()
 

@@ -170,9 +170,9 @@ class _Division:
         whole = (1, self.replicas)
         self.alone = {id for id in self.totals if readers[id] and cluster.domain == whole}
         self.needed = {id for id in cluster.made if not readers[id]}
-        for id_ in cluster.states:
-            tensor = self.graph.tensor(id_)
-            self.graph.tensors[id_] = replace(tensor, shape=(self.shards.size,), group=(1, 1), shards=self.shards)
+        for id in cluster.states:
+            tensor = self.graph.tensor(id)
+            self.graph.tensors[id] = replace(tensor, shape=(self.shards.size,), group=(1, 1), shards=self.shards)
         for op in self.graph.ops:
             if cluster.holds(op):
                 self.divide(op)

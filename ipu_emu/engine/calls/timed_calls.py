@@ -37,10 +37,10 @@ def stamped_calls(groups: Sequence[Sequence[Call]]) -> StampedCalls:
     """Run the calls of each group in order, then write the time: one word for each group."""
     names: dict[str, Any] = {"now": perf_counter_ns}
     lines = list[str]()
-    for place, group in enumerate(groups):
+    for position, group in enumerate(groups):
         calls = {f"call{len(names) + index}": call for index, call in enumerate(group)}
         names |= calls
-        lines += [*(f"{name}()" for name in calls), f"words[start + {place}] = now()"]
+        lines += [*(f"{name}()" for name in calls), f"words[start + {position}] = now()"]
     namespace: dict[str, Any] = {}
     text = _FUNCTION.format(names=", ".join(names), lines="\n        ".join(lines))
     exec(compile(text, "<calls of instructions>", "exec"), namespace)

@@ -97,10 +97,10 @@ def _cropped(node: Node, chosen: list[int], scales: list[Any], sizes: list[Any])
     if len(region) != 2 * len(chosen):
         raise node.fail(f"the region must be {2 * len(chosen)} numbers, found {region}")
     axes = []
-    for place, (i, start, end) in enumerate(zip(chosen, region, region[len(chosen) :], strict=False)):
+    for index, (i, start, end) in enumerate(zip(chosen, region, region[len(chosen) :], strict=False)):
         size = x.shape[i]
-        output = int(sizes[place]) if sizes else floor(size * (end - start) * scales[place] + 1e-6)
-        scale = scales[place] if scales else output / max(size * (end - start), 1e-9)
+        output = int(sizes[index]) if sizes else floor(size * (end - start) * scales[index] + 1e-6)
+        scale = scales[index] if scales else output / max(size * (end - start), 1e-9)
         axes.append(_Axis(i, size, output, float(scale), float(start), float(end)))
     return axes
 

@@ -97,7 +97,7 @@ class _Product:
 
     def summed(self, id: str, axes: _Axes, needed: set[str]) -> tuple[str, _Axes]:
         """The value summed over all axes that are not in ``needed``."""
-        gone = [place for place, axis in enumerate(axes) if axis not in needed]
+        gone = [index for index, axis in enumerate(axes) if axis not in needed]
         if gone:
             id = self.rewrite.op("ReduceSum", id, axes=gone, keepdims=0)
         return id, [axis for axis in axes if axis in needed]

@@ -79,9 +79,9 @@ def _box(canvas: Canvas, span: Span, scale: float) -> None:
 
 def _legend(canvas: Canvas, kinds: set[CostCategory | TaskType]) -> None:
     canvas.y += 8
-    for place, kind in enumerate(kind for kind in _COLOURS if kind in kinds):
-        canvas.box(MARGIN + 160 * place, canvas.y, 12, 12, fill=_COLOURS[kind])
-        canvas.text(MARGIN + 160 * place + 18, canvas.y + 10, kind.value, size=11)
+    for index, kind in enumerate(kind for kind in _COLOURS if kind in kinds):
+        canvas.box(MARGIN + 160 * index, canvas.y, 12, 12, fill=_COLOURS[kind])
+        canvas.text(MARGIN + 160 * index + 18, canvas.y + 10, kind.value, size=11)
     canvas.y += 24
 
 

@@ -320,8 +320,10 @@ class Importer:
             if not array.shape and kind.is_float:
                 self._constants[key] = self.value(self.graph.constant(float(array), Tensor("", kind, ())))
                 return self._constants[key]
-            id_ = self.graph.unused(f"constant/{len(self._constants)}")
-            tensor = self.graph.add(Tensor(id_, kind, array.shape, Role.CONSTANT), np.ascontiguousarray(array))
+            constant_id = self.graph.unused(f"constant/{len(self._constants)}")
+            tensor = self.graph.add(
+                Tensor(constant_id, kind, array.shape, Role.CONSTANT), np.ascontiguousarray(array)
+            )
             self._constants[key] = self.value(tensor)
         return self._constants[key]
 
@@ -408,8 +410,8 @@ class Importer:
             self.apply("CopyVarUpdate", [variable, state.value], {})
         for name, state in self.variables.items():
             if state.phases == {StepPhase.UPDATE}:
-                id_ = self.id_of(name)
-                self.graph.tensors[id_] = replace(self.graph.tensor(id_), role=Role.STATE)
+                id = self.id_of(name)
+                self.graph.tensors[id] = replace(self.graph.tensor(id), role=Role.STATE)
         return [state.variable.name for state in changed]
 
     def _writing(self, state: _State) -> StepPosition:
