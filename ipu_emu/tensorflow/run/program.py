@@ -21,9 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipu_emu.compiler.traced_training import TRACE_FOLDER, to_bytes
-from ipu_emu.errors import EmulatorError
+from ipu_emu.errors import ArgumentError, EmulatorError
 from ipu_emu.graph import StepPhase
 from ipu_emu.hostio.traced_weight_copies import TracedWeightCopies
+from ipu_emu.hostio.weights_digest import is_reported
 from ipu_emu.program.executable import Executable
 from ipu_emu.session.loaded_program import LoadedProgram
 from ipu_emu.tensorflow.importer.values import on_device
@@ -34,7 +35,7 @@ from ipu_emu.tensorflow.run.compiling import (
     rows_of,
     runs_of,
 )
-from ipu_emu.tensorflow.run.configured_system import DeviceShare, has_remote_memory, share_of
+from ipu_emu.tensorflow.run.configured_system import DeviceShare, has_remote_memory, is_attached, share_of
 from ipu_emu.tensorflow.run.device_variables import id_of, read_variable, write_variable
 from ipu_emu.tensorflow.run.environment import engine_options, flags, warn_of_unknown_flags
 from ipu_emu.tensorflow.run.feeding import RunData, StopRequested
@@ -78,6 +79,8 @@ class Program:
         self._share: DeviceShare | None = None
         self._known: dict[str, NDArray[Any]] = {}
         self._seeded = 0
+        #: The values of the variables that runs have changed, by name, if their digest is reported.
+        self.written: dict[str, NDArray[Any]] = {}
 
     # Building
 
@@ -208,10 +211,13 @@ class Program:
         """Run with ``inputs`` by the names of tensors of the trace; return the results and the changed variables.
 
         A variable that is not in ``variables`` keeps the values that it has on the device, one for each replica.
+        Without a device only compile, and return zeros.
         """
         with self._lock:
             self.stop.clear()  # Ctrl-C during compilation ends the first step
             loaded = self._load(self._counts(inputs))
+            if not is_attached(self.share.system):
+                return self._zeros(loaded), {}
             if self._seed is not None:
                 for section in loaded:
                     section.engine.seed = self._seed
@@ -222,7 +228,25 @@ class Program:
                 current = variables | changed
                 changed |= self._run_section(section, values, current)
                 self._log(section, perf_counter() - started)
+            if is_reported():
+                self.written |= changed
             return [self._result(tensor, values) for tensor in self.results], changed
+
+    def _zeros(self, loaded: list[Loaded]) -> list[NDArray[Any]]:
+        """Zeros as results and as elements of the outfeeds; raise ArgumentError if the connection type is NEVER."""
+        if self.share.system.config.device_connection.type.name == "NEVER":
+            raise ArgumentError(
+                "The program is compiled and cannot run: the system is configured for compilation only "
+                "(device_connection.type NEVER); use DeviceConnectionType.ALWAYS to run it"
+            )
+        values: dict[str, NDArray[Any]] = {}
+        for section in loaded:
+            rows = self._rows(section, runs_of(section.imported))
+            for array in rows.values():
+                array[...] = 0
+            work = section.imported.section
+            self._deliver(section, rows, values, work.batches * work.accumulation)
+        return [np.zeros(tensor.shape.as_list(), tensor.dtype.as_numpy_dtype) for tensor in self.results]
 
     def _log(self, loaded: Loaded, seconds: float) -> None:
         """Print modelled cycles if TF_POPLAR_FLAGS requests them."""
