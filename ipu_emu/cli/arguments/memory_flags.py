@@ -31,22 +31,22 @@ def remedies(request: CompileRequest, system: System, now: MemoryNeed, progress:
     return find_remedies(request, list(_changes(request, system)), need, now=now, progress=progress)
 
 
-def _changes(asked: CompileRequest, system: System) -> Iterator[Change[CompileRequest]]:
+def _changes(request: CompileRequest, system: System) -> Iterator[Change[CompileRequest]]:
     """Yield the flags that were not given; those for training only if the request is for training."""
-    has_states = asked.training and asked.optimiser != "sgd"
-    if has_states and asked.replicas > 1 and "states" not in asked.shared:
+    has_states = request.training and request.optimiser != "sgd"
+    if has_states and request.replicas > 1 and "states" not in request.shared:
         yield _off_or_shared(RemedyKind.STATES_SHARDED, "shared", "states")
     for kind, what in _OFF_CHIP.items() if system.generation.streaming_memory else ():
-        there = {"states": has_states, "accumulators": asked.training and asked.accumulation > 1}
-        if there.get(what, asked.training) and what not in asked.off_chip:
+        there = {"states": has_states, "accumulators": request.training and request.accumulation > 1}
+        if there.get(what, request.training) and what not in request.off_chip:
             yield _off_or_shared(kind, "off_chip", what)
-    if asked.batch_is_free:
-        yield from _smaller_batches(asked)
-    if asked.model in CATALOGUE and asked.dtype == "float32":
+    if request.batch_is_free:
+        yield from _smaller_batches(request)
+    if request.model in CATALOGUE and request.dtype == "float32":
         yield Change(RemedyKind.FLOAT16, "--dtype float16", partial(replace, dtype="float16"))
-    if asked.training and not asked.recompute:
+    if request.training and not request.recompute:
         yield Change(RemedyKind.RECOMPUTE, "--recompute", partial(replace, recompute="Standard"))
-    yield from _more_ipus(asked, min(WIDEST, system.ipus // asked.replicas))
+    yield from _more_ipus(request, min(WIDEST, system.ipus // request.replicas))
 
 
 def _off_or_shared(kind: RemedyKind, field: str, what: str) -> Change[CompileRequest]:
@@ -54,17 +54,17 @@ def _off_or_shared(kind: RemedyKind, field: str, what: str) -> Change[CompileReq
     return Change(kind, flag, lambda request: replace(request, **{field: (*getattr(request, field), what)}))
 
 
-def _smaller_batches(asked: CompileRequest) -> Iterator[Change[CompileRequest]]:
+def _smaller_batches(request: CompileRequest) -> Iterator[Change[CompileRequest]]:
     """Yield micro-batches of a half, a quarter and so on, with the same number of samples per weight update."""
-    batch, accumulation = asked.micro_batch, asked.accumulation
+    batch, accumulation = request.micro_batch, request.accumulation
     while batch % 2 == 0:
         batch, accumulation = batch // 2, accumulation * 2
         advice = f"--batch {batch} --accumulation {accumulation}"
         yield Change(RemedyKind.MICRO_BATCH, advice, partial(replace, batch=batch, accumulation=accumulation))
 
 
-def _more_ipus(asked: CompileRequest, most: int) -> Iterator[Change[CompileRequest]]:
-    ipus = 2 * asked.ipus
+def _more_ipus(request: CompileRequest, most: int) -> Iterator[Change[CompileRequest]]:
+    ipus = 2 * request.ipus
     while ipus <= most:
         yield Change(RemedyKind.MORE_IPUS, f"--ipus {ipus}", partial(replace, ipus=ipus))
         ipus *= 2

@@ -54,18 +54,18 @@ def memory(system: str | None, output: Path | None, form: str, **options: Any) -
     from ipu_emu.program.clock import ModelledMachine
     from ipu_emu.program.memory_liveness import ipu_memories
 
-    asked = compile_request(**options)
-    ModelledMachine(where, asked.replicas, asked.ipus)  # raises an error if it does not fit
+    request = compile_request(**options)
+    ModelledMachine(where, request.replicas, request.ipus)  # raises an error if it does not fit
     with DelayedReports() as report:
-        report(f"compiling {asked.title}")
-        compiled = asked.compiled(where)
+        report(f"compiling {request.title}")
+        compiled = request.compiled(where)
     memories = ipu_memories(compiled.executable, where.tiles_per_ipu)
     sram = where.generation.sram
-    estimate, predicted = asked.estimated(), asked.predicted(where)
+    estimate, predicted = request.estimated(), request.predicted(where)
     if form == "json":
         print_json(
             {
-                "model": asked.model,
+                "model": request.model,
                 "system": where.name,
                 "sram_bytes_per_ipu": sram,
                 "estimated_bytes": estimate,
@@ -85,27 +85,27 @@ def memory(system: str | None, output: Path | None, form: str, **options: Any) -
             }
         )
     else:
-        console().print(text(asked.title, memories, where, console().width))
+        console().print(text(request.title, memories, where, console().width))
     if form == "json" and output is None:
         return
-    notes = _notes(asked, where, compiled, predicted, sum(each.data + each.streaming for each in memories))
+    notes = _notes(request, where, compiled, predicted, sum(plan.data + plan.streaming for plan in memories))
     if form == "text" and notes:
         say(f"\n{notes}")
     if output is not None:
-        write(output, picture(output, asked.title, memories, where, notes))
+        write(output, picture(output, request.title, memories, where, notes))
 
 
 def _notes(
-    asked: CompileRequest, where: System, compiled: CompiledModel, predicted: Prediction | None, planned: int
+    request: CompileRequest, where: System, compiled: CompiledModel, predicted: Prediction | None, planned: int
 ) -> str:
     """The notes below the plan: other estimates, and advice for a model that does not fit."""
-    estimate, lines = asked.estimated(), list[str]()
+    estimate, lines = request.estimated(), list[str]()
     if estimate is not None:
         lines.append(f"data per replica: {amount(planned)} in this plan, {amount(estimate)} estimated by formula")
     if predicted is not None:
         lines.append(_said(predicted, compiled.otherwise))
     if not compiled.need.fits:
-        lines += ["", _advice(asked, where, compiled)]
+        lines += ["", _advice(request, where, compiled)]
     return "\n".join(lines)
 
 
@@ -118,12 +118,12 @@ def _said(predicted: Prediction, otherwise: str) -> str:
     )
 
 
-def _advice(asked: CompileRequest, where: System, compiled: CompiledModel) -> str:
+def _advice(request: CompileRequest, where: System, compiled: CompiledModel) -> str:
     """The advice for a model that does not fit."""
     from ipu_emu.cli.arguments.memory_flags import remedies
     from ipu_emu.compiler.memory.out_of_memory import too_large_for_an_ipu
 
     note = too_large_for_an_ipu(compiled.executable, compiled.need.limit)
     with DelayedReports() as report:
-        found = remedies(asked, where, compiled.need, lambda flags: report(f"trying {flags}"))
-    return f"{note}\n\n{found}" if note else str(found)
+        advice = remedies(request, where, compiled.need, lambda flags: report(f"trying {flags}"))
+    return f"{note}\n\n{advice}" if note else str(advice)

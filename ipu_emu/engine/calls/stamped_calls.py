@@ -30,11 +30,11 @@ def stamped_calls(groups: Sequence[Sequence[Call]]) -> StampedCalls:
     names: dict[str, Any] = {"now": perf_counter_ns}
     lines = list[str]()
     for place, group in enumerate(groups):
-        calls = {f"call{len(names) + each}": call for each, call in enumerate(group)}
+        calls = {f"call{len(names) + index}": call for index, call in enumerate(group)}
         names |= calls
         lines += [*(f"{name}()" for name in calls), f"words[start + {place}] = now()"]
-    made: dict[str, Any] = {}
+    namespace: dict[str, Any] = {}
     text = _FUNCTION.format(names=", ".join(names), lines="\n        ".join(lines))
-    exec(compile(text, "<calls of instructions>", "exec"), made)
-    run: StampedCalls = made["bind"](**names)
+    exec(compile(text, "<calls of instructions>", "exec"), namespace)
+    run: StampedCalls = namespace["bind"](**names)
     return run

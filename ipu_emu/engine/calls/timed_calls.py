@@ -78,8 +78,8 @@ def timed_calls(
         measured.append(bounds)
         if not left:
             groups = short_ones_together(np.median(np.diff(measured), 0).astype(int).tolist(), kinds)
-            each = iter(calls)
-            together = [[call for one in islice(each, len(group)) for call in one] for group in groups]
+            remaining = iter(calls)
+            together = [[call for part in islice(remaining, len(group)) for call in part] for group in groups]
             spans, stamped, places = sequence(groups), stamped_calls(together), iter(())
             measured.clear()
 

@@ -33,7 +33,7 @@ def while_call(bound: BoundOp, *, bind: Callable[[Graph, Op, Buffers], list[Call
     buffers = Buffers(plan, dict(zip(plan.sizes, bound.scratch, strict=True)))
     arrays = buffers.arrays
     number, going, *inputs = (arrays[id] for id in body.inputs)
-    again, *made = (arrays[id] for id in body.outputs)
+    again, *results = (arrays[id] for id in body.outputs)
     start: list[Call] = [
         partial(np.copyto, arrays[t.id], body.data[t.id]) for t in body.with_role(Role.CONSTANT) if t.id in arrays
     ]
@@ -41,9 +41,9 @@ def while_call(bound: BoundOp, *, bind: Callable[[Graph, Op, Buffers], list[Call
     iteration = call_chain(*(step for op in body.ops for step in bind(body, op, buffers)))
     keep, resume = (
         call_chain(*copies)
-        for copies in (_copies(made, bound.outputs[:states]), _copies(bound.outputs, inputs[:states]))
+        for copies in (_copies(results, bound.outputs[:states]), _copies(bound.outputs, inputs[:states]))
     )
-    collected = list(zip(bound.outputs[states:], made[states:], strict=True))
+    collected = list(zip(bound.outputs[states:], results[states:], strict=True))
     most, condition = (bound.inputs[index] for index in (0, 1))
 
     def run() -> None:

@@ -57,8 +57,8 @@ def rounded_reduction(
 def _roundings(
     bucket: NDArray[np.float16], wide: NDArray[np.float32], sums: Sequence[RoundedSum], key: NDArray[Any]
 ) -> Iterator[Call]:
-    for half, whole in zip(bucket, wide, strict=True):
-        for one in sums:
-            part = slice(one.start, one.start + one.nelms)
-            stream_id = crc32(f"{one.name} over replicas".encode())
-            yield partial(round_stochastically, whole[part], key, stream_id, half[part].view(np.uint16))
+    for half, full in zip(bucket, wide, strict=True):
+        for rounded in sums:
+            part = slice(rounded.start, rounded.start + rounded.nelms)
+            stream_id = crc32(f"{rounded.name} over replicas".encode())
+            yield partial(round_stochastically, full[part], key, stream_id, half[part].view(np.uint16))

@@ -24,15 +24,15 @@ def check_sizes(feed: ArrayFeed, executable: Executable, broadcast: frozenset[st
     weights = [executable.graph.tensors[id] for id in feed.inputs if executable.graph.tensors[id].role.is_variable]
     for tensor in (*executable.inputs, *weights):
         needed = tensor.nelms * everything // (step.replicas if tensor.id in broadcast else 1)
-        found = feed.input_elements(tensor.id)
-        if found != needed:
-            raise SessionError(_text("input", tensor, needed, found, executable, None))
+        received = feed.input_elements(tensor.id)
+        if received != needed:
+            raise SessionError(_text("input", tensor, needed, received, executable, None))
     for id, anchor in executable.anchors.items():
         tensor = executable.graph.tensor(id)
         needed = tensor.nelms * everything // step.divisor(anchor)
-        found = feed.output_elements(id)
-        if found != needed:
-            raise SessionError(_text("output", tensor, needed, found, executable, anchor))
+        received = feed.output_elements(id)
+        if received != needed:
+            raise SessionError(_text("output", tensor, needed, received, executable, anchor))
 
 
 def _check_input_known(id: str, executable: Executable) -> None:
@@ -51,11 +51,11 @@ def _check_input_known(id: str, executable: Executable) -> None:
 
 
 def _text(
-    direction: str, tensor: Tensor, needed: int, found: int, executable: Executable, anchor: Anchor | None
+    direction: str, tensor: Tensor, needed: int, count: int, executable: Executable, anchor: Anchor | None
 ) -> str:
     step = executable.step
     lines = [
-        f"Unexpected number of {direction} elements for Tensor {tensor.id}. Expected {needed}, but received {found}.",
+        f"Unexpected number of {direction} elements for Tensor {tensor.id}. Expected {needed}, but received {count}.",
         "To disable this check at your own risk, use IStepIO::enableRuntimeAsserts.",
         "This with, ",
         f"   replication  factor = {step.replicas}",

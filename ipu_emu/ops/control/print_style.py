@@ -84,10 +84,10 @@ class PrintStyle:
         finite = np.abs(values[np.isfinite(values)])
         most = float(finite.max(initial=0))
         least = float(finite[finite > 0].min(initial=1)) if finite.size else 1.0
-        whole = max(len(str(int(most))), 1)
-        scientific = self.form == _AUTO and (whole > self.digits or least < 10.0 ** -(self.digits - 1))
+        digits = max(len(str(int(most))), 1)
+        scientific = self.form == _AUTO and (digits > self.digits or least < 10.0 ** -(self.digits - 1))
         if self.form == _SCIENTIFIC or scientific:
             return lambda value: f"{float(value):.{max(self.digits - 1, 0)}e}"
         if self.form == _NONE:
             return lambda value: f"{float(value):g}"
-        return lambda value: f"{float(value):.{max(self.digits - whole, 0)}f}"
+        return lambda value: f"{float(value):.{max(self.digits - digits, 0)}f}"

@@ -29,11 +29,11 @@ Event = dict[str, Any]
 
 def timeline_trace(title: str, seconds: float, spans: Sequence[Span]) -> dict[str, Any]:
     """The timeline in Chrome's trace event format, times in microseconds."""
-    made = _Events()
+    writer = _Events()
     for span in spans:
-        made.add(span)
-    about = {"title": title, "modelled_seconds": seconds, "spans_without_their_instructions": made.shortened}
-    events = [*made.row_names(), *made.events, *made.arrows(spans), *made.counter()]
+        writer.add(span)
+    about = {"title": title, "modelled_seconds": seconds, "spans_without_their_instructions": writer.shortened}
+    events = [*writer.row_names(), *writer.events, *writer.arrows(spans), *writer.counter()]
     return {"displayTimeUnit": "ns", "otherData": about, "traceEvents": events}
 
 
@@ -80,9 +80,9 @@ class _Events:
         """The names of the rows, in the order of the IPUs."""
         yield {"ph": "M", "name": "process_name", "pid": _PROCESS, "args": {"name": "a replica (modelled)"}}
         for row in sorted(self.work):
-            ipu, beside = row
+            ipu, io_tiles = row
             place = {"ph": "M", "pid": _PROCESS, "tid": _number(row)}
-            name = f"IPU {ipu}{', I/O tiles' if beside else ''} (modelled)"
+            name = f"IPU {ipu}{', I/O tiles' if io_tiles else ''} (modelled)"
             yield {**place, "name": "thread_name", "args": {"name": name}}
             yield {**place, "name": "thread_sort_index", "args": {"sort_index": _number(row)}}
 
@@ -99,14 +99,14 @@ class _Events:
             if sender is None or sender.ipu == span.ipu:
                 continue
             leaves = floor(_times(sender)[1]) - 1
-            for at, phase, one in ((leaves, {"ph": "s"}, sender), (_times(span)[0], _ARRIVES, span)):
-                place = {"pid": _PROCESS, "tid": _number((one.ipu, False)), "ts": at / 1e3, "id": number}
+            for at, phase, end in ((leaves, {"ph": "s"}, sender), (_times(span)[0], _ARRIVES, span)):
+                place = {"pid": _PROCESS, "tid": _number((end.ipu, False)), "ts": at / 1e3, "id": number}
                 yield {"name": "micro-batch", "cat": "stage", **place, **phase}
             number += 1
 
     def counter(self) -> Iterator[Event]:
         """Events of the counter of busy IPUs."""
-        work = [each for (_, beside), spans in self.work.items() if not beside for each in spans]
+        work = [span for (_, io_tiles), spans in self.work.items() if not io_tiles for span in spans]
         for at, count in working_ipus(work):
             yield {"name": "IPUs at work", "ph": "C", "pid": _PROCESS, "ts": at / 1e3, "args": {"IPUs": count}}
 
@@ -117,8 +117,8 @@ _ARRIVES = {"ph": "f", "bp": "e"}
 
 def _number(row: tuple[int, bool]) -> int:
     """The number of the row of an IPU, or of its I/O tiles."""
-    ipu, beside = row
-    return 2 * ipu + beside
+    ipu, io_tiles = row
+    return 2 * ipu + io_tiles
 
 
 def _times(span: Span, since: float = 0.0) -> tuple[int, float]:
