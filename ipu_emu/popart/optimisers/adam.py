@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
 
 from ipu_emu.compiler.optimisers.adam_rule import AdamForm, AdamRule, AdamValues
 from ipu_emu.errors import EmulatorError
@@ -12,6 +11,7 @@ from ipu_emu.popart.optimisers.optimizer import (
     ClipNormSettings,
     Optimizer,
     OptimizerValueMap,
+    Parameter,
     Value,
     clips_of,
     state_type,
@@ -33,32 +33,14 @@ class Adam(Optimizer):
     """``Adam(dict, mode=Adam, weight_decay_mode=Decay, accum_type, accl1_type=FLOAT, accl2_type=FLOAT, ...)``."""
 
     name = "Adam"
-    keys: ClassVar = {
-        "defaultLearningRate": 0.1,
-        "defaultWeightDecay": 0.0,
-        "defaultBeta1": 0.9,
-        "defaultBeta2": 0.999,
-        "defaultEps": 1e-6,
-        "lossScaling": 1.0,
-        "defaultMaxWeightNorm": 10.0,
-    }
-    fields: ClassVar = {
-        "learningRate": "learning_rate",
-        "weightDecay": "weight_decay",
-        "beta1": "beta1",
-        "beta2": "beta2",
-        "eps": "eps",
-        "maxWeightNorm": "max_weight_norm",
-    }
-    replaced: ClassVar = {
-        "learning rates": "learning_rate",
-        "weight decays": "weight_decay",
-        "beta1": "beta1",
-        "beta2": "beta2",
-        "eps": "eps",
-        "max weight norm": "max_weight_norm",
-    }
-    not_negative: ClassVar = {"weight decay": "weight_decay", "beta1": "beta1", "beta2": "beta2"}
+    parameters = (
+        Parameter("learningRate", 0.1, "learning rates"),
+        Parameter("weightDecay", 0.0, "weight decays", "weight decay"),
+        Parameter("beta1", 0.9, "beta1", "beta1"),
+        Parameter("beta2", 0.999, "beta2", "beta2"),
+        Parameter("eps", 1e-6, "eps"),
+        Parameter("maxWeightNorm", 10.0, "max weight norm"),
+    )
     values_type = AdamValues
 
     def __init__(

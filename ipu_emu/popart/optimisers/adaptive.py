@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
 
 from ipu_emu.compiler.optimisers.adaptive_rule import AdaptiveForm, AdaptiveRule, AdaptiveValues
 from ipu_emu.errors import EmulatorError
-from ipu_emu.popart.optimisers.optimizer import Optimizer, OptimizerValueMap, Value, state_type
+from ipu_emu.popart.optimisers.optimizer import Optimizer, OptimizerValueMap, Parameter, Value, state_type
 from ipu_emu.popart.types.enums import AdaptiveMode, DataType, WeightDecayMode
 
 __all__ = ["Adaptive"]
@@ -25,29 +24,13 @@ class Adaptive(Optimizer):
     """``Adaptive(dict, mode=RMSProp, weight_decay_mode=Decay, accum_type, accl1_type, ..., rmsprop_tf_variant)``."""
 
     name = "Adaptive"
-    keys: ClassVar = {
-        "defaultLearningRate": 0.01,
-        "defaultAlpha": 0.99,
-        "defaultMomentum": 0.0,
-        "defaultEps": 1e-6,
-        "lossScaling": 1.0,
-        "defaultWeightDecay": 0.0,
-    }
-    fields: ClassVar = {
-        "learningRate": "learning_rate",
-        "weightDecay": "weight_decay",
-        "alpha": "alpha",
-        "momentum": "momentum",
-        "eps": "eps",
-    }
-    replaced: ClassVar = {
-        "learning rates": "learning_rate",
-        "weight decays": "weight_decay",
-        "alphas": "alpha",
-        "momentums": "momentum",
-        "eps": "eps",
-    }
-    not_negative: ClassVar = {"weight decay": "weight_decay", "alpha": "alpha", "momentum": "momentum"}
+    parameters = (
+        Parameter("learningRate", 0.01, "learning rates"),
+        Parameter("weightDecay", 0.0, "weight decays", "weight decay"),
+        Parameter("alpha", 0.99, "alphas", "alpha"),
+        Parameter("momentum", 0.0, "momentums", "momentum"),
+        Parameter("eps", 1e-6, "eps"),
+    )
     values_type = AdaptiveValues
 
     def __init__(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from ipu_emu.compiler.optimisers.sgd_rule import Mode, SgdRule, SgdValues
 from ipu_emu.errors import EmulatorError
@@ -11,6 +11,7 @@ from ipu_emu.popart.optimisers.optimizer import (
     ClipNormSettings,
     Optimizer,
     OptimizerValueMap,
+    Parameter,
     Value,
     clips_of,
     state_type,
@@ -24,32 +25,14 @@ class SGD(Optimizer):
     """``SGD(dict, clip_norm_settings=[], accumulatorAndMomentum=Combined, accumType, accl1Type)``."""
 
     name = "SGD"
-    keys: ClassVar = {
-        "defaultLearningRate": 0.1,
-        "defaultWeightDecay": 0.0,
-        "defaultMomentum": 0.0,
-        "defaultDampening": 0.0,
-        "defaultVelocityScaling": 1.0,
-        "lossScaling": 1.0,
-        "nesterov": 0.0,
-    }
-    fields: ClassVar = {
-        "learningRate": "learning_rate",
-        "weightDecay": "weight_decay",
-        "momentum": "momentum",
-        "dampening": "dampening",
-        "velocityScaling": "velocity_scaling",
-        "nesterov": "nesterov",
-    }
-    replaced: ClassVar = {
-        "learning rates": "learning_rate",
-        "weight decays": "weight_decay",
-        "momentums": "momentum",
-        "dampenings": "dampening",
-        "velocity scalings": "velocity_scaling",
-        "nesterov": "nesterov",
-    }
-    not_negative: ClassVar = {"weight decay": "weight_decay", "momentum": "momentum", "dampening": "dampening"}
+    parameters = (
+        Parameter("learningRate", 0.1, "learning rates"),
+        Parameter("weightDecay", 0.0, "weight decays", "weight decay"),
+        Parameter("momentum", 0.0, "momentums", "momentum"),
+        Parameter("dampening", 0.0, "dampenings", "dampening"),
+        Parameter("velocityScaling", 1.0, "velocity scalings"),
+        Parameter("nesterov", 0.0, "nesterov"),
+    )
     values_type = SgdValues
 
     def __init__(

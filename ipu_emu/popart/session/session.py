@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import popdist_py
-from ipu_emu.compiler.cache.executable_cache import load_executable, save_executable, with_variables
-from ipu_emu.compiler.cache.executable_file import to_bytes
+from ipu_emu.compiler.cache.executable_cache import load_executable, save_executable, to_bytes, with_variables
 from ipu_emu.compiler.memory.out_of_memory import streaming_memory_of
 from ipu_emu.compiler.options import TrainingOptions
 from ipu_emu.compiler.rewriting.reserved_prefixes import STASHED

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
-from ipu_emu.program.clock.copies_profile import copies_profile, place_of
 from ipu_emu.program.clock.modelled_step import ModelledStep
+from ipu_emu.program.clock.pricing import Pricing
 from ipu_emu.program.clock.profile_file import ProfileFile
 from ipu_emu.program.clock.program_profile import program_profile
+from ipu_emu.program.memory_plan import ipu_of, is_off_chip
 from ipu_emu.program.weight_copies import WeightCopy
 from popdist_py import trace
 from popdist_py.trace import Category, Recorder, Span
+from popdist_py.trace.records import VERSION
 
 __all__ = ["ProgramRecord"]
 
@@ -58,7 +61,7 @@ class ProgramRecord:
         numbers = self._copies.setdefault(what, {})
         number = numbers.get(copy)
         if number is None:
-            ipu, memory = place_of(self._step, copy.tensor)
+            ipu, memory = _place_of(self._step, copy.tensor)
             about = {"tensor": copy.tensor, "replica": self._offset + copy.replica, "ipu": ipu, "memory": memory}
             number = self._recorder.name("copy to the host", category, phase=what, bytes=copy.nbytes, **about)
             numbers[copy] = number
@@ -70,8 +73,60 @@ class ProgramRecord:
             return
         self._files[what] = file = ProfileFile(what)
         with trace.span("profile of the program", Category.COMPILATION):
-            profile = copies_profile(self._step, f"{self._name}: {what}", [*self._copies.get(what, ())], self._offset)
+            profile = _copies_profile(
+                self._step, f"{self._name}: {what}", [*self._copies.get(what, ())], self._offset
+            )
             file.write(profile, None if self._offset else self._file_of_program())
 
     def _file_of_program(self) -> Path | None:
         return None if self._offset else self._executable()
+
+
+#: The phase of an application in which weights are read back.
+_CHECKPOINTING = "checkpointing"
+
+
+class _Place(NamedTuple):
+    """The IPU of a replica that owns a tensor, and the memory in which it is."""
+
+    ipu: int
+    memory: str
+
+
+def _place_of(step: ModelledStep, tensor: str) -> _Place:
+    """Who owns a tensor."""
+    region = step.executable.plan.placements[tensor].region
+    return _Place(max(ipu_of(region), 0), "Streaming Memory" if is_off_chip(region) else "tile memory")
+
+
+def _copies_profile(step: ModelledStep, name: str, copies: Sequence[WeightCopy], offset: int) -> dict[str, Any]:
+    """The profile of these copies, shown as ``name``; the first local replica is ``offset``.
+
+    IPUs have such a program in addition to that of a step: a list of transfers, each after a sync with the host.
+    Tensors, replicas and bytes are those that the engine copied; the times are modelled.
+    """
+    pricing, tensors = Pricing(step.executable, step.machine), step.executable.graph.tensors
+    rows = []
+    for copy in copies:
+        place = _place_of(step, copy.tensor)
+        sync, moving = pricing.host_sync(), copy.nbytes / step.machine.host_rate
+        rows.append(
+            {
+                "tensor": copy.tensor,
+                "role": tensors[copy.tensor].role.value,
+                "replica": offset + copy.replica,
+                "ipu": place.ipu,
+                "memory": place.memory,
+                "bytes": copy.nbytes,
+                "modelled_seconds": sync + moving,
+                "modelled_sync_seconds": sync,
+            }
+        )
+    return {
+        "version": VERSION,
+        "name": name,
+        "phase": _CHECKPOINTING,
+        "bytes": sum(copy.nbytes for copy in copies),
+        "modelled_seconds": sum(float(row["modelled_seconds"]) for row in rows),
+        "copies": rows,
+    }
