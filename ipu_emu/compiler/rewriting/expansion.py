@@ -20,10 +20,11 @@ from ipu_emu.graph import Graph, Op, Role, Tensor
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.control.iteration_bounds import with_bound
 from ipu_emu.ops.core.node import input_node
+from ipu_emu.ops.normalisation.group_norm import STRIDED
 from ipu_emu.ops.random.counter_rng import STREAM_ID, key_in, stream_id_of
 from ipu_emu.ops.table import TABLE
 
-__all__ = ["expanded", "with_dropout"]
+__all__ = ["expanded", "with_dropout", "with_strided_groups"]
 
 
 #: Ops that are random only in training, and collectives, which all replicas must run equally often.
@@ -159,3 +160,16 @@ def _keyed(graph: Graph, op: Op, key: str) -> Iterator[Op]:
     yield replace(drop, attributes=attributes)
     placement = {name: value for name, value in op.attributes.items() if name.startswith("__")}
     yield replace(op, type="Mul", domain="", inputs=(x, mask.id), attributes=placement)
+
+
+def with_strided_groups(model: Graph) -> Graph:
+    """A copy of ``model`` whose group normalisations have strided groups: channel c belongs to group c mod G."""
+    graph = model.copy()
+    graph.ops = [_strided(op) for op in model.ops]
+    return graph
+
+
+def _strided(op: Op) -> Op:
+    bodies = {key: with_strided_groups(value) for key, value in op.attributes.items() if isinstance(value, Graph)}
+    strided = {STRIDED: 1} if op.type == "GroupNormalization" and op.domain else {}
+    return replace(op, attributes={**op.attributes, **bodies, **strided}) if bodies or strided else op

@@ -27,12 +27,11 @@ from ipu_emu.hostio.weights_digest import report_digest
 from ipu_emu.onnx.files import Source
 from ipu_emu.onnx.read import initializers
 from ipu_emu.popart.devices.device_manager import DeviceInfo, printed
-from ipu_emu.popart.devices.device_rules import check_sync
 from ipu_emu.popart.ir.serialised_ir import serialised
 from ipu_emu.popart.options.dataflow import DataFlow
 from ipu_emu.popart.options.input_settings import InputShapeInfo
 from ipu_emu.popart.options.option_rules import check_cycle_counter
-from ipu_emu.popart.session.compilation import Compilation
+from ipu_emu.popart.session.compilation import Compilation, check_sync
 from ipu_emu.popart.session.external_variables import ExternalVariables
 from ipu_emu.popart.session.popart_limits import check_replaced
 from ipu_emu.popart.session.random_state import RandomState

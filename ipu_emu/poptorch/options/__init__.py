@@ -3,11 +3,11 @@
 from ipu_emu.poptorch.options.categories import (
     _DistributedOptions,
     _JitOptions,
+    _PopartOptions,
     _PrecisionOptions,
     _TrainingOptions,
 )
 from ipu_emu.poptorch.options.options import Options
-from ipu_emu.poptorch.options.popart_options import _PopartOptions
 from ipu_emu.poptorch.options.tensor_locations import TensorLocationSettings, _TensorLocationOptions
 
 __all__ = [

@@ -13,8 +13,7 @@ import pytest
 
 from ipu_emu.cli.arguments.compile_model import CompileRequest
 from ipu_emu.cli.output.run_report.charts import library, page_charts
-from ipu_emu.cli.output.run_report.charts.page_charts import all_charts
-from ipu_emu.cli.output.run_report.report_page import report_html
+from ipu_emu.cli.output.run_report.report_page import all_charts, report_html
 from ipu_emu.hardware import Device, DeviceKind, System
 from ipu_emu.program.clock.modelled_step import ModelledStep
 from ipu_emu.program.clock.program_profile import program_profile
