@@ -10,18 +10,6 @@ from ipu_emu.hostio.probe.probe import Probe, StepProbe
 from ipu_emu.hostio.weights_digest import digest
 
 __all__ = [
-    "ArrayFeed",
-    "CallbackFeed",
-    "DataMode",
-    "Feed",
-    "Probe",
-    "RepeatedFeed",
-    "ReplicaRange",
-    "StepFeed",
-    "StepProbe",
-    "check_sizes",
-    "digest",
-    "like_real",
-    "mode_of",
-    "synthetic_chunk",
-]
+    "ArrayFeed", "CallbackFeed", "DataMode", "Feed", "Probe", "RepeatedFeed", "ReplicaRange", "StepFeed", "StepProbe",
+    "check_sizes", "digest", "like_real", "mode_of", "synthetic_chunk",
+]  # fmt: skip

@@ -10,15 +10,5 @@ from ipu_emu.models.transformer import transformer
 from ipu_emu.models.vit import vit
 
 __all__ = [
-    "CATALOGUE",
-    "Model",
-    "ModelSize",
-    "bert",
-    "gpt2",
-    "mlp",
-    "named",
-    "resnet8",
-    "resnet50",
-    "transformer",
-    "vit",
-]
+    "CATALOGUE", "Model", "ModelSize", "bert", "gpt2", "mlp", "named", "resnet8", "resnet50", "transformer", "vit",
+]  # fmt: skip

@@ -13,8 +13,8 @@ __all__ = ["held_variables", "replica_variables"]
 def replica_variables(graph: Graph) -> list[str]:
     """Return the ids of the variables that an op of the forward pass changes, except those of groups of replicas.
 
-    Weight updates use reduced gradients, so the weights are equal on all replicas. Variables that an op of the forward
-    pass changes are not; if one value is requested, it is that of the first replica.
+    Weight updates use reduced gradients, so the weights are equal on all replicas. Variables that an op of the
+    forward pass changes are not; if one value is requested, it is that of the first replica.
     """
     changed = {op.inputs[i] for op in graph.ops if op.phase is StepPhase.FORWARD for _, i in TABLE.in_place(op)}
     return sorted(id for id in changed if (t := graph.tensors[id]).role is Role.WEIGHT and t.group is None)

@@ -9,16 +9,9 @@ from ipu_emu.graph import Op
 from ipu_emu.program.instructions.instruction import Leaf
 
 __all__ = [
-    "AllReduce",
-    "Compute",
-    "IpuCopy",
-    "OpInstruction",
-    "RemoteLoad",
-    "RemoteStore",
-    "ReplicaCollective",
-    "ShardCollectives",
-    "WeightUpdate",
-]
+    "AllReduce", "Compute", "IpuCopy", "OpInstruction", "RemoteLoad", "RemoteStore", "ReplicaCollective",
+    "ShardCollectives", "WeightUpdate",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
