@@ -41,6 +41,9 @@ class Adam(Optimizer):
         Parameter("eps", 1e-6, "eps"),
         Parameter("maxWeightNorm", 10.0, "max weight norm"),
     )
+    keys = (
+        "defaultLearningRate defaultWeightDecay defaultBeta1 defaultBeta2 defaultEps lossScaling defaultMaxWeightNorm"
+    )
     values_type = AdamValues
 
     def __init__(

@@ -31,6 +31,7 @@ class Adaptive(Optimizer):
         Parameter("momentum", 0.0, "momentums", "momentum"),
         Parameter("eps", 1e-6, "eps"),
     )
+    keys = "defaultLearningRate defaultAlpha defaultMomentum defaultEps lossScaling defaultWeightDecay"
     values_type = AdaptiveValues
 
     def __init__(

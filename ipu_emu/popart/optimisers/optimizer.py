@@ -131,10 +131,14 @@ class Parameter:
 
 
 class Optimizer:
-    """Base of optimisers, driven by a table of parameters, which become the ``values_type`` of the rule."""
+    """Base of optimisers, driven by a table of parameters, which become the ``values_type`` of the rule.
+
+    ``keys`` are those of the constructor, in the order of messages.
+    """
 
     name: ClassVar[str]
     parameters: ClassVar[tuple[Parameter, ...]]
+    keys: ClassVar[str]
     values_type: ClassVar[type[Any]]
     plan: Any
 
@@ -192,7 +196,7 @@ class Optimizer:
     @classmethod
     def read(cls, values: Mapping[str, Value]) -> tuple[Any, HyperParameter]:
         """(default values, loss scaling) of the constructor's dictionary, checked."""
-        keys = [*(parameter.constructor_key for parameter in cls.parameters), "lossScaling"]
+        keys = cls.keys.split()
         for key in values:
             if key not in keys:
                 allowed = f"the allowed keys are ( {', '.join(keys)} ){did_you_mean(key, keys)}"

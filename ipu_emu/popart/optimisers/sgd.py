@@ -33,6 +33,10 @@ class SGD(Optimizer):
         Parameter("velocityScaling", 1.0, "velocity scalings"),
         Parameter("nesterov", 0.0, "nesterov"),
     )
+    keys = (
+        "defaultLearningRate defaultWeightDecay defaultMomentum defaultDampening defaultVelocityScaling lossScaling "
+        "nesterov"
+    )
     values_type = SgdValues
 
     def __init__(
