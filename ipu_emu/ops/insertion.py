@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from ipu_emu.errors import EmulatorError, RefusedError
 from ipu_emu.graph import Graph, Op, Role, StepPhase, Tensor
-from ipu_emu.graph.dtype import FLOAT, INT64, dtype_of
+from ipu_emu.graph.dtype import FLOAT, FLOAT16, INT64, dtype_of
 from ipu_emu.graph.op import GRAPHCORE
-from ipu_emu.ops.core.evaluation import evaluate
 from ipu_emu.ops.core.node import Node, input_node
-from ipu_emu.ops.core.op_definition import OpDef
+from ipu_emu.ops.core.op_definition import BoundOp, OpDef
 from ipu_emu.ops.table import TABLE
 
 __all__ = ["append", "append_unchecked", "node_of"]
+
 
 #: More bytes than any system has: a larger tensor is a mistake.
 _MOST_BYTES = 1 << 46
@@ -81,7 +83,7 @@ def _made(graph: Graph, entry: OpDef, op: Op) -> tuple[list[Tensor], _Values]:
         arrays = list(entry.folded_outputs(node) or [])
     elif entry.constant_outputs is None and _is_known(graph, entry, op):
         everything = _complete(op, tensors, outs)
-        arrays = evaluate(entry, replace(node, outputs=everything), node.values)
+        arrays = _evaluate(entry, replace(node, outputs=everything), node.values)
     if arrays:
         tensors = [replace(tensor, role=Role.CONSTANT) for tensor in tensors]
         pairs = [(t, a) for t, a in zip(tensors, arrays, strict=False) if t.id]
@@ -156,3 +158,29 @@ def _is_fixed_number(graph: Graph, id: str) -> bool:
     tensor = graph.tensor(id)
     fixed = tensor.role is Role.CONSTANT or tensor.dtype is INT64
     return fixed and id in graph.data and tensor.nelms == 1
+
+
+def _evaluate(entry: OpDef, node: Node, inputs: Sequence[NDArray[Any] | None]) -> list[NDArray[Any]]:
+    """The outputs of ``node`` for ``inputs``; the types of its outputs must be known."""
+    assert entry.kernel is not None
+    operands = [*node.inputs, *node.outputs]
+    spatial = {index % len(operands) for index in entry.batch_innermost}
+    halves = entry.takes_half(node)
+    arrays = [None if t is None else _place(t, i in spatial, halves) for i, t in enumerate(operands)]
+    for place, value in zip(arrays, inputs, strict=False):
+        if place is not None and value is not None:
+            np.copyto(place, value)
+    outputs = [array for array in arrays[len(node.inputs) :] if array is not None]
+    scratch = tuple(np.zeros(size, np.float32) for size in entry.workspace(node))
+    with np.errstate(all="ignore"):
+        entry.kernel(BoundOp(node, tuple(arrays[: len(node.inputs)]), tuple(outputs), scratch))()
+        return [np.ascontiguousarray(a, t.dtype.numpy) for a, t in zip(outputs, node.outputs, strict=True)]
+
+
+def _place(tensor: Tensor, batch_innermost: bool, halves: bool) -> NDArray[Any]:
+    """A zeroed array in the kernel's storage order; float32 for FLOAT16, unless the kernel takes halves."""
+    kind = np.dtype(np.float32) if tensor.dtype is FLOAT16 and not halves else tensor.dtype.numpy
+    if not batch_innermost or tensor.rank < 2:
+        return np.zeros(tensor.shape, kind)
+    stored: NDArray[Any] = np.zeros((*tensor.shape[1:], tensor.shape[0]), kind)
+    return np.moveaxis(stored, -1, 0)

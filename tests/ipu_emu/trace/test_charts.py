@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from ipu_emu.cli.output.run_report.charts import library, page_charts
-from ipu_emu.cli.output.run_report.charts.page_charts import all_charts
-from ipu_emu.cli.output.run_report.report_page import report_html
+from ipu_emu.cli.output.run_report import report_page
+from ipu_emu.cli.output.run_report.charts import library
+from ipu_emu.cli.output.run_report.report_page import all_charts, report_html
 from ipu_emu.trace import read_run
 from ipu_emu.trace.findings import analyse
 from ipu_emu.trace.report_data import report_data
@@ -159,7 +159,7 @@ def test_where_nothing_was_recorded_there_is_no_chart() -> None:
 
 
 def test_without_plotly_the_page_says_how_to_get_charts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(page_charts, "library_script", lambda: None)
+    monkeypatch.setattr(report_page, "library_script", lambda: None)
     recorder = Recorder(str(tmp_path), limit=64 << 20, about={"pid": 1, "host": "h", "boot": "b"})
     recorder.record(key_of(Kind.SPAN, recorder.name("step", Category.COMPUTE)), 1_000, 2_000)
     recorder.close()

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from ipu_emu.cli.arguments.compile_model import CompileRequest
-from ipu_emu.cli.output.run_report.charts import library, page_charts
-from ipu_emu.cli.output.run_report.charts.page_charts import all_charts
-from ipu_emu.cli.output.run_report.report_page import report_html
+from ipu_emu.cli.output.run_report import report_page
+from ipu_emu.cli.output.run_report.charts import library
+from ipu_emu.cli.output.run_report.report_page import all_charts, report_html
 from ipu_emu.hardware import Device, DeviceKind, System
 from ipu_emu.program.clock.modelled_step import ModelledStep
 from ipu_emu.program.clock.program_profile import program_profile
@@ -296,7 +296,7 @@ def test_charts_show_the_numbers_of_the_json(browser: Any, data: dict[str, Any])
 def test_a_page_without_the_library_has_all_but_the_charts(
     browser: Any, folder: Path, data: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(page_charts, "library_script", lambda: None)
+    monkeypatch.setattr(report_page, "library_script", lambda: None)
     page = tmp_path / "run.html"
     page.write_bytes(report_html(analyse(read_run(folder)), data))
     window = browser.current_window_handle
