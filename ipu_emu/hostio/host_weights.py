@@ -19,7 +19,7 @@ from ipu_emu.errors import SessionError
 from ipu_emu.graph import Graph, Tensor
 from ipu_emu.hostio.feeds.array_feed import check_output_array, is_converted
 from ipu_emu.hostio.traced_weight_copies import TracedWeightCopies
-from ipu_emu.program.replica_variables import replica_variables
+from ipu_emu.program.held_variables import replica_variables
 from popdist_py.trace import Category
 
 __all__ = ["HostWeights"]

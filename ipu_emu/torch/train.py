@@ -26,8 +26,7 @@ from ipu_emu.poptorch.options.options import Options
 from ipu_emu.poptorch.options.strategies import BalancedPipeline
 from ipu_emu.session.options.compile_options import cache_folder
 from ipu_emu.torch.batches import Batches, Spread, batches_of
-from ipu_emu.torch.counted_loss import CountedLoss
-from ipu_emu.torch.objective import Objective
+from ipu_emu.torch.objective import CountedLoss, Objective
 from ipu_emu.torch.progress_bar import ProgressBar
 
 __all__ = ["train"]

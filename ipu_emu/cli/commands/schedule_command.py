@@ -146,7 +146,7 @@ def schedule(
     if form == "json":
         print_json([[asdict(task) for task in slot] for slot in pipeline.slots])
     elif form == "svg":
-        from ipu_emu.cli.output.schedule_svg import svg
+        from ipu_emu.cli.output.schedule_text import svg
 
         click.echo(svg(pipeline, times, Barrier(barrier)))
     else:

@@ -20,10 +20,14 @@ from ipu_emu.engine.calls.instruction_trace import BoundLeaves, InstructionTrace
 from ipu_emu.engine.calls.op_calls import op_calls
 from ipu_emu.engine.calls.step_counters import StepCounters
 from ipu_emu.engine.calls.wall_time import WallCategory
-from ipu_emu.engine.replicas.background_reduction import BackgroundReduction
+from ipu_emu.engine.replicas.background_reduction import (
+    BackgroundReduction,
+    RoundedSum,
+    float_view,
+    rounded_reduction,
+)
 from ipu_emu.engine.replicas.buffers import Buffers
 from ipu_emu.engine.replicas.local_replicas import Replicas
-from ipu_emu.engine.replicas.rounded_reduction import RoundedSum, float_view, rounded_reduction
 from ipu_emu.engine.replicas.shard_collectives import CollectiveMember, shard_collective_call
 from ipu_emu.graph import Op
 from ipu_emu.ops import Call

@@ -21,25 +21,9 @@ __all__ = ["DOTS", "dot_block", "dots"]
 
 #: Names of the arguments, in order; strides in bytes.
 DOTS = [
-    "x",
-    "g",
-    "out",
-    "from",
-    "at",
-    "step",
-    "rest",
-    "tiles",
-    "columns",
-    "blocks",
-    "g_row",
-    "out_row",
-    "out_column",
-    "add",
-    "batch",
-    "x_batch",
-    "g_batch",
-    "out_batch",
-]
+    "x", "g", "out", "from", "at", "step", "rest", "tiles", "columns", "blocks", "g_row", "out_row", "out_column",
+    "add", "batch", "x_batch", "g_batch", "out_batch",
+]  # fmt: skip
 
 
 def dot_block() -> int:

@@ -27,15 +27,9 @@ from ipu_emu.ops.core.node import Node, OutputTypes
 from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef, always
 
 __all__ = [
-    "CROSS_DOMAIN",
-    "OPS",
-    "TAKE_SHARD",
-    "collective_bytes",
-    "copy_shard_in",
-    "copy_shard_out",
-    "is_shard_collective",
+    "CROSS_DOMAIN", "OPS", "TAKE_SHARD", "collective_bytes", "copy_shard_in", "copy_shard_out", "is_shard_collective",
     "shards_of",
-]
+]  # fmt: skip
 
 TAKE_SHARD = "TakeShard"
 #: The (stride, size) of the replicas that hold one shard in different domains; a gradient is summed over these too.

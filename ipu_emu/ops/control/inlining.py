@@ -14,15 +14,9 @@ from ipu_emu.ops.core.op_definition import Expand, OpDef, ShapeRule, replaced_be
 from ipu_emu.ops.core.rewrite import Rewrite
 
 __all__ = [
-    "MAX_INLINED_OPS",
-    "Inliner",
-    "body_of",
-    "body_output_types",
-    "check_call",
-    "check_inputs",
-    "inlined_op",
+    "MAX_INLINED_OPS", "Inliner", "body_of", "body_output_types", "check_call", "check_inputs", "inlined_op",
     "stacked",
-]
+]  # fmt: skip
 
 #: The most ops that inlining may add.
 MAX_INLINED_OPS = 20_000

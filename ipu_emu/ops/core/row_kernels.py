@@ -16,20 +16,9 @@ from ipu_emu.ops.core.array_functions import function
 from ipu_emu.ops.core.op_definition import Call
 
 __all__ = [
-    "RowKernel",
-    "column_sums",
-    "log_softmax",
-    "log_softmax_grad",
-    "norm",
-    "norm_grad",
-    "norm_slopes",
-    "row_moments",
-    "row_sums",
-    "shared_norm",
-    "shared_norm_grad",
-    "softmax",
-    "softmax_grad",
-]
+    "RowKernel", "column_sums", "log_softmax", "log_softmax_grad", "norm", "norm_grad", "norm_slopes", "row_moments",
+    "row_sums", "shared_norm", "shared_norm_grad", "softmax", "softmax_grad",
+]  # fmt: skip
 
 _Array = NDArray[Any]
 

@@ -14,19 +14,9 @@ from ipu_emu.ops.core.node import Node, OutputTypes, listed
 from popdist_py.messages.suggestion import did_you_mean
 
 __all__ = [
-    "aligned_shape",
-    "axes_of",
-    "axis_of",
-    "broadcast",
-    "broadcast_all",
-    "not_aligned",
-    "reduced_axes",
-    "reduction_of",
-    "reshape_target",
-    "same",
-    "scalar_or_same",
-    "unequal_types",
-]
+    "aligned_shape", "axes_of", "axis_of", "broadcast", "broadcast_all", "not_aligned", "reduced_axes",
+    "reduction_of", "reshape_target", "same", "scalar_or_same", "unequal_types",
+]  # fmt: skip
 
 
 def same(node: Node) -> OutputTypes:

@@ -210,9 +210,9 @@ def _products(node: Node) -> int:
     return 2 * inner * node.outputs[0].nelms
 
 
-OPS = [
-    OpDef(
-        "MatMul",
+def _entry(type: str) -> OpDef:
+    return OpDef(
+        type,
         (2, 2),
         _matmul_shape,
         _matmul,
@@ -221,7 +221,11 @@ OPS = [
         _matmul_workspace,
         takes_half=always,
         fused_store=_matmul_with,
-    ),
+    )
+
+
+OPS = [
+    _entry("MatMul"),
     OpDef(
         "Gemm",
         (2, 3),
@@ -234,15 +238,5 @@ OPS = [
         fused_store=_gemm_with,
     ),
     # MatMulT(a, b, transA, transB): a product with the last two axes of either operand exchanged.
-    OpDef(
-        "MatMulT",
-        (2, 2),
-        _matmul_shape,
-        _matmul,
-        flops(_products),
-        _matmul_grad,
-        _matmul_workspace,
-        takes_half=always,
-        fused_store=_matmul_with,
-    ),
+    _entry("MatMulT"),
 ]

@@ -18,14 +18,8 @@ from ipu_emu.ops.codegen.panel_packing import BLOCK, panels_of_columns, panels_o
 from ipu_emu.ops.core.op_definition import Call
 
 __all__ = [
-    "OutputBlocks",
-    "dot_blocks",
-    "output_blocks",
-    "packed_rows",
-    "packed_taps",
-    "product_calls",
-    "whole_blocks",
-]
+    "OutputBlocks", "dot_blocks", "output_blocks", "packed_rows", "packed_taps", "product_calls", "whole_blocks",
+]  # fmt: skip
 
 _Array = NDArray[Any]
 

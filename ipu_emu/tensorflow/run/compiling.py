@@ -16,10 +16,9 @@ from ipu_emu.compiler.rewriting.expansion import expanded
 from ipu_emu.compiler.traced_training import traced_step
 from ipu_emu.graph import StepPhase
 from ipu_emu.program.anchors import Anchor, Return, StepShape
-from ipu_emu.session.compiled_program import CompiledProgram, compile_program, step_graph
+from ipu_emu.session.compiled_program import CompiledProgram, Target, compile_program, step_graph
 from ipu_emu.session.memory_advice import MemoryAdvice
 from ipu_emu.session.options.compile_options import cache_folder
-from ipu_emu.session.target import Target
 from ipu_emu.tensorflow.run.configured_system import DeviceShare, is_attached
 from ipu_emu.tensorflow.run.environment import flags
 from ipu_emu.tensorflow.run.section_import import ImportedSection

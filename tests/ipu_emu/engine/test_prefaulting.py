@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ipu_emu import popart
-from ipu_emu.engine.replicas.prefaulting import prefaulted
+from ipu_emu.engine.replicas.buffers import prefaulted
 from ipu_emu.hostio.host_weights import HostWeights
 from tests.ipu_emu.helpers.sessions import train
 

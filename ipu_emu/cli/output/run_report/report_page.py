@@ -17,7 +17,7 @@ from ipu_emu.cli.output.run_report.charts.run_charts import run_charts
 from ipu_emu.trace.findings import RunAnalysis
 from ipu_emu.trace.timelines.lanes import packed_lanes
 
-__all__ = ["all_charts", "report_html"]
+__all__ = ["all_charts", "page_charts", "report_html"]
 
 
 def report_html(analysis: RunAnalysis, data: Mapping[str, Any]) -> bytes:
@@ -25,7 +25,7 @@ def report_html(analysis: RunAnalysis, data: Mapping[str, Any]) -> bytes:
     folder = files("ipu_emu.cli.output.run_report")
     parts = {name: folder.joinpath(file).read_text(encoding="utf-8") for name, file in _FILES.items()}
     page = Template(folder.joinpath("report.html").read_text(encoding="utf-8"))
-    parts |= {"charts": _json(_page_charts(data)), "colours": _json(CATEGORIES)}
+    parts |= {"charts": _json(page_charts(data)), "colours": _json(CATEGORIES)}
     return page.substitute(
         parts,
         title=escape(f"{analysis.run.folder}: traced run"),
@@ -49,7 +49,7 @@ def _json(value: Any) -> str:
     return json.dumps(value, default=str).replace("<", "\\u003c")
 
 
-def _page_charts(data: Mapping[str, Any]) -> Mapping[str, Any]:
+def page_charts(data: Mapping[str, Any]) -> Mapping[str, Any]:
     """Figures by name, the library that draws them, and a note if it is missing."""
     script = library_script()
     if script is None:

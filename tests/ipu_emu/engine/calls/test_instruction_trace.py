@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from ipu_emu import popart, trace
-from ipu_emu.engine.calls.instruction_trace import InstructionTrace
+from ipu_emu.engine.calls.instruction_trace import MEASURED_ROUNDS, InstructionTrace, short_ones_together
 from ipu_emu.engine.calls.step_counters import StepCounters
-from ipu_emu.engine.calls.timed_calls import MEASURED_ROUNDS, short_ones_together
 from ipu_emu.program.instructions import CountMicroBatch
 from ipu_emu.trace import read_run
 from tests.ipu_emu.helpers.pipelined_models import Tower, threads

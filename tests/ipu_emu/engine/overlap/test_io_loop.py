@@ -13,7 +13,7 @@ from ipu_emu import popart
 from ipu_emu.errors import EmulatorError
 from ipu_emu.hardware import System
 from ipu_emu.program.clock import CostCategory, ModelledMachine, Pricing, timeline
-from ipu_emu.program.clock.timeline_trace import timeline_trace
+from ipu_emu.program.clock.timeline_files import timeline_trace
 from ipu_emu.program.instructions import Counter, HostLoad, HostStore, Repeat
 from ipu_emu.program.overlapped_loops import OverlappedLoop
 from tests.ipu_emu.helpers.pipelined_models import PIPELINE, Tower
