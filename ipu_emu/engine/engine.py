@@ -118,7 +118,7 @@ class Engine:
         if not self.replicas.reduces_early:
             return None
         executable = self.executable
-        return EarlyReductions.of(executable.program, executable.plan, whole=not self.replicas.one_each)
+        return EarlyReductions.of(executable.program, executable.plan, joint=not self.replicas.one_each)
 
     def _warm_up(self) -> None:
         """Run all collectives once, on zeros, so that their set-up does not delay the first step."""

@@ -69,19 +69,19 @@ def _made(graph: Graph, entry: OpDef, op: Op) -> tuple[list[Tensor], _Values]:
     node = input_node(graph, op)
     if entry.constant_outputs is not None:
         arrays = list(entry.constant_outputs(node))
-        made = [(dtype_of(array), array.shape) for array in arrays]
+        outs = [(dtype_of(array), array.shape) for array in arrays]
     else:
-        arrays, made = [], entry.shape(node)
-    if len(op.outputs) > len(made):
-        raise node.fail(f"{len(op.outputs)} outputs are named, but the op has {len(made)}; name at most {len(made)}")
-    tensors = [Tensor(id, dtype, shape) for id, (dtype, shape) in zip(op.outputs, made, strict=False)]
+        arrays, outs = [], entry.shape(node)
+    if len(op.outputs) > len(outs):
+        raise node.fail(f"{len(op.outputs)} outputs are named, but the op has {len(outs)}; name at most {len(outs)}")
+    tensors = [Tensor(id, dtype, shape) for id, (dtype, shape) in zip(op.outputs, outs, strict=False)]
     for tensor in tensors:
         if tensor.nbytes > _MOST_BYTES:
             raise node.fail(f"{tensor} would take {tensor.nbytes} bytes, more than any system has")
     if entry.folded_outputs is not None:
         arrays = list(entry.folded_outputs(node) or [])
     elif entry.constant_outputs is None and _is_known(graph, entry, op):
-        everything = _complete(op, tensors, made)
+        everything = _complete(op, tensors, outs)
         arrays = _evaluate(entry, replace(node, outputs=everything), node.values)
     if arrays:
         tensors = [replace(tensor, role=Role.CONSTANT) for tensor in tensors]
@@ -90,8 +90,8 @@ def _made(graph: Graph, entry: OpDef, op: Op) -> tuple[list[Tensor], _Values]:
     return [tensor for tensor in tensors if tensor.id], []
 
 
-def _complete(op: Op, tensors: list[Tensor], made: list[Any]) -> tuple[Tensor, ...]:
-    rest = [Tensor("", dtype, shape) for dtype, shape in made[len(op.outputs) :]]
+def _complete(op: Op, tensors: list[Tensor], types: list[Any]) -> tuple[Tensor, ...]:
+    rest = [Tensor("", dtype, shape) for dtype, shape in types[len(op.outputs) :]]
     return (*tensors, *rest)
 
 
@@ -102,8 +102,8 @@ def _is_known(graph: Graph, entry: OpDef, op: Op) -> bool:
     if op.phase is not StepPhase.FORWARD:
         return False
     inputs = [graph.tensors[id] for id in op.inputs if id]
-    whole = all(t.role is Role.CONSTANT or (t.role is Role.WEIGHT and t.dtype is INT64) for t in inputs)
-    return whole and all(t.id in graph.data for t in inputs)
+    constant = all(t.role is Role.CONSTANT or (t.role is Role.WEIGHT and t.dtype is INT64) for t in inputs)
+    return constant and all(t.id in graph.data for t in inputs)
 
 
 def node_of(graph: Graph, op: Op) -> Node:

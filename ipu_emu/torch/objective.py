@@ -111,6 +111,6 @@ def _loss_in(result: Any) -> Any:
     if not isinstance(result, tuple | list):
         return result
     numbers = [
-        one for one in result if isinstance(one, torch.Tensor) and one.numel() == 1 and one.is_floating_point()
+        item for item in result if isinstance(item, torch.Tensor) and item.numel() == 1 and item.is_floating_point()
     ]
     return numbers[0] if numbers else next(iter(result), None)

@@ -49,10 +49,10 @@ _UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 
 def _seconds(text: str) -> float:
     """The seconds of a time such as 10.4ms."""
-    found = re.fullmatch(r"\s*(\d+(?:\.\d*)?(?:e[+-]?\d+)?)\s*(s|ms|us|ns)\s*", text)
-    if not found:
+    match = re.fullmatch(r"\s*(\d+(?:\.\d*)?(?:e[+-]?\d+)?)\s*(s|ms|us|ns)\s*", text)
+    if not match:
         raise EmulatorError(f"{text} is not a time; write a number with s, ms, us or ns, such as 10.4ms")
-    return float(found[1]) * _UNITS[found[2]]
+    return float(match[1]) * _UNITS[match[2]]
 
 
 def _point(text: str) -> tuple[float, float]:
@@ -83,8 +83,8 @@ def estimate(model: str | None, form: str, **options: Any) -> None:
     own = {name: options.pop(name) for name in _OWN}
     lines, table = _lines(model, own, options)
     if form == "json":
-        found: dict[str, Any] = {"schema": "ipu-emu estimate 1"} | {line.key: line.value for line in lines}
-        print_json(found | {"formulas": {line.key: line.formula for line in lines}, "layers": table})
+        facts: dict[str, Any] = {"schema": "ipu-emu estimate 1"} | {line.key: line.value for line in lines}
+        print_json(facts | {"formulas": {line.key: line.formula for line in lines}, "layers": table})
         return
 
     say(_estimate_text(lines, table))
@@ -100,15 +100,15 @@ def _lines(
     model: str | None, own: dict[str, Any], options: dict[str, Any]
 ) -> tuple[list[Line], list[dict[str, Any]]]:
     """The estimate that the options request."""
-    asked = [name for name, given in _asked(model, own).items() if given]
-    if len(asked) != 1:
-        found = " and ".join(asked) or "nothing"
+    kinds = [name for name, is_given in _asked(model, own).items() if is_given]
+    if len(kinds) != 1:
+        listing = " and ".join(kinds) or "nothing"
         raise EmulatorError(
-            f"{found} given; give one of MODEL, --t-mb with --t-ar, --constant, --tensor, --point, --layer"
+            f"{listing} given; give one of MODEL, --t-mb with --t-ar, --constant, --tensor, --point, --layer"
         )
-    _warn(asked[0])
+    _warn(kinds[0])
     if model is None:
-        return list(_KINDS[asked[0]](own, options)), []
+        return list(_KINDS[kinds[0]](own, options)), []
     from ipu_emu.predict.estimate import lines_of_model, table_of
 
     job, _ = job_of(model, **options)

@@ -77,13 +77,13 @@ def _stages(pipeline: PipelineSummary) -> Table:
 
 
 def _figures(pipeline: PipelineSummary, times: StageTimes, barrier: Barrier) -> Text:
-    made = timing(pipeline.slots, times, barrier)
+    run = timing(pipeline.slots, times, barrier)
     up, main, down = pipeline.phases
     parts = f"forward {_list(times.forward)}" + (f", backward {_list(times.backward)}" if pipeline.training else "")
     return Text(
         f"{counted(len(pipeline.slots), 'slot')}: ramp-up {up}, main {main}, ramp-down {down}\n"
         f"at most {counted(pipeline.max_in_flight, 'micro-batch')} in flight\n"
-        f"modelled efficiency {made.efficiency:.1%} over {made.total:g} time units ({parts}; {_BARRIERS[barrier]})"
+        f"modelled efficiency {run.efficiency:.1%} over {run.total:g} time units ({parts}; {_BARRIERS[barrier]})"
     )
 
 

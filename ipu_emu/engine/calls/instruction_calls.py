@@ -190,7 +190,7 @@ class Binder:
         wide = float_view(self.buckets[kind.workspace.region], bucket)
         reduce = self.replicas.all_reduce(kind, wide, leaf.operator)
         placed = [(self.executable.plan.placements[id], name) for id, name in leaf.rounded]
-        sums = [RoundedSum(one.offset_of(0) // bucket.itemsize, one.tensor.nelms, name) for one, name in placed]
+        sums = [RoundedSum(at.offset_of(0) // bucket.itemsize, at.tensor.nelms, name) for at, name in placed]
         factor = self.executable.step.accumulation
         return rounded_reduction(
             bucket,
@@ -227,11 +227,11 @@ class Binder:
 
     def load(self, leaf: HostLoad, counters: StepCounters, micro_batch: int) -> Call:
         arrays = [buffers.at(leaf.tensor, micro_batch) for buffers in self.buffers]
-        id, shape, one, host = leaf.tensor, arrays[0].shape, leaf.broadcast, self.host
+        id, shape, broadcast, host = leaf.tensor, arrays[0].shape, leaf.broadcast, self.host
 
         def load() -> None:
             feed = host.current
-            chunk = feed.read(id).reshape(shape) if one else None
+            chunk = feed.read(id).reshape(shape) if broadcast else None
             for array in arrays:
                 np.copyto(array, feed.read(id).reshape(shape) if chunk is None else chunk)
 

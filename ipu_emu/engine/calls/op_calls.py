@@ -69,12 +69,12 @@ def op_calls(
         return _with_function(graph, bound_op, kernel, then, buffers, micro_batch)
     read = [id for id in dict.fromkeys(op.inputs) if id in images]
     written = [id for id in dict.fromkeys(op.outputs) if id in images]
-    made = [
+    calls = [
         *(_widen(stored[id], images[id]) for id in read),
         kernel(bound_op),
         *(_round(images[id], stored[id]) for id in written),
     ]
-    steps = [_without_dispatch(step) for step in made]
+    steps = [_without_dispatch(step) for step in calls]
     if watch:
         operands = ([stored[id] for id in ids if id] for ids in (op.inputs, op.outputs))
         steps = [with_floating_point_check(f"Op {op.type} ({', '.join(op.outputs)})", call_chain(*steps), *operands)]

@@ -145,8 +145,8 @@ class BoundOverlappedLoop:
         """Wait for the transfers that the micro-batch needs, and start those that may run during its compute."""
         self._thread.wait(self._tasks.pop(number, ()))
         if number >= self._staging.there:
-            self._now(self._load, number, self.loop.loads_for(number, beside=False))
-        stores = self.loop.stores_of(number - 1, beside=True)
+            self._now(self._load, number, self.loop.loads_for(number, overlapped=False))
+        stores = self.loop.stores_of(number - 1, overlapped=True)
         if stores:
             # A tensor that is stored during compute has two buffers: the micro-batch after the next one reuses this
             # buffer.
@@ -159,9 +159,9 @@ class BoundOverlappedLoop:
     def _finish(self, number: int) -> None:
         """Run the stores that are not overlapped."""
         if not self._caller_writes:
-            self._now(self._store, number, self.loop.stores_of(number, beside=False))
+            self._now(self._store, number, self.loop.stores_of(number, overlapped=False))
         else:
-            self._store(number, self.loop.stores_of(number, beside=False))
+            self._store(number, self.loop.stores_of(number, overlapped=False))
 
     def _now(self, transfer: Callable[[int, Any], None], number: int, leaves: Sequence[HostLoad | HostStore]) -> None:
         """Transfer in the caller's thread once the background thread is idle."""

@@ -37,9 +37,9 @@ _LARGE = 1 << 24
 
 def aligned(nbytes: int) -> NDArray[np.uint8]:
     """Zeroed bytes that start at a multiple of the cache line size."""
-    whole = np.zeros(nbytes + _ALIGNMENT, np.uint8)
-    skip = -whole.ctypes.data % _ALIGNMENT
-    return whole[skip : skip + nbytes]
+    memory = np.zeros(nbytes + _ALIGNMENT, np.uint8)
+    skip = -memory.ctypes.data % _ALIGNMENT
+    return memory[skip : skip + nbytes]
 
 
 def _memory(region: str, nbytes: int, folder: str | None) -> NDArray[np.uint8]:
@@ -99,7 +99,7 @@ class Buffers:
             ]
             if placed and _is_in_small_pages(name, region.nbytes):
                 starts = [placement.offset_of(0) for placement in placed]
-                ends = [one.offset_of(0) + one.tensor.nbytes for one in placed]
+                ends = [placement.offset_of(0) + placement.tensor.nbytes for placement in placed]
                 yield region[min(starts) : max(ends)]
 
     def nbytes_of(self, ipu: int) -> int:

@@ -99,12 +99,12 @@ def dependencies(threads: Sequence[int], needs: Sequence[set[int]]) -> list[Depe
     signals: list[list[int]] = [[] for _ in threads]
     seen: dict[tuple[int, int], int] = {}
     for number, (thread, needed) in enumerate(zip(threads, needs, strict=True)):
-        latest = {threads[one]: one for one in sorted(needed)}
-        for other, one in latest.items():
-            if other != thread and one > seen.get((other, thread), -1):
-                seen[other, thread] = one
+        latest = {threads[task]: task for task in sorted(needed)}
+        for other, task in latest.items():
+            if other != thread and task > seen.get((other, thread), -1):
+                seen[other, thread] = task
                 waits[number].append(other)
-                signals[one].append(thread)
+                signals[task].append(thread)
     return [Dependency(tuple(a), tuple(b)) for a, b in zip(waits, signals, strict=True)]
 
 

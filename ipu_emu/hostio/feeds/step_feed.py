@@ -132,8 +132,8 @@ def _ids(feed: Feed, names: Sequence[str] | Mapping[str, str] | None) -> list[st
     if names is None and feed.structure.kind is dict:
         return keys
     if names is None or len(names) != len(keys):
-        found = 0 if names is None else len(names)
-        raise FeedError(f"The feed's samples are {feed.structure}; name {len(keys)} tensors with names=, not {found}")
+        count = 0 if names is None else len(names)
+        raise FeedError(f"The feed's samples are {feed.structure}; name {len(keys)} tensors with names=, not {count}")
     return list(names)
 
 

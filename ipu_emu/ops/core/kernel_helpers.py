@@ -34,8 +34,8 @@ def allocating_kernel(function: Callable[..., Any]) -> Kernel:
 
     def kernel(bound: BoundOp) -> Call:
         def run() -> None:
-            made = function(bound.node, *bound.inputs)
-            for output, value in zip(bound.outputs, made if isinstance(made, tuple) else (made,), strict=True):
+            new = function(bound.node, *bound.inputs)
+            for output, value in zip(bound.outputs, new if isinstance(new, tuple) else (new,), strict=True):
                 np.copyto(output, value, casting="unsafe")
 
         return run

@@ -63,12 +63,12 @@ def _add_rounded(bound: BoundOp) -> Call:
 
 def _mean_rounded(bound: BoundOp) -> Call:
     total, g, out = flat(bound.input(0), bound.input(1), bound.outputs[0])
-    kept, taken = bound.scratch
+    scaled, taken = bound.scratch
     return call_chain(
-        partial(np.multiply, total, bound.input(2), kept, dtype=np.float32),
+        partial(np.multiply, total, bound.input(2), scaled, dtype=np.float32),
         partial(np.multiply, g, bound.input(3), taken, dtype=np.float32),
-        partial(np.add, kept, taken, kept),
-        partial(round_stochastically, kept, bound.input(4), stream_id_of(bound.node.op), out.view(np.uint16)),
+        partial(np.add, scaled, taken, scaled),
+        partial(round_stochastically, scaled, bound.input(4), stream_id_of(bound.node.op), out.view(np.uint16)),
     )
 
 

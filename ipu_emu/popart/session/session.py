@@ -381,7 +381,7 @@ class Session:
         """Type and shape of a tensor of the transformed model."""
         if not self.hasInfo(id):
             raise EmulatorError(f"TensorInfo for `{id}' not set")
-        return TensorInfo.of(self._compilation.graph.tensor(id).whole)
+        return TensorInfo.of(self._compilation.graph.tensor(id).unsharded)
 
     def hasInfo(self, id: str) -> bool:
         """Whether the transformed model has this tensor."""

@@ -59,7 +59,7 @@ def program_profile(step: ModelledStep, name: str) -> dict[str, Any]:
         "micro_batches": executable.step.batches * executable.step.accumulation,
         "listing": listing(executable.program),
         "instructions": list(_instructions(step)),
-        "memory": [_memory(executable, each) for each in ipu_memories(executable, kind.tiles)],
+        "memory": [_memory(executable, memory) for memory in ipu_memories(executable, kind.tiles)],
         "stashes": list(_stashes(executable)),
         "pipeline": _pipeline(step),
     }
@@ -69,13 +69,13 @@ def _pipeline(step: ModelledStep) -> dict[str, Any] | None:
     """The schedule of a step, with the part of the time in which the IPUs work; None without a pipeline."""
     if not of_type(walk(step.executable.program), Pipeline):
         return None
-    made = step.timeline
+    timeline = step.timeline
     return {
-        "seconds": made.seconds,
-        "efficiency": sum(made.by_ipu().values()) / (made.seconds * step.ipus_per_replica or 1.0),
+        "seconds": timeline.seconds,
+        "efficiency": sum(timeline.by_ipu().values()) / (timeline.seconds * step.ipus_per_replica or 1.0),
         "spans": [
             [span.ipu, span.start, span.seconds, span.name[:_LONGEST_NAME], span.category.value]
-            for span in made.spans[:MOST_SPANS]
+            for span in timeline.spans[:MOST_SPANS]
         ],
     }
 
@@ -119,9 +119,9 @@ def _memory(executable: Executable, memory: IpuMemory) -> dict[str, Any]:
         "bytes": memory.total,
         "streaming_bytes": memory.streaming,
         "bytes_by_use": memory.parts,
-        "by_op": _memory_by_op(executable, [str(one["tensor"]) for one in always], lives, memory.live),
+        "by_op": _memory_by_op(executable, [str(entry["tensor"]) for entry in always], lives, memory.live),
         "live_bytes": list(memory.live),
-        "always_live": sorted(always, key=lambda one: -one["bytes"]),
+        "always_live": sorted(always, key=lambda entry: -entry["bytes"]),
         "not_always_live": [
             {"tensor": life.name, "bytes": life.size, "first": life.first, "last": life.last, "offset": life.offset}
             for life in sorted(lives, key=lambda life: -life.size)

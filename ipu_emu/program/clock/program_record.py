@@ -50,9 +50,9 @@ class ProgramRecord:
         recorder = trace.recorder()
         if recorder is None:
             return None
-        made = cls(recorder, step, name, executable, offset)
-        made.write()
-        return made
+        record = cls(recorder, step, name, executable, offset)
+        record.write()
+        return record
 
     def write(self) -> None:
         """Write the profile of the step, if it is not yet where its executable is now."""

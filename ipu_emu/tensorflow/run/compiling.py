@@ -108,15 +108,15 @@ def rows_of(compiled: CompiledProgram) -> dict[str, int]:
 
 
 def _anchors(imported: ImportedSection) -> list[Anchor]:
-    found: dict[str, Anchor] = {}
+    anchors: dict[str, Anchor] = {}
     for outfeed in imported.outfeeds:
         every = Return.UPDATE if outfeed.in_update else Return.ALL
         returns = every if outfeed.queue.keeps_all or outfeed.when else Return.FINAL
-        found |= {id: Anchor(id, returns) for id in (*outfeed.arrays, outfeed.when) if isinstance(id, str)}
+        anchors |= {id: Anchor(id, returns) for id in (*outfeed.arrays, outfeed.when) if isinstance(id, str)}
     for id in imported.exports.values():
         if isinstance(id, str):
-            found[id] = Anchor(id, Return.FINAL)
-    return list(found.values())
+            anchors[id] = Anchor(id, Return.FINAL)
+    return list(anchors.values())
 
 
 def _pipeline(imported: ImportedSection) -> PipelineOptions | None:

@@ -20,14 +20,17 @@ from ipu_emu.trace.timelines.lanes import packed_lanes
 __all__ = ["all_charts", "page_charts", "report_html"]
 
 
-def report_html(found: RunAnalysis, data: Mapping[str, Any]) -> bytes:
+def report_html(analysis: RunAnalysis, data: Mapping[str, Any]) -> bytes:
     """The page of a run; ``data`` are the numbers that it shows."""
     folder = files("ipu_emu.cli.output.run_report")
     parts = {name: folder.joinpath(file).read_text(encoding="utf-8") for name, file in _FILES.items()}
     page = Template(folder.joinpath("report.html").read_text(encoding="utf-8"))
     parts |= {"charts": _json(page_charts(data)), "colours": _json(CATEGORIES)}
     return page.substitute(
-        parts, title=escape(f"{found.run.folder}: traced run"), data=_json(data), spans=_json(packed_lanes(found.run))
+        parts,
+        title=escape(f"{analysis.run.folder}: traced run"),
+        data=_json(data),
+        spans=_json(packed_lanes(analysis.run)),
     ).encode(errors="replace")
 
 
