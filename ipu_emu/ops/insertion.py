@@ -13,8 +13,7 @@ from ipu_emu.errors import EmulatorError, RefusedError
 from ipu_emu.graph import Graph, Op, Role, StepPhase, Tensor
 from ipu_emu.graph.dtype import FLOAT, FLOAT16, INT64, dtype_of
 from ipu_emu.graph.op import GRAPHCORE
-from ipu_emu.ops.core.node import Node, input_node
-from ipu_emu.ops.core.op_definition import BoundOp, OpDef
+from ipu_emu.ops.core import BoundOp, Node, OpDef, input_node
 from ipu_emu.ops.table import TABLE
 
 __all__ = ["append", "append_unchecked", "node_of"]

@@ -12,7 +12,7 @@ import numpy as np
 
 from ipu_emu.engine.calls.step_counters import StepCounters
 from ipu_emu.ops import Call
-from ipu_emu.ops.core.call_chain import call_chain
+from ipu_emu.ops.core.op_definition import call_chain
 from ipu_emu.program.instructions import (
     AllReduce,
     HostLoad,
@@ -33,13 +33,8 @@ from popdist_py.trace import Sequence as Spans
 from popdist_py.trace.records import LONGEST_SEQUENCE, RECORD_WORDS, VALUE
 
 __all__ = [
-    "MEASURED_ROUNDS",
-    "BoundLeaves",
-    "InstructionTrace",
-    "short_ones_together",
-    "stamped_calls",
-    "timed_calls",
-]
+    "MEASURED_ROUNDS", "BoundLeaves", "InstructionTrace", "short_ones_together", "stamped_calls", "timed_calls",
+]  # fmt: skip
 
 
 #: Runs the calls and writes the times to these words, beginning at this index.

@@ -25,9 +25,8 @@ from ipu_emu.ops import TABLE, BoundOp, Call
 from ipu_emu.ops.codegen.compiled_call import relocation
 from ipu_emu.ops.codegen.held_copies import HeldCopies
 from ipu_emu.ops.control.loop_and_while import BODY_MEMORY_PLAN, WHILE
-from ipu_emu.ops.core.call_chain import CallChain, call_chain
+from ipu_emu.ops.core import CallChain, Kernel, call_chain
 from ipu_emu.ops.core.kernel_helpers import storage
-from ipu_emu.ops.core.op_definition import Kernel
 from ipu_emu.ops.elementwise.fused_elementwise import fused_store
 from ipu_emu.program.memory_plan import node_in
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from gcl import Handle
 from ipu_emu.engine.replicas.local_replicas import Replicas
 from ipu_emu.ops import Call
-from ipu_emu.ops.core.call_chain import call_chain
+from ipu_emu.ops.core.op_definition import call_chain
 from ipu_emu.ops.random.stochastic_rounding import round_stochastically
 from ipu_emu.program.buckets import Bucket
 from ipu_emu.program.early_reductions import BucketPart

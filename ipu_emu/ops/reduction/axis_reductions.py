@@ -10,15 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gcl.kernels.jit import jit
-from ipu_emu.ops.core.adjoint import Adjoint, Value
+from ipu_emu.ops.core import Adjoint, BoundOp, Call, Node, OpDef, OutputTypes, Value, call_chain, flops, nothing
 from ipu_emu.ops.core.array_functions import function
 from ipu_emu.ops.core.axis_sums import axis_sum, folding, sum_of
-from ipu_emu.ops.core.call_chain import call_chain
-from ipu_emu.ops.core.cost import flops
 from ipu_emu.ops.core.image_kernels import are_images, image_sum
 from ipu_emu.ops.core.kernel_helpers import allocating_kernel, scalar, view, with_contiguous_operands
-from ipu_emu.ops.core.node import Node, OutputTypes
-from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef, nothing
 from ipu_emu.ops.core.shape_rules import reduced_axes, same
 
 __all__ = ["OPS"]

@@ -33,7 +33,6 @@ __all__ = ["Importer", "StepPosition"]
 _LAST = [0, 2, 3, 1]  # [N, C, H, W] as [N, H, W, C]
 _FIRST = [0, 3, 1, 2]
 #: Ops whose result depends only on shapes.
-_OF_SHAPES = frozenset({"Shape", "ShapeN", "Size", "Rank", "ZerosLike", "OnesLike", "VariableShape"})
 #: Arithmetic on scalars such as learning rates.
 _OF_NUMBERS = frozenset(
     {"Add", "Sub", "Mul", "Div", "Pow", "Sqrt", "Reciprocal", "Neg", "Exp", "Log", "Cast", "ReshapeTo"}
