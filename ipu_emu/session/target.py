@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass
 
 from ipu_emu.hardware import GENERATIONS, Connection, Device, DeviceKind, System
+from ipu_emu.hardware.host_processor import check_host_processor
 
 __all__ = ["Target"]
 
@@ -14,7 +15,8 @@ __all__ = ["Target"]
 class Target:
     """``ipus`` of ``device`` per replica; ``local`` replicas of this process from ``offset`` on, of ``total``.
 
-    ``io_tiles`` of each IPU exchange data with the host while the others compute.
+    ``io_tiles`` of each IPU exchange data with the host while the others compute. Raise UnsupportedError on a host whose
+    processor cannot run kernels, before anything is compiled.
     """
 
     device: Device
@@ -23,6 +25,9 @@ class Target:
     offset: int = 0
     total: int = 1
     io_tiles: int = 0
+
+    def __post_init__(self) -> None:
+        check_host_processor()
 
     @classmethod
     def in_system(

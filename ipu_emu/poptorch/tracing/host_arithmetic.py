@@ -117,7 +117,7 @@ def _linspace(call: Call) -> NDArray[Any]:
     """The second half from the end, as in PyTorch."""
     count, start, end = call.out.numel(), float(call["start"]), float(call["end"])
     step = (end - start) / max(count - 1, 1)
-    return np.where(np.arange(count) < count // 2, _line(start, step, count), _line(end, -step, count)[::-1])
+    return np.where(np.arange(count) < max(count // 2, 1), _line(start, step, count), _line(end, -step, count)[::-1])
 
 
 def _line(start: float, step: float, count: int) -> NDArray[Any]:

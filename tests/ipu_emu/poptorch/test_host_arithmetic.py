@@ -80,6 +80,17 @@ class Tails(torch.nn.Module):
         }
 
 
+class Ranges(torch.nn.Module):
+    def forward(self, x: Any) -> Any:
+        spaces = [torch.linspace(-1.1, 0.7, steps) for steps in range(1, 40)]
+        return [x + y for y in (*spaces, torch.arange(0, 3, 0.1), torch.arange(5).half(), torch.arange(-2.5, 4))]
+
+
+def test_ranges_are_close_to_those_of_pytorch() -> None:
+    for made, expected in zip(poptorch.inferenceModel(Ranges())(torch.zeros(1)), Ranges()(0), strict=True):
+        torch.testing.assert_close(made, expected.float(), rtol=1e-6, atol=1e-7)
+
+
 def test_constants_in_double_precision_keep_it() -> None:
     expected = {name: flat(f(numbers().double())) for name, f in FUNCTIONS.items()}
     made = poptorch.inferenceModel(Tails(expected))(torch.zeros(1))
