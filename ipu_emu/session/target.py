@@ -15,8 +15,9 @@ __all__ = ["Target"]
 class Target:
     """``ipus`` of ``device`` per replica; ``local`` replicas of this process from ``offset`` on, of ``total``.
 
-    ``io_tiles`` of each IPU exchange data with the host while the others compute. Raise UnsupportedError on a host whose
-    processor cannot run kernels, before anything is compiled.
+    ``io_tiles`` of each IPU exchange data with the host while the others compute.
+
+    Raise UnsupportedError on a host whose processor cannot run kernels, before anything is compiled.
     """
 
     device: Device

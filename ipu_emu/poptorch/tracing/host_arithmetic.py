@@ -30,28 +30,28 @@ from ipu_emu.poptorch.graph_writer import GraphWriter
 __all__ = ["host_result"]
 
 #: Ops whose results PyTorch does not round, or rounds once, so that they have the same bits on every processor.
-_EXACT = frozenset(
-    """
-    abs add ceil copysign div floor floor_divide fmod frac mul neg remainder round rsub sgn sign square sub trunc
-    _index_put_impl _reshape_alias _to_copy _unsafe_index _unsafe_view alias as_strided cat channel_shuffle clone
-    constant_pad_nd contiguous copy detach diagonal embedding expand fill flatten flip full_like gather index index_copy
-    index_fill index_put index_select lift_fresh lift_fresh_copy masked_fill masked_select movedim narrow new_full
-    new_ones new_zeros one_hot ones_like permute pixel_shuffle pixel_unshuffle print_tensor reflection_pad1d
-    reflection_pad2d reflection_pad3d repeat repeat_interleave replication_pad1d replication_pad2d replication_pad3d
-    reshape roll scatter select select_scatter slice slice_scatter sort split split_with_sizes squeeze stack t take topk
-    transpose tril triu unbind unfold unsafe_chunk unsafe_split unsafe_split_with_sizes unsqueeze view where zero
-    zeros_like
-    """.split()
-)
+_EXACT = frozenset({
+    "abs", "add", "ceil", "copysign", "div", "floor", "floor_divide", "fmod", "frac", "mul", "neg", "remainder",
+    "round", "rsub", "sgn", "sign", "square", "sub", "trunc", "_index_put_impl", "_reshape_alias", "_to_copy",
+    "_unsafe_index", "_unsafe_view", "alias", "as_strided", "cat", "channel_shuffle", "clone", "constant_pad_nd",
+    "contiguous", "copy", "detach", "diagonal", "embedding", "expand", "fill", "flatten", "flip", "full_like",
+    "gather", "index", "index_copy", "index_fill", "index_put", "index_select", "lift_fresh", "lift_fresh_copy",
+    "masked_fill", "masked_select", "movedim", "narrow", "new_full", "new_ones", "new_zeros", "one_hot", "ones_like",
+    "permute", "pixel_shuffle", "pixel_unshuffle", "print_tensor", "reflection_pad1d", "reflection_pad2d",
+    "reflection_pad3d", "repeat", "repeat_interleave", "replication_pad1d", "replication_pad2d", "replication_pad3d",
+    "reshape", "roll", "scatter", "select", "select_scatter", "slice", "slice_scatter", "sort", "split",
+    "split_with_sizes", "squeeze", "stack", "t", "take", "topk", "transpose", "tril", "triu", "unbind", "unfold",
+    "unsafe_chunk", "unsafe_split", "unsafe_split_with_sizes", "unsqueeze", "view", "where", "zero", "zeros_like",
+})  # fmt: skip
 #: Ops whose rules compute DOUBLE in double precision; others leave float64 to PyTorch.
-_IN_DOUBLE = frozenset(
-    """
-    acos acosh add addcdiv addcmul addmm addmv amax amin aminmax asin asinh atan atan2 atanh baddbmm bmm clamp clamp_max
-    clamp_min cos cosh cumprod cumsum deg2rad dot erf erfc exp exp2 expm1 fmax fmin hypot lerp linalg_cross
-    linalg_vector_norm log log10 log1p log2 logaddexp logsumexp max maximum mean min minimum mm mv norm pow prod rad2deg
-    reciprocal rsqrt rsub sigmoid silu sin sinc sinh softplus sqrt std std_mean sub sum tan tanh var var_mean xlogy
-    """.split()
-)
+_IN_DOUBLE = frozenset({
+    "acos", "acosh", "add", "addcdiv", "addcmul", "addmm", "addmv", "amax", "amin", "aminmax", "asin", "asinh",
+    "atan", "atan2", "atanh", "baddbmm", "bmm", "clamp", "clamp_max", "clamp_min", "cos", "cosh", "cumprod", "cumsum",
+    "deg2rad", "dot", "erf", "erfc", "exp", "exp2", "expm1", "fmax", "fmin", "hypot", "lerp", "linalg_cross",
+    "linalg_vector_norm", "log", "log10", "log1p", "log2", "logaddexp", "logsumexp", "max", "maximum", "mean", "min",
+    "minimum", "mm", "mv", "norm", "pow", "prod", "rad2deg", "reciprocal", "rsqrt", "rsub", "sigmoid", "silu", "sin",
+    "sinc", "sinh", "softplus", "sqrt", "std", "std_mean", "sub", "sum", "tan", "tanh", "var", "var_mean", "xlogy",
+})  # fmt: skip
 
 
 def host_result(func: Any, name: str, args: Any, kwargs: Any, arguments: Mapping[str, Any]) -> Any:

@@ -1,7 +1,8 @@
 """Importer: imports the ops of a section one by one, by the rule of their type, into a graph of the emulator.
 
-An op whose inputs are all known is folded, by its rule if TensorFlow's result depends on the processor. Variables are in static single assignment form: reads give the current
-value, and each variable that was assigned is changed once, at the end.
+An op whose inputs are all known is folded, by its rule if TensorFlow's result may depend on the processor. Variables
+are in static single assignment form: reads give the current value, and each variable that was assigned is changed
+once, at the end.
 """
 
 from __future__ import annotations

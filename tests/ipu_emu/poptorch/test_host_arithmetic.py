@@ -24,9 +24,9 @@ def in_place(x: Any) -> Any:
 #: Functions of a matrix with elements from 1/32 to 63/32.
 FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     **{
-        name: getattr(torch, name)
-        for name in "cos erf erfc exp expm1 log log1p log2 rsqrt sigmoid sin sinh sqrt tan tanh var_mean".split()
+        name: getattr(torch, name) for name in ("cos", "erf", "erfc", "exp", "expm1", "log", "log1p", "log2", "rsqrt")
     },
+    **{name: getattr(torch, name) for name in ("sigmoid", "sin", "sinh", "sqrt", "tan", "tanh", "var_mean")},
     "pow": lambda x: 10000 ** -(x / 8),
     "powers": lambda x: x**1.7,
     "sum": lambda x: (x.sum(0), x.sum(), x.mean(-1), x.cumsum(1), torch.logsumexp(x, 0)),
