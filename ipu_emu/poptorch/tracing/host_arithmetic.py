@@ -29,6 +29,9 @@ from ipu_emu.poptorch.graph_writer import GraphWriter
 
 __all__ = ["host_result"]
 
+#: What rules and kernels raise for operands that they do not take.
+_OF_PYTHON = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+_REFUSALS = (EmulatorError, Error, *_OF_PYTHON)
 #: Ops whose results PyTorch does not round, or rounds once, so that they have the same bits on every processor.
 _EXACT = frozenset({
     "abs", "add", "ceil", "copysign", "div", "floor", "floor_divide", "fmod", "frac", "mul", "neg", "remainder",
@@ -57,12 +60,10 @@ _IN_DOUBLE = frozenset({
 def host_result(func: Any, name: str, args: Any, kwargs: Any, arguments: Mapping[str, Any]) -> Any:
     """Run the ATen op ``name``, whose operands are on the host; its floating-point results have defined bits."""
     compute = _arithmetic(name, arguments)
-    if compute is None:
-        return func(*args, **kwargs)
-    writer = GraphWriter()
-    operands = {id(one): writer.constant(_elements(one)) for one in tensors_in(arguments.values())}
+    call = None if compute is None else _call(name, arguments)
     out = func(*args, **kwargs)
-    call = Call(name, arguments, operands, writer, _refuse_change, wide_dtype)
+    if compute is None or call is None:
+        return out
     call.outputs = list(tensors_in([out]))
     if any(one.is_floating_point() and one.numel() for one in call.outputs):
         for result, array in zip(call.outputs, compute(call, func), strict=False):
@@ -79,6 +80,16 @@ def _arithmetic(name: str, arguments: Mapping[str, Any]) -> Callable[[Call, Any]
     return None if exact or name in RANDOM or name not in RULES else _by_rule
 
 
+def _call(name: str, arguments: Mapping[str, Any]) -> Call | None:
+    """The op in a graph of its own; None if an operand, such as a complex one, has no equivalent in graphs."""
+    writer = GraphWriter()
+    try:
+        operands = {id(one): writer.constant(_elements(one)) for one in tensors_in(arguments.values())}
+    except _REFUSALS:
+        return None
+    return Call(name, arguments, operands, writer, _refuse_change, wide_dtype)
+
+
 def _by_rule(call: Call, func: Any) -> list[NDArray[Any] | None]:
     """The results by the rule of the table, none of them where it refuses the call or does not fit."""
     if call.name not in _IN_DOUBLE and any(one.dtype is torch.float64 for one in call.outputs):
@@ -90,7 +101,7 @@ def _by_rule(call: Call, func: Any) -> list[NDArray[Any] | None]:
         pairs = zip(values, call.outputs, strict=False)
         ids = [None if value is None else call.conformed(value, result).tensor.id for value, result in pairs]
         arrays = iter(constants_of(call.writer.graph, [id for id in ids if id]))
-    except (EmulatorError, Error, ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+    except _REFUSALS:
         return []
     return [next(arrays) if id else None for id in ids]
 

@@ -91,6 +91,21 @@ def test_ranges_are_close_to_those_of_pytorch() -> None:
         torch.testing.assert_close(made, expected.float(), rtol=1e-6, atol=1e-7)
 
 
+class Others(torch.nn.Module):
+    """Constants of types and kinds that graphs do not have, and functions without a rule."""
+
+    def forward(self, x: Any) -> Any:
+        y = numbers()
+        spectrum = torch.fft.rfft(y) @ torch.eye(5, dtype=torch.complex64)
+        shape = (y.to("meta") @ y.to("meta").t()).sin().shape
+        return [x + one for one in (spectrum.exp().abs(), torch.hann_window(9), torch.ones(shape))]
+
+
+def test_constants_without_an_equivalent_are_those_of_pytorch() -> None:
+    for made, expected in zip(poptorch.inferenceModel(Others())(torch.zeros(1)), Others()(0), strict=True):
+        torch.testing.assert_close(made, expected)
+
+
 def test_constants_in_double_precision_keep_it() -> None:
     expected = {name: flat(f(numbers().double())) for name, f in FUNCTIONS.items()}
     made = poptorch.inferenceModel(Tails(expected))(torch.zeros(1))
