@@ -24,9 +24,9 @@ def check_host_processor(features: Collection[str] | None = None) -> None:
             f"the emulated IPUs need an x86-64 processor, this host has {platform.machine()}; use an x86-64 host for "
             "them (gcl and the launcher do not need one)"
         )
-    found = _listed() if features is None else features
-    missing = [name for name in NEEDED if name not in found]
-    if missing and found:
+    present = _listed() if features is None else features
+    missing = [name for name in NEEDED if name not in present]
+    if missing and present:
         raise UnsupportedError(
             f"the emulated IPUs need {', '.join(missing)}, which this processor does not have; use a host with AVX2 "
             "and FMA (Intel since Haswell, AMD since Excavator and Zen)"

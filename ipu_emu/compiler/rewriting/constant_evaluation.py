@@ -12,7 +12,7 @@ from ipu_emu.errors import UnsupportedError
 from ipu_emu.graph import Graph
 from ipu_emu.ops import TABLE, node_of
 from ipu_emu.ops.control.loop_and_while import WHILE
-from ipu_emu.ops.core.evaluation import evaluate
+from ipu_emu.ops.insertion import evaluate
 
 __all__ = ["constants_of"]
 

@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from ipu_emu.compiler.rewriting.constant_evaluation import constants_of
 from ipu_emu.errors import EmulatorError, UnsupportedError
 from ipu_emu.ops import Value
-from ipu_emu.poptorch.aten.argument_check import check_arguments
-from ipu_emu.poptorch.aten.call import Call, tensors_in
+from ipu_emu.poptorch.aten.call import Call, check_arguments, tensors_in
 from ipu_emu.poptorch.aten.random import RANDOM
 from ipu_emu.poptorch.aten.table import RULES
 from ipu_emu.poptorch.dtypes import wide_dtype
@@ -65,7 +64,7 @@ def host_result(func: Any, name: str, args: Any, kwargs: Any, arguments: Mapping
     if compute is None or call is None:
         return out
     call.outputs = list(tensors_in([out]))
-    if any(one.is_floating_point() and one.numel() for one in call.outputs):
+    if any(result.is_floating_point() and result.numel() for result in call.outputs):
         for result, array in zip(call.outputs, compute(call, func), strict=False):
             if array is not None and result.is_floating_point():
                 result.copy_(torch.from_numpy(array).reshape(result.shape))
@@ -84,7 +83,7 @@ def _call(name: str, arguments: Mapping[str, Any]) -> Call | None:
     """The op in a graph of its own; None if an operand, such as a complex one, has no equivalent in graphs."""
     writer = GraphWriter()
     try:
-        operands = {id(one): writer.constant(_elements(one)) for one in tensors_in(arguments.values())}
+        operands = {id(tensor): writer.constant(_elements(tensor)) for tensor in tensors_in(arguments.values())}
     except _REFUSALS:
         return None
     return Call(name, arguments, operands, writer, _refuse_change, wide_dtype)
@@ -92,12 +91,12 @@ def _call(name: str, arguments: Mapping[str, Any]) -> Call | None:
 
 def _by_rule(call: Call, func: Any) -> list[NDArray[Any] | None]:
     """The results by the rule of the table, none of them where it refuses the call or does not fit."""
-    if call.name not in _IN_DOUBLE and any(one.dtype is torch.float64 for one in call.outputs):
+    if call.name not in _IN_DOUBLE and any(result.dtype is torch.float64 for result in call.outputs):
         return []
     try:
-        made = RULES[call.name](call)
+        computed = RULES[call.name](call)
         check_arguments(call, func)
-        values = list(made) if isinstance(made, list | tuple) else [made]
+        values = list(computed) if isinstance(computed, list | tuple) else [computed]
         pairs = zip(values, call.outputs, strict=False)
         ids = [None if value is None else call.conformed(value, result).tensor.id for value, result in pairs]
         arrays = iter(constants_of(call.writer.graph, [id for id in ids if id]))
