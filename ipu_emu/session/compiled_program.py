@@ -11,6 +11,7 @@ from ipu_emu.compiler.cache.executable_cache import cache_key, cached_file, comp
 from ipu_emu.compiler.memory.out_of_memory import check_memory
 from ipu_emu.compiler.pipeline import STEP_GRAPH, CompileState, run_passes
 from ipu_emu.hardware import GENERATIONS, Connection, Device, DeviceKind, System
+from ipu_emu.hardware.host_processor import check_host_processor
 from ipu_emu.program.clock.modelled_step import ModelledStep
 from ipu_emu.program.executable import Executable, ProgramReport
 from ipu_emu.session.memory_advice import MemoryAdvice
@@ -24,6 +25,8 @@ class Target:
     """``ipus`` of ``device`` per replica; ``local`` replicas of this process from ``offset`` on, of ``total``.
 
     ``io_tiles`` of each IPU exchange data with the host while the others compute.
+
+    Raise UnsupportedError on a host whose processor cannot run kernels, before anything is compiled.
     """
 
     device: Device
@@ -32,6 +35,9 @@ class Target:
     offset: int = 0
     total: int = 1
     io_tiles: int = 0
+
+    def __post_init__(self) -> None:
+        check_host_processor()
 
     @classmethod
     def in_system(

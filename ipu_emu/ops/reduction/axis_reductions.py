@@ -122,7 +122,9 @@ def _extreme(function: Any, *, largest: bool) -> Any:
             initial = -np.inf if largest else np.inf
         else:
             initial = np.iinfo(x.dtype).min if largest else np.iinfo(x.dtype).max
-        return partial(function, x, _axes(bound.node), None, y, keep, initial)
+        reduce = partial(function, x, _axes(bound.node), None, y, keep, initial)
+        # Which of 0.0 and -0.0 is left depends on numpy's vectors; this makes it 0.0.
+        return call_chain(reduce, partial(np.add, y, scalar(0), y)) if x.dtype.kind == "f" else reduce
 
     return kernel
 

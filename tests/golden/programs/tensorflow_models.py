@@ -1,4 +1,4 @@
-"""TensorFlow models: three of Keras, and two programs of TensorFlow 1."""
+"""TensorFlow models: four of Keras, and two programs of TensorFlow 1."""
 
 from __future__ import annotations
 
@@ -55,6 +55,19 @@ def _sequences(layers: Any, inputs: Any, stage: Any) -> Any:
     x = layers.LSTM(8, return_sequences=True)(layers.Reshape((6, 18))(inputs))
     x = layers.LayerNormalization()(x + layers.MultiHeadAttention(2, 4)(x, x))
     return layers.Dense(_CLASSES, "softmax")(layers.GlobalAveragePooling1D()(x))
+
+
+def _positions(layers: Any, given: Any, stage: Any) -> Any:
+    """Waves that TensorFlow would compute, from constants, added to the rows of an image."""
+    tf = import_module("tensorflow")
+
+    def with_waves(x: Any) -> Any:
+        rates = 10000.0 ** (-tf.range(18.0) / 18.0)
+        angles = tf.range(6.0)[:, None] * rates
+        return x + tf.sin(angles) + tf.nn.softmax(tf.cos(angles) @ tf.eye(18) * 3.0)
+
+    x = layers.Lambda(with_waves)(layers.Reshape((6, 18))(given))
+    return layers.Dense(_CLASSES, "softmax")(layers.Flatten()(x))
 
 
 def _keras(body: Any, optimiser: str, *, ipus: int = 1, fits: bool = True) -> dict[str, str]:
@@ -138,6 +151,7 @@ _RUNS = {
     "keras: convolutions, Adam": partial(_keras, _convolutions, "adam"),
     "keras: convolutions, SGD, pipeline": partial(_keras, _convolutions, "sgd", ipus=2),
     "keras: sequences, RMSprop": partial(_keras, _sequences, "rmsprop"),
+    "keras: positions, Adam": partial(_keras, _positions, "adam"),
     "keras: sequences, forward": partial(_keras, _sequences, "sgd", fits=False),
     "tensorflow: momentum, pipeline": partial(_graph, "pipeline", np.float32),
     "tensorflow: Adam, float16": partial(_graph, "loop", np.float16),

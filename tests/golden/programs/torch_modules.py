@@ -1,4 +1,4 @@
-"""PyTorch modules: three trained by ipu_emu.torch on four replicas, and five programs of PopTorch."""
+"""PyTorch modules: four trained by ipu_emu.torch on four replicas, and five programs of PopTorch."""
 
 from __future__ import annotations
 
@@ -30,10 +30,36 @@ def _transformer(nn: Any) -> Any:
     return nn.Sequential(layer, nn.Flatten(), nn.Linear(6 * 16, _CLASSES))
 
 
+def _rotary(nn: Any) -> Any:
+    """Attention whose rotations and distances are computed in ``forward``, from constants."""
+    import torch
+
+    class Rotary(nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.q, self.k, self.v = (nn.Linear(16, 16) for _ in range(3))
+
+        def forward(self, x: Any) -> Any:
+            q, k, v = self._turned(self.q(x)), self._turned(self.k(x)), self.v(x)
+            places = torch.linspace(-1.1, 0.9, x.shape[1])
+            distances = torch.sqrt((places[:, None] - places) ** 2 + 0.1)
+            near = torch.log_softmax(torch.lerp(distances.log1p(), distances.exp(), 0.3), -1)
+            return torch.softmax(q @ k.transpose(1, 2) / 4 + near, -1) @ v
+
+        def _turned(self, x: Any) -> Any:
+            frequencies = 10000 ** -(torch.arange(8) / 8)
+            angles = torch.outer(torch.arange(x.shape[1]).float(), frequencies)
+            a, b = x.chunk(2, -1)
+            return torch.cat([a * angles.cos() - b * angles.sin(), b * angles.cos() + a * angles.sin()], -1)
+
+    return nn.Sequential(Rotary(), nn.Flatten(), nn.Linear(6 * 16, _CLASSES))
+
+
 _NETWORKS: dict[str, tuple[Any, tuple[int, ...]]] = {
     "mlp": (_mlp, (12,)),
     "cnn, batch norm": (_cnn, (3, 10, 10)),
     "transformer, dropout": (_transformer, (6, 16)),
+    "rotary attention": (_rotary, (6, 16)),
 }
 
 
