@@ -5,10 +5,12 @@ from __future__ import annotations
 import warnings
 from dataclasses import replace
 
+from ipu_emu.compiler.gradients.activation_checkpointing import Recomputation
 from ipu_emu.compiler.gradients.exported_module import ExportedModule
 from ipu_emu.compiler.gradients.trained_weights import check_trained, doubts
 from ipu_emu.compiler.passes.compile_state import CompileState, training_options
 from ipu_emu.compiler.placement.assign_ipus import assign_ipus
+from ipu_emu.compiler.placement.graph_balance import MicroBatchWork
 from ipu_emu.compiler.placement.placement_rules import check_placement
 from ipu_emu.compiler.rewriting.channel_groups import with_strided_groups
 from ipu_emu.compiler.rewriting.dropout_keys import with_dropout
@@ -51,8 +53,10 @@ def check_trained_pass(state: CompileState) -> CompileState:
 
 def assign_ipus_pass(state: CompileState) -> CompileState:
     o = state.options
-    continuous = o.training is not None and o.step.accumulation == 1
-    return replace(state, graph=assign_ipus(state.graph, o.placement, o.pipeline, continuous=continuous))
+    training = o.training is not None
+    recomputes = o.recomputation not in (Recomputation.NONE, Recomputation.NORM_ONLY)  # which keeps most activations
+    work = MicroBatchWork.of(training=training, recomputes=recomputes)
+    return replace(state, graph=assign_ipus(state.graph, o.placement, o.pipeline, work=work, step=o.step))
 
 
 def stride_channel_groups_pass(state: CompileState) -> CompileState:
