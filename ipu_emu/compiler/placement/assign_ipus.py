@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 
 from ipu_emu.compiler.annotations import EXECUTION_PHASE, IPU_NUMBER, PIPELINE_STAGE
 from ipu_emu.compiler.placement.graph_balance import MicroBatchWork, SharedWeights, balanced_places
@@ -42,7 +43,7 @@ def assign_ipus(
     if placement.mode is PlacementMode.OFF:
         return model
     graph = model.copy()
-    places = _places(graph, placement, pipeline, work, step)
+    places = _Assignment(graph, _by_output(graph), placement, pipeline, work, step).places()
     pairs = {(stage, ipu) for ipu, stage in places.values()}
     merged = stage_numbers(pairs, merge=pipeline.iterations == 1) if pipeline else {}
     for index, op in enumerate(graph.ops):
@@ -82,65 +83,60 @@ def _computed(graph: Graph, id: str) -> bool:
     return graph.tensors[id].role is not Role.CONSTANT
 
 
-def _places(
-    graph: Graph,
-    placement: PlacementOptions,
-    pipeline: PipelineOptions | None,
-    work: MicroBatchWork,
-    step: StepShape,
-) -> Mapping[str, tuple[int, int]]:
-    """(IPU, stage) of each op, by its first output."""
-    ops, ipus = _by_output(graph), placement.ipus
-    stages = {id: int(op.attributes[PIPELINE_STAGE]) for id, op in ops.items() if PIPELINE_STAGE in op.attributes}
-    is_auto = placement.mode is PlacementMode.AUTO and not (pipeline and stages)
-    if is_auto or placement.mode is PlacementMode.GIVEN:
-        places = _balanced(graph, placement, pipeline, work, step) if is_auto else placement.places
-        if pipeline:
-            _warn_of_copies(graph, ops, places)
-        return {id: places[id] for id in ops}
-    if placement.mode is PlacementMode.EXECUTION_PHASES:
-        numbers = _by_phase(ops, min(ipus, placement.phase_ipus))
-    elif placement.mode is PlacementMode.MANUAL:
-        numbers = {id: int(op.attributes.get(IPU_NUMBER, 0)) for id, op in ops.items()}
-    else:
-        numbers = {id: stages.get(id, 0) % ipus for id in ops}
-    return {id: (ipu, stages.get(id, ipu)) for id, ipu in numbers.items()}
+@dataclass(frozen=True)
+class _Assignment:
+    """A graph with its ``ops`` by their first output, whose (IPU, stage) are determined."""
 
+    graph: Graph
+    ops: Mapping[str, Op]
+    placement: PlacementOptions
+    pipeline: PipelineOptions | None
+    work: MicroBatchWork
+    step: StepShape
 
-def _balanced(
-    graph: Graph,
-    placement: PlacementOptions,
-    pipeline: PipelineOptions | None,
-    work: MicroBatchWork,
-    step: StepShape,
-) -> dict[str, tuple[int, int]]:
-    """(IPU, stage) of each op, with shared weights on one IPU if the pipeline can have the stages."""
-    training = work is not MicroBatchWork.INFERENCE
-    # A weight that two stages read would change in the first while the second still needs its old value.
-    continuous = pipeline is not None and training and step.accumulation == 1
-    places: Sequence[tuple[int, int]] = ()
-    for shared in (SharedWeights.TOGETHER,) if continuous else (SharedWeights.HOME, SharedWeights.COPIED):
-        places = balanced_places(graph, placement.ratios or (1.0,) * placement.ipus, work=work, shared=shared)
-        if pipeline is None or _can_run({stage: ipu for ipu, stage in places}, pipeline, step, training=training):
-            break
-    return {_key(op): place for op, place in zip(graph.ops, places, strict=True)}
+    def places(self) -> Mapping[str, tuple[int, int]]:
+        """(IPU, stage) of each op."""
+        ops, mode, ipus = self.ops, self.placement.mode, self.placement.ipus
+        stages = {id: int(op.attributes[PIPELINE_STAGE]) for id, op in ops.items() if PIPELINE_STAGE in op.attributes}
+        is_auto = mode is PlacementMode.AUTO and not (self.pipeline and stages)
+        if is_auto or mode is PlacementMode.GIVEN:
+            found = self._balanced() if is_auto else {id: self.placement.places[id] for id in ops}
+            if self.pipeline:
+                _warn_of_copies(self.graph, ops, found)
+            return found
+        if mode is PlacementMode.EXECUTION_PHASES:
+            numbers = _by_phase(ops, min(ipus, self.placement.phase_ipus))
+        elif mode is PlacementMode.MANUAL:
+            numbers = {id: int(op.attributes.get(IPU_NUMBER, 0)) for id, op in ops.items()}
+        else:
+            numbers = {id: stages.get(id, 0) % ipus for id in ops}
+        return {id: (ipu, stages.get(id, ipu)) for id, ipu in numbers.items()}
 
+    def _balanced(self) -> dict[str, tuple[int, int]]:
+        """The places by the compiler's choice, with shared weights on one IPU if the pipeline can have the stages."""
+        ratios = self.placement.ratios or (1.0,) * self.placement.ipus
+        # A weight that two stages read would change in the first while the second still needs its old value.
+        continuous = self.pipeline and self._trains and self.step.accumulation == 1
+        places: Sequence[tuple[int, int]] = ()
+        for shared in (SharedWeights.TOGETHER,) if continuous else (SharedWeights.HOME, SharedWeights.COPIED):
+            places = balanced_places(self.graph, ratios, work=self.work, shared=shared)
+            if self.pipeline is None or self._can_run({stage: ipu for ipu, stage in places}, self.pipeline):
+                break
+        keys = map(_key, self.graph.ops)
+        return {key: place for key, place in zip(keys, places, strict=True) if key in self.ops}
 
-def _can_run(ipus: Mapping[int, int], pipeline: PipelineOptions, step: StepShape, *, training: bool) -> bool:
-    """Whether the schedule allows stages on these ``ipus`` with as many micro-batches as a step has."""
-    count = step.accumulation if training and step.accumulation > 1 else step.batches
-    try:
-        schedule(
-            pipeline.schedule,
-            len(ipus),
-            count // pipeline.iterations,
-            training=training,
-            mapping=[ipus[stage] for stage in sorted(ipus)],
-            iterations=pipeline.iterations,
-        )
-    except EmulatorError:
+    def _can_run(self, ipus: Mapping[int, int], pipeline: PipelineOptions) -> bool:
+        """Whether the schedule allows stages on these ``ipus`` with as many micro-batches as a step has."""
+        trains, times, mapping = self._trains, pipeline.iterations, [ipus[stage] for stage in sorted(ipus)]
+        count = (self.step.accumulation if trains and self.step.accumulation > 1 else self.step.batches) // times
+        with suppress(EmulatorError):
+            schedule(pipeline.schedule, len(ipus), count, training=trains, mapping=mapping, iterations=times)
+            return True
         return False
-    return True
+
+    @property
+    def _trains(self) -> bool:
+        return self.work is not MicroBatchWork.INFERENCE
 
 
 def _warn_of_copies(graph: Graph, ops: Mapping[str, Op], places: Mapping[str, tuple[int, int]]) -> None:

@@ -23,7 +23,7 @@ from gcl import LINK_BANDWIDTH, LinkClass, sync_seconds
 from ipu_emu.compiler.placement.balance import Chain, balance
 from ipu_emu.compiler.placement.graph_cuts import CONVOLUTIONS, PRODUCTS, UPDATE, GraphCuts
 from ipu_emu.errors import EmulatorError
-from ipu_emu.graph import Graph, Role
+from ipu_emu.graph import Graph, Op, Role
 from ipu_emu.hardware import GC200
 from ipu_emu.hardware.rates import TYPICAL
 from ipu_emu.hardware.transfer_rates import host_rate
@@ -133,8 +133,7 @@ class _Division:
         """Places of the ops that read each weight, also through ops on weights only."""
         found: dict[str, list[int]] = {}
         for place in self.cuts.computed:
-            inputs = self.graph.ops[place].inputs
-            for weight in {self.cuts.weights[id] for id in inputs if id in self.cuts.weights}:
+            for weight in self._weights(self.graph.ops[place]):
                 found.setdefault(weight, []).append(place)
         return found
 
@@ -147,11 +146,8 @@ class _Division:
             [place for place in self.order if not inside[place]],
             self.order,
         )
-        for starts in tries:
-            units = _divided(self.order, starts)
-            if len(units) >= len(self.ratios):
-                break
-        return units
+        divisions = (_divided(self.order, starts) for starts in tries)
+        return next(units for units in divisions if len(units) >= len(self.ratios))
 
     @cached_property
     def _inside(self) -> list[int]:
@@ -180,11 +176,11 @@ class _Division:
         seconds, nbytes, training = 0.0, 0, self.work is not MicroBatchWork.INFERENCE
         keeps = self.work is MicroBatchWork.TRAINING
         for op in map(self.graph.ops.__getitem__, places):
-            weights = {self.cuts.weights[id] for id in op.inputs if id in self.cuts.weights} - counted
-            inputs = {id for id in op.inputs if id and self.graph.tensor(id).role is Role.INPUT} - counted
-            results = set() if training else {id for id in op.outputs if id in self.graph.outputs}
-            seconds += sum(host_seconds(self.graph.tensor(id).nbytes, len(self.ratios)) for id in inputs | results)
-            counted |= weights | inputs
+            weights = [id for id in self._weights(op) if id not in counted]
+            inputs = [id for id in dict.fromkeys(op.inputs) if id and id not in counted and self._is_input(id)]
+            results = [id for id in op.outputs if id in self.graph.outputs and not training]
+            seconds += sum(host_seconds(self.graph.tensor(id).nbytes, len(self.ratios)) for id in inputs + results)
+            counted.update(weights, inputs)
             nbytes += sum(self.graph.tensor(id).nbytes for id in weights) * (_COPIES if training else 1)
             if TABLE[op].view_of is None:
                 nbytes += sum(self.graph.tensor(id).nbytes for id in op.outputs if id and keeps)
@@ -192,6 +188,13 @@ class _Division:
                 passes = (3 if op.type in CONVOLUTIONS | PRODUCTS else 2) if training else 1
                 seconds += passes * cycles / GC200.clock
         return seconds, float(nbytes)
+
+    def _weights(self, op: Op) -> list[str]:
+        """The weights that an op reads, also through ops on weights only."""
+        return list(dict.fromkeys(self.cuts.weights[id] for id in op.inputs if id in self.cuts.weights))
+
+    def _is_input(self, id: str) -> bool:
+        return self.graph.tensor(id).role is Role.INPUT
 
     def _first_reader(self, tied: int) -> int:
         """The place of the first op that reads the table of a tied product."""

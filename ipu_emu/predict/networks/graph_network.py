@@ -11,7 +11,7 @@ not counted   ops on weights only, which are computed once, and views
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 
 from ipu_emu.compiler.placement.graph_balance import MicroBatchWork, balanced_places
 from ipu_emu.compiler.placement.graph_cuts import CONVOLUTIONS, LOOK_UPS, PRODUCTS, GraphCuts
@@ -91,24 +91,14 @@ def graph_network(graph: Graph, name: str, batch: int, homes: tuple[int, ...] = 
     dtype = max((tensor.dtype.name.lower() for tensor in inputs), key=len, default="float32")
     results = graph.tensor((graph.outputs or graph.ops[-1].outputs)[0]).nelms / batch
 
-    @cache
-    def divided(ipus: int, work: MicroBatchWork) -> Network:
-        places = balanced_places(graph, (1.0,) * ipus, work=work)
-        return graph_network(graph, name, batch, tuple(ipu for ipu, _ in places))
+    kind = _DTYPES.get(dtype, "float")
+    found = Network(name, family, "samples", blocks, values, kind, 0, len(inputs), 0, float(results))
+    return replace(found, divided=cache(partial(_divided, graph, name, batch)))
 
-    return Network(
-        name,
-        family,
-        "samples",
-        blocks,
-        values,
-        _DTYPES.get(dtype, "float"),
-        0,
-        len(inputs),
-        0,
-        float(results),
-        divided=divided,
-    )
+
+def _divided(graph: Graph, name: str, batch: int, ipus: int, work: MicroBatchWork) -> Network:
+    places = balanced_places(graph, (1.0,) * ipus, work=work)
+    return graph_network(graph, name, batch, tuple(ipu for ipu, _ in places))
 
 
 def op_blocks(graph: Graph) -> dict[str, str]:

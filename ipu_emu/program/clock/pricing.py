@@ -172,13 +172,9 @@ class Pricing:
         """The price of an op; views are free."""
         if op.outputs[0] in self.executable.plan.views:
             return Duration(0.0)
-        cycles = op_cycles(
-            node_in(self.executable.graph, op),
-            self.machine.generation,
-            self.machine.compute_tiles,
-            self.machine.rates,
-        )
-        return Duration(*(each / self.machine.generation.clock for each in cycles))
+        node, machine = node_in(self.executable.graph, op), self.machine
+        cycles = op_cycles(node, machine.generation, machine.compute_tiles, machine.rates)
+        return Duration(*(each / machine.generation.clock for each in cycles))
 
     def home(self, id: str) -> int:
         """The IPU that holds a tensor."""
