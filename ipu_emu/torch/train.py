@@ -12,18 +12,19 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import torch
 
 import popdist_py
 from ipu_emu.hostio.checkpoint import Checkpoints
-from ipu_emu.poptorch.enums import OutputMode
+from ipu_emu.poptorch.enums import ConnectionType, OutputMode
 from ipu_emu.poptorch.executor.executor import PoplarExecutor
 from ipu_emu.poptorch.executor.models import trainingModel
 from ipu_emu.poptorch.options.options import Options
 from ipu_emu.poptorch.options.strategies import BalancedPipeline
+from ipu_emu.session.options.compile_options import cache_folder
 from ipu_emu.torch.batches import Batches, Spread, batches_of
 from ipu_emu.torch.counted_loss import CountedLoss
 from ipu_emu.torch.objective import Objective
@@ -72,11 +73,16 @@ def train(
     ``scheduler`` steps after each epoch, with its mean loss if that is what it watches; OneCycleLR and CyclicLR step
     after each weight update. With a folder for ``checkpoints``, which all hosts share, the state is saved
     after each epoch, or every ``checkpoint_every`` steps, and a later call with the same arguments continues from
-    there. ``after_epoch(epoch, mean_loss)`` may read the module. ``options`` are PopTorch options to start from.
+    there. ``after_epoch(epoch, mean_loss)`` may read the module. ``options`` are PopTorch options to start from; with
+    ``useOfflineIpuTarget`` the program is only compiled, into the executable cache.
 
     Raise ValueError for numbers that do not fit each other, and poptorch.Error for a module that cannot be compiled.
     """
     _check_kinds(module, loss, epochs)
+    if _is_offline(options) and cache_folder(options.executable_cache) is None:
+        raise ValueError(
+            "useOfflineIpuTarget() only compiles, and the program would be lost: set enableExecutableCaching(folder)"
+        )
     job = _job(replicas, ipus)
     optimiser = _made(optimiser, module)
     if clip is not None:
@@ -89,12 +95,19 @@ def train(
     objective = Objective(module, counted or loss)
     with _frozen(module, optimiser), _executor(objective, optimiser, options, job, spread, seed) as executor:
         run = _Training(executor, batches, spread, job, bar, optimiser, scheduler, counted)
+        if _is_offline(options):
+            run.compile()
+            return module
         with _checkpoints(checkpoints) as store:
             try:
                 run.train(epochs, store, checkpoint_every, after_epoch)
             finally:
                 bar.close()
     return module
+
+
+def _is_offline(options: Options | None) -> TypeGuard[Options]:
+    return options is not None and options.connection_type is ConnectionType.Never
 
 
 def _check_kinds(module: Any, loss: Any, epochs: int) -> None:
@@ -244,6 +257,11 @@ class _Training:
         self._step = 0
         self._finite = True
 
+    def compile(self) -> None:
+        """Compile for the first batch."""
+        args, named = self._call(next(self._batches.epoch(self._spread, 0, 0)))
+        self._executor.compile(*args, **named)
+
     def train(
         self,
         epochs: int,
@@ -354,8 +372,7 @@ class _Training:
         """Load the newest checkpoint, if there is one; return the epoch and the number of batches of it to skip."""
         if store is None:
             return 0, 0
-        args, named = self._call(next(self._batches.epoch(self._spread, 0, 0)))
-        self._executor.compile(*args, **named)
+        self.compile()
         self._executor.attachToDevice()
         resumed = store.restore(self._executor.trained_state())
         self._step = resumed.step

@@ -11,6 +11,7 @@ import click
 
 from ipu_emu.cli.arguments.model_options import RECOMPUTATIONS
 from ipu_emu.errors import EmulatorError
+from ipu_emu.program.schedules import SCHEDULES
 
 if TYPE_CHECKING:
     from ipu_emu.predict.calibration.profile import Profile
@@ -60,9 +61,7 @@ _OPTIONS = (
         help="Keep one result per layer and recompute the others; without a value, Standard. All kinds count alike, "
         "except that NormOnly counts as no recomputation.",
     ),
-    click.option(
-        "--schedule", default="grouped", show_default=True, help="Pipeline: grouped, popart, interleaved, sequential."
-    ),
+    click.option("--schedule", default="grouped", show_default=True, help=f"Pipeline: {', '.join(SCHEDULES)}."),
     click.option(
         "--off-chip",
         multiple=True,

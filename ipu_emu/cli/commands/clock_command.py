@@ -41,7 +41,7 @@ Examples
   ipu-emu clock resnet50 --batch 20 --accumulation 6 --replicas 16 --optimiser momentum
   ipu-emu clock bert-base --ipus 4 --schedule popart --accumulation 16 --system bow-pod16
   ipu-emu clock mlp --inference --format json
-  ipu-emu clock transformer --ipus 2 --schedule interleaved --accumulation 8 --output timeline.svg
+  ipu-emu clock transformer --ipus 2 --schedule sequential --accumulation 8 --output timeline.svg
 
 The timeline uses the calibrated rates of ipu-emu predict, the shares of nominal rates that real Pods reach;
 --calibration none uses nominal rates. For named models, the closed form of ipu-emu predict is shown as well, with the

@@ -33,8 +33,8 @@ Examples
   ipu-emu scale --run train.py --instances 1,2,4 --accumulations 1,2,4 --batch 32 --weak --strong --rows rows.csv
 
 With --run, the program is passed --accumulation, or the values that replace {accumulation}, {instances}, {replicas}
-in its arguments. It must print "step_seconds 0.0123", or "throughput 4567" in samples per second. Rounds are
-interleaved, the shortest times are used, and a busy machine is refused. --launcher passes options to poprun-py, such
+in its arguments. It must print "step_seconds 0.0123", or "throughput 4567" in samples per second. Rounds
+alternate, the shortest times are used, and a busy machine is refused. --launcher passes options to poprun-py, such
 as the hosts of a cluster.
 
 Throughput is shown with its 90 % interval, the ideal line from the smallest size, and the results of Amdahl's law

@@ -26,6 +26,7 @@ Number = TypeVar("Number", int, float)
 #: Limits that keep a drawing readable.
 _MAX_STAGES, _MAX_TASKS = 256, 20_000
 
+_KINDS = "\n".join(f"  {name:<11}  {entry.summary}" for name, entry in SCHEDULES.items())
 _HELP = """Print the slots of a pipeline: which stage runs which micro-batch, on which IPU.
 
 The pipeline is that of PROGRAM, a Python program for TensorFlow, which runs until its first compiled function would
@@ -33,10 +34,7 @@ run; or it is given by options.
 
 \b
 Kinds
-  grouped      each IPU runs a forward and a backward task per slot; 2N micro-batches in flight
-  interleaved  forward and backward tasks alternate; N micro-batches in flight; also known as 1F1B
-  sequential   one stage at a time, as with sharding
-  popart       as grouped, with the last forward stage and its backward as one task
+KINDS
 
 \b
 Examples
@@ -60,7 +58,7 @@ How to read the drawing
 --format json is a list of slots, each a list of {ipu, stage, micro_batch, what} in program order; backward stages are
 numbered after the forward ones. The efficiency is modelled from the times of the stages, without copies between
 IPUs and the weight update.
-"""
+""".replace("KINDS", _KINDS)
 
 
 @click.command(help=_HELP, short_help="Which stage of a pipeline runs when.")

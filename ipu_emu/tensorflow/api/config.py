@@ -9,8 +9,12 @@ from difflib import get_close_matches
 from enum import Enum
 from typing import Any
 
+from ipu_emu.hardware import GENERATIONS
+from ipu_emu.session.options.compile_options import cache_folder
 from ipu_emu.tensorflow.run import configured_system
 from ipu_emu.tensorflow.run.configured_system import ConfiguredSystem
+from ipu_emu.tensorflow.run.environment import flags
+from popdist_py.messages.user_warning import warn_user
 
 __all__ = [
     "AttributeMetadata",
@@ -50,7 +54,9 @@ class DeviceConnectionType(Enum):
 
     ALWAYS = 0
     ON_DEMAND = 1
+    #: Programs are compiled into the executable cache; a run changes no variables and returns zeros.
     PRE_COMPILE = 2
+    #: Programs are compiled into the executable cache; a run raises InvalidArgumentError.
     NEVER = 3
 
 
@@ -287,6 +293,7 @@ def configure_ipu_system(config: IPUConfig, device: str = "cpu", reset_configura
     if not isinstance(config, IPUConfig):
         raise TypeError(f"`config` must be an IPUConfig instance, not {type(config).__name__}")
     devices = _devices(config)
+    _check_connection(config)
     if config.io_tiles.place_ops_on_io_tiles and not config.io_tiles.num_io_tiles:
         raise ValueError("Cannot place ops on I/O tiles when io_tiles.num_io_tiles == 0")
     if config.norms.experimental.distributed_batch_norm_replica_group_size < 1:
@@ -296,6 +303,20 @@ def configure_ipu_system(config: IPUConfig, device: str = "cpu", reset_configura
     if not 0 <= shared.process_index < count:
         raise ValueError(f"process_index {shared.process_index} is not in the range of process_count {count}")
     configured_system.configure(ConfiguredSystem(devices, copy.deepcopy(config), shared.process_index, count))
+
+
+def _check_connection(config: IPUConfig) -> None:
+    kind, version = config.device_connection.type, config.device_connection.version
+    if kind.name in ("PRE_COMPILE", "NEVER") and version not in GENERATIONS:
+        raise ValueError(
+            f"device_connection.type is {kind.name} and device_connection.version is {version!r}; set version to the "
+            f"generation to compile for: {', '.join(GENERATIONS)}"
+        )
+    if kind.name in ("PRE_COMPILE", "NEVER") and cache_folder(flags().get("executable_cache_path")) is None:
+        warn_user(
+            f"device_connection.type is {kind.name}, which only compiles, and the programs would be lost: set "
+            "TF_POPLAR_FLAGS=--executable_cache_path=FOLDER"
+        )
 
 
 def _devices(config: IPUConfig) -> tuple[int, ...]:

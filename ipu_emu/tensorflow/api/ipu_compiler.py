@@ -18,7 +18,7 @@ from ipu_emu.tensorflow.run.program import Program
 from ipu_emu.tensorflow.run.seeds import seed
 from ipu_emu.tensorflow.run.session_runs import SessionRuns
 from ipu_emu.tensorflow.trace.devices import current_device
-from ipu_emu.tensorflow.trace.function_trace import FunctionTrace, held_by, is_resource, name_of
+from ipu_emu.tensorflow.trace.function_trace import FunctionTrace, held_by, is_resource
 
 __all__ = ["compile"]
 
@@ -70,7 +70,7 @@ def _host_graph(program: Program, trace: FunctionTrace, tensors: Sequence[Any]) 
     captures = trace.captures()
     handles = [(outer, inner) for outer, inner in captures if is_resource(outer)]
     others = [(outer, inner) for outer, inner in captures if not is_resource(outer)]
-    names = [name_of(outer) for outer, _ in handles]
+    names = [trace.name_of(outer) for outer, _ in handles]
     kinds = [held_by(outer)[0] for outer, _ in handles]
     changed = [number for number, (_, inner) in enumerate(handles) if _may_change(trace, inner)]
     reads = [

@@ -20,7 +20,7 @@ from ipu_emu.session.compiled_program import CompiledProgram, compile_program, s
 from ipu_emu.session.memory_advice import MemoryAdvice
 from ipu_emu.session.options.compile_options import cache_folder
 from ipu_emu.session.target import Target
-from ipu_emu.tensorflow.run.configured_system import DeviceShare
+from ipu_emu.tensorflow.run.configured_system import DeviceShare, is_attached
 from ipu_emu.tensorflow.run.environment import flags
 from ipu_emu.tensorflow.run.section_import import ImportedSection
 
@@ -92,6 +92,7 @@ def compile_section(imported: ImportedSection, share: DeviceShare, *, synthetic:
             offset=share.offset,
             total=share.total,
             io_tiles=int(_option(share, "io_tiles.num_io_tiles", 0)),
+            version="" if is_attached(share.system) else share.system.config.device_connection.version,
         ),
         MemoryAdvice(words, lambda request: replace(state, options=request.options), further=_FURTHER),
         cache=cache_folder(flags().get("executable_cache_path")),

@@ -21,9 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipu_emu.compiler.traced_training import TRACE_FOLDER, to_bytes
-from ipu_emu.errors import EmulatorError
+from ipu_emu.errors import ArgumentError, EmulatorError
 from ipu_emu.graph import StepPhase
 from ipu_emu.hostio.traced_weight_copies import TracedWeightCopies
+from ipu_emu.hostio.weights_digest import is_reported
 from ipu_emu.session.loaded_program import LoadedProgram
 from ipu_emu.tensorflow.importer.values import on_device
 from ipu_emu.tensorflow.run.argument_checks import check_program
@@ -33,7 +34,7 @@ from ipu_emu.tensorflow.run.compiling import (
     rows_of,
     runs_of,
 )
-from ipu_emu.tensorflow.run.configured_system import DeviceShare, has_remote_memory, share_of
+from ipu_emu.tensorflow.run.configured_system import DeviceShare, has_remote_memory, is_attached, share_of
 from ipu_emu.tensorflow.run.device_variables import id_of, read_variable, write_variable
 from ipu_emu.tensorflow.run.environment import engine_options, flags, warn_of_unknown_flags
 from ipu_emu.tensorflow.run.feeding import RunData, StopRequested
@@ -76,6 +77,8 @@ class Program:
         self._share: DeviceShare | None = None
         self._known: dict[str, NDArray[Any]] = {}
         self._seeded = 0
+        #: The values of the variables that runs have changed, by name, if their digest is reported.
+        self.written: dict[str, NDArray[Any]] = {}
 
     # Building
 
@@ -206,10 +209,13 @@ class Program:
         """Run with ``inputs`` by the names of tensors of the trace; return the results and the changed variables.
 
         A variable that is not in ``variables`` keeps the values that it has on the device, one for each replica.
+        Without a device only compile, and return zeros.
         """
         with self._lock:
             self.stop.clear()  # Ctrl-C during compilation ends the first step
             loaded = self._load(self._counts(inputs))
+            if not is_attached(self.share.system):
+                return self._zeros(loaded), {}
             if self._seed is not None:
                 for one in loaded:
                     one.engine.seed = self._seed
@@ -220,7 +226,24 @@ class Program:
                 current = variables | changed
                 changed |= self._run_section(one, values, current)
                 self._log(one, perf_counter() - started)
+            if is_reported():
+                self.written |= changed
             return [self._result(tensor, values) for tensor in self.results], changed
+
+    def _zeros(self, loaded: list[Loaded]) -> list[NDArray[Any]]:
+        """Zeros as results and as elements of the outfeeds; raise ArgumentError if the connection type is NEVER."""
+        if self.share.system.config.device_connection.type.name == "NEVER":
+            raise ArgumentError(
+                "The program is compiled and cannot run: the system is configured for compilation only "
+                "(device_connection.type NEVER); use DeviceConnectionType.ALWAYS to run it"
+            )
+        values: dict[str, NDArray[Any]] = {}
+        for one in loaded:
+            rows = self._rows(one, runs_of(one.imported))
+            for array in rows.values():
+                array[...] = 0
+            self._deliver(one, rows, values, one.imported.section.batches * one.imported.section.accumulation)
+        return [np.zeros(tensor.shape.as_list(), tensor.dtype.as_numpy_dtype) for tensor in self.results]
 
     def _log(self, one: Loaded, seconds: float) -> None:
         """Print modelled cycles if TF_POPLAR_FLAGS requests them."""

@@ -17,7 +17,7 @@ from ipu_emu.tensorflow.importer.importer import Importer, StepPosition
 from ipu_emu.tensorflow.importer.node import SourceNode
 from ipu_emu.tensorflow.importer.values import Held, Imported, Known, Variable, device_dtype
 from ipu_emu.tensorflow.run.section_work import SectionWork
-from ipu_emu.tensorflow.trace.function_trace import FunctionTrace, Marker, Section, held_by, is_resource, name_of
+from ipu_emu.tensorflow.trace.function_trace import FunctionTrace, Marker, Section, held_by, is_resource
 
 __all__ = ["ImportedSection", "Outfeed", "import_section"]
 
@@ -131,8 +131,15 @@ class _SectionImport:
 
     def captured_value(self, tensor: Any) -> Imported:
         if is_resource(tensor):
-            return _variable(self.captured[tensor.name])
+            return self.variable(self.captured[tensor.name])
         return self.input(tensor)
+
+    def variable(self, handle: Any) -> Variable:
+        """A resource variable by its handle."""
+        name, (kind, shape) = self.trace.name_of(handle), held_by(handle)
+        if not shape.is_fully_defined():
+            raise UnsupportedError(f"The variable {name} has the shape {shape}; give it fixed sizes")
+        return Variable(name, device_dtype(kind.as_numpy_dtype), tuple(int(size) for size in shape.as_list()))
 
     def input(self, tensor: Any) -> Held:
         """A tensor that the host sets before each run."""
@@ -451,11 +458,3 @@ def _static_shape(tensor: Any) -> tuple[int, ...]:
             "or the data set a shape without open dimensions"
         )
     return tuple(int(size) for size in shape.as_list())
-
-
-def _variable(handle: Any) -> Variable:
-    """A resource variable by its handle."""
-    kind, shape = held_by(handle)
-    if not shape.is_fully_defined():
-        raise UnsupportedError(f"The variable {name_of(handle)} has the shape {shape}; give it fixed sizes")
-    return Variable(name_of(handle), device_dtype(kind.as_numpy_dtype), tuple(int(size) for size in shape.as_list()))

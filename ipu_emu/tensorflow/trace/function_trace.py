@@ -31,7 +31,6 @@ __all__ = [
     "current_trace",
     "held_by",
     "is_resource",
-    "name_of",
     "tracing",
 ]
 
@@ -139,6 +138,7 @@ class FunctionTrace:
         self.sources: dict[int, Any] = {}
         #: Whether an ``outside_compilation_scope`` is open.
         self.outside = False
+        self._unnamed: dict[int, tuple[str, Any]] = {}
 
     # Ops
 
@@ -282,6 +282,11 @@ class FunctionTrace:
         """Pairs of a tensor of the enclosing graph and its placeholder in the trace."""
         return list(self.graph.captures)
 
+    def name_of(self, handle: Any) -> str:
+        """The name of a variable: in eager execution, where it has none of its own, its number in this trace."""
+        own = getattr(getattr(handle, "op", None), "name", None)
+        return own or self._unnamed.setdefault(id(handle), (str(len(self._unnamed)), handle))[0]
+
 
 def current_trace() -> FunctionTrace | None:
     """The trace that is being built, None outside of compiled functions."""
@@ -303,11 +308,6 @@ def tracing(trace: FunctionTrace) -> Iterator[FunctionTrace]:
 def is_resource(tensor: Any) -> bool:
     """Whether ``tensor`` is the handle of a variable."""
     return isinstance(tensor, tensor_lib.Tensor) and tensor.dtype == dtypes.resource
-
-
-def name_of(handle: Any) -> str:
-    """The name of a variable in a program; in eager execution variables have no names of their own."""
-    return getattr(getattr(handle, "op", None), "name", None) or str(id(handle))
 
 
 def held_by(handle: Any) -> tuple[Any, Any]:

@@ -12,6 +12,7 @@ from torch.nn import functional as F  # noqa: E402
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
 import ipu_emu.torch  # noqa: E402
+from ipu_emu import poptorch  # noqa: E402
 from ipu_emu.torch.batches import Spread, batches_of  # noqa: E402
 from tests.helpers.mpi_jobs import PROGRAMS, ROOT  # noqa: E402
 from tests.helpers.warm_processes import PYTORCH_FACES, warm_python  # noqa: E402
@@ -273,3 +274,8 @@ def test_progress_gives_no_rate_before_a_step_was_timed(capsys):
     assert "samples/s" not in capsys.readouterr().err
     trained(progress=True, epochs=1, batch_size=16)
     assert "samples/s" in capsys.readouterr().err
+
+
+def test_a_program_that_is_only_compiled_needs_a_cache():
+    with pytest.raises(ValueError, match=r"enableExecutableCaching"):
+        trained(options=poptorch.Options().useOfflineIpuTarget())

@@ -38,11 +38,34 @@ def test_attributes_have_the_documented_defaults(ipu: Any) -> None:
         (lambda c: (setattr(c, "select_ipus", [1, 1]), c.configure_ipu_system()), ValueError, "must be unique"),
         (lambda c: (setattr(c.io_tiles, "place_ops_on_io_tiles", True), c.configure_ipu_system()), ValueError,
          "Cannot place ops on I/O tiles when io_tiles.num_io_tiles == 0"),
+        (lambda c: (setattr(c.device_connection, "type", type(c.device_connection.type)(3)),
+                    c.configure_ipu_system()), ValueError,
+         "set version to the generation to compile for: .*ipu21"),
     ],
 )  # fmt: skip
 def test_mistakes(ipu: Any, change: Any, error: Any, text: str) -> None:
     with pytest.raises(error, match=text):
         change(ipu.config.IPUConfig())
+
+
+def test_a_system_that_only_compiles_does_not_run(tf: Any, ipu: Any, configure: Any) -> None:
+    kinds = ipu.config.DeviceConnectionType
+    connection = {"device_connection__type": kinds.NEVER, "device_connection__version": "ipu21"}
+    with pytest.warns(UserWarning, match="executable_cache_path"):
+        configure(1, **connection)
+    with tf.Graph().as_default(), tf.Session() as session:
+        with ipu.scopes.ipu_scope("/device:IPU:0"):
+            run = ipu.ipu_compiler.compile(lambda: tf.constant([1.0, 2.0]) * 2.0)
+        with pytest.raises(tf.errors.InvalidArgumentError, match="configured for compilation only"):
+            session.run(run)
+    connection["device_connection__type"] = kinds.PRE_COMPILE
+    with pytest.warns(UserWarning, match="PRE_COMPILE"):
+        configure(1, **connection)
+    with tf.Graph().as_default(), tf.Session() as session:
+        with ipu.scopes.ipu_scope("/device:IPU:0"):
+            run = ipu.ipu_compiler.compile(lambda: tf.constant([1.0, 2.0]) * 2.0)
+        assert session.run(run)[0].tolist() == [0.0, 0.0]
+    configure(1)
 
 
 def test_functions_of_early_releases_return_changed_copies(tf: Any, ipu: Any) -> None:
