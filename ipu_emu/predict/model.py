@@ -402,18 +402,21 @@ def _check_schedule(job: Job, work: PlacedWork) -> None:
 
 
 def _placed(job: Job) -> StepModel:
+    network, ipus = job.network, job.ipus
     if job.layers:
-        return StepModel(job, PlacedWork(given(job.network, job.layers, job.embedding_ipu)))
-    if job.ipus > 1 and job.network.homes:
-        return StepModel(job, PlacedWork(annotated(job.network, job.ipus)))
-    if job.ipus > 1 and job.network.divided is not None and not job.embedding_ipu:
+        return StepModel(job, PlacedWork(given(network, job.layers, job.embedding_ipu)))
+    if ipus == 1:
+        return StepModel(job, PlacedWork((network.blocks,)))
+    if network.homes:
+        return StepModel(job, PlacedWork(annotated(network, ipus)))
+    if network.divided is not None and not job.embedding_ipu:
         with suppress(TooFewOpsError):  # some IPUs have no block
-            return StepModel(job, PlacedWork(annotated(job.network.divided(job.ipus, job.work), job.ipus)))
+            return StepModel(job, PlacedWork(annotated(network.divided(ipus, job.work), ipus)))
     loads, copies = _loads(job)
     found: dict[int, StepModel] = {}
-    for share in _SHARES if job.ipus > 1 else (1.0,):
+    for share in _SHARES:
         limit = share * job.system.generation.sram
-        model = StepModel(job, PlacedWork(balanced(job.network, job.ipus, loads, copies, job.embedding_ipu, limit)))
+        model = StepModel(job, PlacedWork(balanced(network, ipus, loads, copies, job.embedding_ipu, limit)))
         worst = max(_VERDICTS.index(each.verdict) for each in model.memories())
         found.setdefault(worst, model)
         if not worst:
@@ -424,7 +427,7 @@ def _placed(job: Job) -> StepModel:
 def _loads(job: Job) -> tuple[dict[str, tuple[float, float]], Callable[[NetworkBlock], float]]:
     """Seconds and bytes of each block, without code and further micro-batches; and seconds to copy its output."""
     network = job.network
-    if job.ipus > 1 and not network.blocks:
+    if not network.blocks:
         raise EmulatorError(f"{job.model} has no layers to divide; use one IPU per replica")
     each = 2 * job.itemsize + (0 if {"states"} & {*job.off_chip, *job.shared} else memory.state_bytes(job))
     kept = job.training and not job.recompute
