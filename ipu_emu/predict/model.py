@@ -23,6 +23,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -56,7 +57,7 @@ _SHARED_STEPS = 2
 #: Ops of LARS for each weight that exchange data: two norms, each with a sum.
 _NORMS = 4
 #: Shares of the memory of an IPU that placed blocks may take: the first with the best of the verdicts is used.
-_SHARES, _VERDICTS = tuple(percent / 100 for percent in range(100, 15, -5)), ("fits", "unsure", "does not fit")
+_SHARES, _VERDICTS = (inf, *(percent / 100 for percent in range(100, 15, -5))), ("fits", "unsure", "does not fit")
 #: Operations on a trained value in a weight update.
 _UPDATE = {"sgd": 3, "momentum": 7, "lars": 15, "rmsprop": 14, "adam": 14, "adamw": 14, "lamb": 14}
 
