@@ -113,12 +113,12 @@ class _Assignment:
         return {id: (ipu, stages.get(id, ipu)) for id, ipu in numbers.items()}
 
     def _balanced(self) -> dict[str, tuple[int, int]]:
-        """The places by the compiler's choice, with shared weights on one IPU if the pipeline can have the stages."""
+        """The places by the compiler's choice; logits are with their table if the pipeline can have the stage."""
         ratios = self.placement.ratios or (1.0,) * self.placement.ipus
         # A weight that two stages read would change in the first while the second still needs its old value.
         continuous = self.pipeline and self._trains and self.step.accumulation == 1
         places: Sequence[tuple[int, int]] = ()
-        for shared in (SharedWeights.TOGETHER,) if continuous else (SharedWeights.HOME, SharedWeights.COPIED):
+        for shared in (SharedWeights.TOGETHER,) if continuous else (SharedWeights.LOGITS_HOME, SharedWeights.COPIED):
             places = balanced_places(self.graph, ratios, work=self.work, shared=shared)
             if self.pipeline is None or self._can_run({stage: ipu for ipu, stage in places}, self.pipeline):
                 break

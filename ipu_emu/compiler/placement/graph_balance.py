@@ -45,6 +45,7 @@ class SharedWeights(Enum):
     """Where ops that read a weight far from its first reader are, such as the logits of a tied table."""
 
     HOME = "in further stages on the IPU of the first reader"
+    LOGITS_HOME = "logits in a further stage on the IPU of their table; others as COPIED"
     COPIED = "in the stages of their neighbours, to which the weight is copied"
     TOGETHER = "in the stage of the first reader"
 
@@ -81,7 +82,7 @@ def balanced_places(
     ratios: Sequence[float],
     *,
     work: MicroBatchWork = MicroBatchWork.TRAINING,
-    shared: SharedWeights = SharedWeights.HOME,
+    shared: SharedWeights = SharedWeights.LOGITS_HOME,
 ) -> list[tuple[int, int]]:
     """Return (IPU, stage) of each op, for IPUs with these relative amounts of work; raise TooFewOpsError."""
     return _Division(graph, tuple(ratios), work, shared).places()
@@ -115,7 +116,7 @@ class _Division:
     @cached_property
     def tied(self) -> dict[int, int]:
         """Places of ops that are at home with the table that they read, not in the chain."""
-        return self.cuts.tied if self.shared is SharedWeights.HOME else {}
+        return self.cuts.tied if self.shared in (SharedWeights.HOME, SharedWeights.LOGITS_HOME) else {}
 
     @cached_property
     def order(self) -> list[int]:

@@ -13,7 +13,7 @@ from ipu_emu.compiler.memory.memory_remedies import RemedyKind
 from ipu_emu.compiler.optimisers.update_rule import UpdateRule
 from ipu_emu.compiler.options import TrainingOptions
 from ipu_emu.compiler.pipeline import start
-from ipu_emu.compiler.placement.graph_balance import MicroBatchWork, balanced_places
+from ipu_emu.compiler.placement.graph_balance import MicroBatchWork, SharedWeights, balanced_places
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Op, Role
 from ipu_emu.onnx.properties import ModelProperties
@@ -142,7 +142,7 @@ def _placed(trace: ModuleTrace, options: Options, *, training: bool) -> tuple[Gr
 
 def _balanced(traced: Graph, ipus: int, *, training: bool) -> tuple[Graph, int, int]:
     work = MicroBatchWork.of(training=training, recomputes=False)
-    graph, places = traced.copy(), balanced_places(traced, (1.0,) * ipus, work=work)
+    graph, places = traced.copy(), balanced_places(traced, (1.0,) * ipus, work=work, shared=SharedWeights.HOME)
     graph.ops = [_on(op, stage, ipu, ipus) for op, (ipu, stage) in zip(graph.ops, places, strict=True)]
     return graph, ipus, max(stage for _, stage in places) + 1
 

@@ -8,11 +8,13 @@ from math import inf
 import numpy as np
 import pytest
 
+from ipu_emu import popart
 from ipu_emu.compiler.placement.balance import Chain, balance
 from ipu_emu.compiler.placement.graph_balance import SharedWeights, TooFewOpsError, balanced_places
 from ipu_emu.graph import Graph, Role
 from ipu_emu.models import named
 from ipu_emu.models.gpt2 import gpt2
+from ipu_emu.onnx.read import read
 
 
 def costs(chain: Chain, cuts: tuple[int, ...], ratios: tuple[float, ...], limit: float) -> tuple[float, float, float]:
@@ -64,7 +66,7 @@ def test_a_graph_with_fewer_ops_than_ipus_is_refused() -> None:
 @pytest.mark.parametrize("name", ["resnet8", "transformer", "bert-base"])
 def test_stages_read_results_of_earlier_stages_and_weights_of_one_ipu(name: str, ipus: int) -> None:
     graph = named(name).graph
-    places = balanced_places(graph, (1.0,) * ipus)
+    places = balanced_places(graph, (1.0,) * ipus, shared=SharedWeights.HOME)
     producer = {id: place for op, place in zip(graph.ops, places, strict=True) for id in op.outputs}
     readers: dict[str, set[int]] = {}
     for op, (ipu, stage) in zip(graph.ops, places, strict=True):
@@ -82,4 +84,18 @@ def test_logits_of_a_tied_table(shared: SharedWeights) -> None:
     found = [place for op, place in zip(graph.ops, places, strict=True) if "tokens" in op.inputs]
     first, last = found[0], found[-1]
     assert first == (0, 0)
-    assert last == {SharedWeights.HOME: (0, 2), SharedWeights.COPIED: (1, 1), SharedWeights.TOGETHER: (0, 0)}[shared]
+    assert last == {SharedWeights.COPIED: (1, 1), SharedWeights.TOGETHER: (0, 0)}.get(shared, (0, 2))
+
+
+def test_a_weight_of_all_layers_is_copied_or_read_in_further_stages() -> None:
+    builder = popart.Builder()
+    h = builder.addInputTensor("FLOAT", [4, 4])
+    table = builder.addInitializedInputTensor(np.ones((4, 4), np.float32), "table")
+    for layer in range(6):
+        weight = builder.addInitializedInputTensor(np.ones((4, 4), np.float32), f"weight{layer}")
+        h = builder.aiOnnx.add([builder.aiOnnx.matmul([h, weight]), table])
+    graph = read(builder.getModelProto()).graph
+    for shared, ipus, stages in ((SharedWeights.LOGITS_HOME, {0, 1}, 2), (SharedWeights.HOME, {0}, 3)):
+        places = balanced_places(graph, (1.0, 1.0), shared=shared)
+        readers = {ipu for op, (ipu, _) in zip(graph.ops, places, strict=True) if "table" in op.inputs}
+        assert (readers, len({stage for _, stage in places})) == (ipus, stages)
