@@ -16,6 +16,7 @@ from ipu_emu.compiler.pipeline import start
 from ipu_emu.compiler.placement.graph_balance import MicroBatchWork, SharedWeights, balanced_places
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Op, Role
+from ipu_emu.hardware import GENERATIONS
 from ipu_emu.onnx.properties import ModelProperties
 from ipu_emu.poptorch.enums import ConnectionType, OutputMode
 from ipu_emu.poptorch.errors import Error
@@ -41,7 +42,7 @@ _RETURNS = {
 }
 _MOST_IPUS = 64
 #: Generations of offline IPUs by PopTorch's number.
-_VERSIONS = {1: "ipu1", 2: "ipu2", 21: "ipu21"}
+_VERSIONS = {int(version.removeprefix("ipu")): version for version in GENERATIONS}
 #: Changes that may save memory, as PopTorch's options.
 _LOCATION = "options.TensorLocations.set{}Location(poptorch.TensorLocationSettings().{})"
 _WORDS = {
