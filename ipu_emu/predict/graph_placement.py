@@ -103,7 +103,7 @@ def _block(weight: str, homes: Collection[str]) -> str:
     for name in names:
         if name in homes:
             return name
-    raise EmulatorError(f"--placement: the block of weight {weight} is not known; use --placement auto")
+    raise EmulatorError(f"--placement: the block of weight {weight} is not known; use --ipus 1")
 
 
 def _reader(graph: Graph, op: Op, places: dict[str, tuple[int, int]]) -> tuple[int, int]:
