@@ -15,6 +15,7 @@ from ipu_emu.compiler.gradients.gradient import GradientReduction
 from ipu_emu.compiler.memory.tensor_locations import TensorLocations
 from ipu_emu.compiler.optimisers.automatic_loss_scaling import LossScaler
 from ipu_emu.compiler.optimisers.update_rule import UpdateRule
+from ipu_emu.compiler.placement.graph_balance import MicroBatchWork
 from ipu_emu.compiler.placement.placement_options import PipelineOptions, PlacementOptions
 from ipu_emu.program.anchors import Anchor, StepShape
 from ipu_emu.program.instructions import Overlap
@@ -51,6 +52,11 @@ class HostStreams:
     ahead: Mapping[str, Overlap] = field(default_factory=lambda: MappingProxyType({}))
     staged: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     synthetic: bool = False
+
+    @property
+    def from_host(self) -> bool:
+        """Whether the program has host I/O."""
+        return not self.synthetic
 
 
 @dataclass(frozen=True)
@@ -90,14 +96,29 @@ class CompileOptions:
     sync: str = "Full"
 
     @property
+    def trains(self) -> bool:
+        """Whether the model is trained."""
+        return self.training is not None
+
+    @property
+    def scales_loss(self) -> bool:
+        """Whether the loss scale changes by the gradients."""
+        return self.training is not None and self.training.loss_scaler is not None
+
+    @property
+    def work(self) -> MicroBatchWork:
+        """What is done with a micro-batch; NORM_ONLY keeps most activations."""
+        recomputes = self.recomputation not in (Recomputation.NONE, Recomputation.NORM_ONLY)
+        return MicroBatchWork.of(training=self.trains, recomputes=recomputes)
+
+    @property
     def sums_tied_tables_apart(self) -> bool:
         """Whether look-ups and products of a table have separate sums over micro-batches.
 
         Loss scaling counts elements of gradients of single micro-batches, which are whole then. Stochastic rounding
         draws a number for every addition to a total.
         """
-        scales = self.training is not None and self.training.loss_scaler is not None
-        return self.step.accumulation > 1 and not scales and not self.stochastic_rounding
+        return self.step.accumulation > 1 and not self.scales_loss and not self.stochastic_rounding
 
     @property
     def remaining_divisor(self) -> int:

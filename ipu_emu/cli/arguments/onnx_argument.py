@@ -54,14 +54,14 @@ class OnnxFile:
         """Whether an op is annotated with its IPU."""
         return any(IPU_NUMBER in op.attributes for op in self.graph.ops)
 
-    def loss(self, given: str) -> str:
+    def loss(self, name: str) -> str:
         """Return the id of the loss tensor; raise EmulatorError if none is given."""
-        if not given:
+        if not name:
             raise EmulatorError(
                 f"the loss of {self.path} is not known; add --loss with the id of a tensor (its outputs are "
                 f"{', '.join(self.outputs)}), or --inference"
             )
-        return given
+        return name
 
     def network(self) -> tuple[Network, str]:
         """The network for predictions, and PopART's name of the type of its weights."""
@@ -69,8 +69,8 @@ class OnnxFile:
 
         graph = self.graph
         is_half = any(t.dtype.itemsize == 2 and t.dtype.is_float for t in graph.with_role(Role.WEIGHT))
-        made = graph_network(graph, Path(self.path).name, self.batch, _homes(graph))
-        return made, "float16" if is_half else "float"
+        network = graph_network(graph, Path(self.path).name, self.batch, _homes(graph))
+        return network, "float16" if is_half else "float"
 
 
 def _homes(graph: Graph) -> tuple[int, ...]:

@@ -119,9 +119,9 @@ def schedule(
 
     ipus = None if mapping is None else _mapping(mapping)
     if program:
-        found = _of_program(program, context)
-        kind, stages, count, ipus = found.kind, found.stages, found.count, found.mapping
-        inference, recompute, batch_serialization = not found.training, found.recompute, found.iterations
+        traced = _of_program(program, context)
+        kind, stages, count, ipus = traced.kind, traced.stages, traced.count, traced.mapping
+        inference, recompute, batch_serialization = not traced.training, traced.recompute, traced.iterations
     if stages is None or count is None:
         raise click.UsageError("Missing pipeline; give a program, or --stages and --count")
     if count * stages * batch_serialization > _MAX_TASKS:
@@ -146,7 +146,7 @@ def schedule(
     if form == "json":
         print_json([[asdict(task) for task in slot] for slot in pipeline.slots])
     elif form == "svg":
-        from ipu_emu.cli.output.schedule_svg import svg
+        from ipu_emu.cli.output.schedule_text import svg
 
         click.echo(svg(pipeline, times, Barrier(barrier)))
     else:
@@ -160,9 +160,9 @@ def _of_program(program: str, context: click.Context) -> TracedPipeline:
     from ipu_emu.cli.arguments.traced_program import TracedProgram
 
     names = ("kind", "stages", "count", "inference", "recompute", "io_tiles", "batch_serialization", "mapping")
-    given = [one for one in names if context.get_parameter_source(one) is click.core.ParameterSource.COMMANDLINE]
-    if given:
-        options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+    named = [name for name in names if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE]
+    if named:
+        options = ", ".join(f"--{name.replace('_', '-')}" for name in named)
         raise EmulatorError(
             f"{options}: the program {program} says what its pipeline is; drop the option, or the program"
         )
@@ -187,7 +187,7 @@ def _stage_times(forward: str | None, backward: str | None, stages: int) -> Stag
 
     forwards = [1.0] * stages if forward is None else _numbers(forward, "--forward", float)
     backwards = [2 * time for time in forwards] if backward is None else _numbers(backward, "--backward", float)
-    for option, given in (("--forward", forwards), ("--backward", backwards)):
-        if len(given) != stages:
-            raise EmulatorError(f"{option} has {len(given)} times for {stages} stages; give one per stage")
+    for option, times in (("--forward", forwards), ("--backward", backwards)):
+        if len(times) != stages:
+            raise EmulatorError(f"{option} has {len(times)} times for {stages} stages; give one per stage")
     return StageTimes(tuple(forwards), tuple(backwards))

@@ -128,7 +128,7 @@ class _Assignment:
     def _can_run(self, ipus: Mapping[int, int], pipeline: PipelineOptions) -> bool:
         """Whether the schedule allows stages on these ``ipus`` with as many micro-batches as a step has."""
         trains, times, mapping = self._trains, pipeline.iterations, [ipus[stage] for stage in sorted(ipus)]
-        count = (self.step.accumulation if trains and self.step.accumulation > 1 else self.step.batches) // times
+        count = self.step.micro_batches // times
         with suppress(EmulatorError):
             schedule(pipeline.schedule, len(ipus), count, training=trains, mapping=mapping, iterations=times)
             return True

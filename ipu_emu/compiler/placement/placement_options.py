@@ -35,6 +35,11 @@ class PlacementOptions:
     phase_ipus: int = 2
     places: Mapping[str, tuple[int, int]] = field(default_factory=lambda: MappingProxyType({}))
 
+    @property
+    def assigns(self) -> bool:
+        """Whether ops are assigned to IPUs."""
+        return self.mode is not PlacementMode.OFF
+
 
 @dataclass(frozen=True)
 class PipelineOptions:

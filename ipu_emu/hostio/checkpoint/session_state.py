@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from ipu_emu.engine import Engine
 from ipu_emu.graph import Role, Tensor, original_of
-from ipu_emu.program.replica_variables import replica_variables
+from ipu_emu.program.held_variables import replica_variables
 
 __all__ = ["Entry", "Trainable", "groups_of", "joined", "mismatches", "shares", "stateful"]
 

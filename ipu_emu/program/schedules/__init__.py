@@ -18,19 +18,6 @@ from ipu_emu.program.schedules.stages import Mapping, Stage
 from ipu_emu.program.schedules.task import ALL_IPUS, Slot, Task, TaskType
 
 __all__ = [
-    "ALL_IPUS",
-    "SCHEDULES",
-    "Mapping",
-    "RampedSchedule",
-    "Slot",
-    "Stage",
-    "Task",
-    "TaskType",
-    "depth",
-    "fifo_depth",
-    "flattened",
-    "in_flight",
-    "ramped_schedule",
-    "schedule",
-    "scheduled_stages",
-]
+    "ALL_IPUS", "SCHEDULES", "Mapping", "RampedSchedule", "Slot", "Stage", "Task", "TaskType", "depth", "fifo_depth",
+    "flattened", "in_flight", "ramped_schedule", "schedule", "scheduled_stages",
+]  # fmt: skip

@@ -84,7 +84,7 @@ def _ahead(slots: Iterable[Slot], stages: Sequence[Stage]) -> Iterator[Slot]:
 def _inside(slots: Iterable[Slot], stages: Sequence[Stage]) -> Iterator[Slot]:
     """Recompute right before the backward, in the same slot (RecomputeAndBackpropagateInterleaved, PopART)."""
     for slot in slots:
-        yield tuple(each for task in slot for each in (*_again(task, stages), task))
+        yield tuple(part for task in slot for part in (*_again(task, stages), task))
 
 
 def _again(task: Task, stages: Sequence[Stage]) -> Slot:
@@ -92,7 +92,7 @@ def _again(task: Task, stages: Sequence[Stage]) -> Slot:
     follows at once.
     """
     stage = stages[task.stage]
-    last = max(each.forward for each in stages)
+    last = max(other.forward for other in stages)
     if stage.what is not TaskType.BACKWARD or stage.forward == last:
         return ()
     return (Task(task.ipu, stage.forward, task.micro_batch, TaskType.RECOMPUTE),)

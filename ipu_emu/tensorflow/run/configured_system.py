@@ -47,8 +47,8 @@ def configure(system: ConfiguredSystem) -> None:
 
 def configured() -> ConfiguredSystem:
     """The system that was configured; without any, one device of one IPU."""
-    found: ConfiguredSystem = frontend_state().system or ConfiguredSystem()
-    return found
+    system: ConfiguredSystem = frontend_state().system or ConfiguredSystem()
+    return system
 
 
 def is_configured() -> bool:
