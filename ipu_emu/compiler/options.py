@@ -15,6 +15,7 @@ from ipu_emu.compiler.gradients.gradient import GradientReduction
 from ipu_emu.compiler.memory.tensor_locations import TensorLocations
 from ipu_emu.compiler.optimisers.automatic_loss_scaling import LossScaler
 from ipu_emu.compiler.optimisers.update_rule import UpdateRule
+from ipu_emu.compiler.placement.graph_balance import MicroBatchWork
 from ipu_emu.compiler.placement.placement_options import PipelineOptions, PlacementOptions
 from ipu_emu.program.anchors import Anchor, StepShape
 from ipu_emu.program.instructions import Overlap
@@ -105,9 +106,10 @@ class CompileOptions:
         return self.training is not None and self.training.loss_scaler is not None
 
     @property
-    def continuous(self) -> bool:
-        """Whether weights change while micro-batches are in the pipeline."""
-        return self.training is not None and self.step.accumulation == 1
+    def work(self) -> MicroBatchWork:
+        """What is done with a micro-batch; NORM_ONLY keeps most activations."""
+        recomputes = self.recomputation not in (Recomputation.NONE, Recomputation.NORM_ONLY)
+        return MicroBatchWork.of(training=self.trains, recomputes=recomputes)
 
     @property
     def sums_tied_tables_apart(self) -> bool:

@@ -213,7 +213,7 @@ PASSES: Sequence[Pass] = (
         "assign-ipus",
         "give each op its IPU and its pipeline stage",
         assign_ipus,
-        "graph placement pipeline continuous=continuous",
+        "graph placement pipeline work=work step=step",
         "placement.assigns",
     ),
     Pass("stride-channel-groups", "form groups of every G-th channel", with_strided_groups, when="strided_groups"),

@@ -12,7 +12,10 @@ __all__ = ["BOW", "GC2", "GC200", "GENERATIONS", "Generation"]
 
 @dataclass(frozen=True)
 class Generation:
-    """``clock`` in Hz, ``tile_memory`` and ``streaming_memory`` in bytes, FLOPs per cycle of a tile's AMP unit."""
+    """``clock`` in Hz, ``tile_memory`` and ``streaming_memory`` in bytes, FLOPs per cycle of a tile's AMP unit.
+
+    ``pods`` begins the names of its Pods; None: there are none.
+    """
 
     name: str
     version: str
@@ -26,6 +29,7 @@ class Generation:
     exchange_bytes: int = 4
     workers: int = 6
     links: int = 10
+    pods: str | None = None
 
     @property
     def sram(self) -> int:
@@ -46,8 +50,8 @@ class Generation:
 _KIB, _STREAMING = 1024, 64 * 10**9
 
 GC2 = Generation("GC2", "ipu1", 1216, 1.6e9, 256 * _KIB, 64, 16, 0)
-GC200 = Generation("GC200", "ipu2", 1472, 1.33e9, 624 * _KIB, 128, 32, _STREAMING)
-BOW = Generation("Bow", "ipu21", 1472, 1.85e9, 624 * _KIB, 128, 32, _STREAMING)
+GC200 = Generation("GC200", "ipu2", 1472, 1.33e9, 624 * _KIB, 128, 32, _STREAMING, pods="")
+BOW = Generation("Bow", "ipu21", 1472, 1.85e9, 624 * _KIB, 128, 32, _STREAMING, pods="Bow ")
 
 #: Generations by Poplar's names.
 GENERATIONS = {generation.version: generation for generation in (GC2, GC200, BOW)}

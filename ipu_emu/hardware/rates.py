@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["NOMINAL", "Rates"]
+__all__ = ["NOMINAL", "TYPICAL", "Rates"]
 
 #: Hosts that meet in one group.
 _GROUP = 64
@@ -46,3 +46,5 @@ class Rates:
 
 
 NOMINAL = Rates()
+#: What programs reach about, for choices that do not wait for a calibration.
+TYPICAL = Rates(convolution=0.3, product=0.33)

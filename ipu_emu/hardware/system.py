@@ -13,7 +13,7 @@ from enum import Enum
 
 from gcl import Fabric, Topology
 from ipu_emu.errors import EmulatorError
-from ipu_emu.hardware.generation import BOW, GC2, GC200, Generation
+from ipu_emu.hardware.generation import BOW, GC2, GC200, GENERATIONS, Generation
 from ipu_emu.hardware.position import IPUS_PER_MACHINE, Position
 from popdist_py.environment import Environment
 from popdist_py.messages.suggestion import did_you_mean
@@ -25,7 +25,9 @@ _SMALLEST, _LARGEST, _LARGEST_DOMAIN = 4, 65536, 64
 #: Names that error messages suggest.
 _USUAL = ("pod4", "pod16", "pod64", "pod128", "pod256", "bow-pod16", "bow-pod64", "bow-pod128", "bow-pod256")
 _GRID = re.compile(r"^(\d{1,2})x(\d{1,4})$", re.ASCII)
-_POD = re.compile(r"(?:(\d{1,4})x)?(bow)?[-_ ]?(?:pod)?[-_ ]?(\d{1,5})", re.ASCII)
+#: Generations by the beginning of the names of their Pods.
+_PODS = {each.pods.strip().lower(): each for each in GENERATIONS.values() if each.pods is not None}
+_POD = re.compile(rf"(?:(\d{{1,4}})x)?({'|'.join(_PODS)})[-_ ]?(?:pod)?[-_ ]?(\d{{1,5}})", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class System:
     def pod(cls, ipus: int, generation: Generation = GC200, *, domains: int | None = None) -> System:
         """Return a Pod, or a cluster of ``domains`` Pods, with ``ipus`` IPUs in total."""
         count = domains or -(-ipus // _LARGEST_DOMAIN)
-        prefix = "Bow " if generation is BOW else ""
+        prefix = generation.pods or ""
         name = f"{prefix}Pod{ipus}" if domains is None else f"{count} x {prefix}Pod{ipus // count}"
         return cls(name, ipus, generation, ipus // count, _most_hosts(ipus // count) * count)
 
@@ -78,7 +80,7 @@ class System:
                 f"of two up to pod{_LARGEST}, bow-pod16, a cluster such as 4xpod16, or {', '.join(_OTHERS)}"
                 f"{did_you_mean(plain, (*_USUAL, *_OTHERS))}"
             )
-        return cls.pod(total, BOW if match[2] else GC200, domains=domains if match[1] else None)
+        return cls.pod(total, _PODS[match[2]], domains=domains if match[1] else None)
 
     @property
     def tiles_per_ipu(self) -> int:

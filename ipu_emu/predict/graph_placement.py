@@ -2,7 +2,8 @@
 
     op that reads weights of a named model    layer3/attention/q/weights  ->  block layer3/attention  ->  its IPU
     op of a named model without weights       the last stage of its inputs
-    op of a model from a file                 the block between two cuts  ->  its IPU, or the last stage of its inputs
+    op of a model from a file                 as the compiler balances a graph; of --placement 3,7,7,7:
+                                              the block between two cuts  ->  its IPU, or the last stage of its inputs
     op on weights only                        the IPU of its first reader, such as for a transposed table
 
 The stage is the number of the IPU. Logits that use the table of the embedding are an extra last stage on its IPU.
@@ -13,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable
 
+from ipu_emu.compiler.placement.graph_balance import balanced_places
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Op, Role
 from ipu_emu.predict.job import Job
@@ -21,7 +23,7 @@ from ipu_emu.predict.networks import BlockKind
 from ipu_emu.predict.networks.graph_network import op_blocks
 from ipu_emu.predict.placement import Placement
 
-__all__ = ["op_places", "placed_blocks"]
+__all__ = ["op_places"]
 
 _LAYER = re.compile(r"(layer\d+)/(norm1|attention|norm2|feed_forward)\b")
 #: Blocks of weights whose name does not begin with the block's: the first of these that the network has.
@@ -32,15 +34,16 @@ _OTHERS = {
 }
 
 
-def placed_blocks(job: Job) -> Placement:
-    """The blocks of each IPU: as given in ``job``, else balanced."""
-    return placed(job).work.placement
-
-
-def op_places(graph: Graph, blocks: Placement, *, is_named: bool) -> dict[str, tuple[int, int]]:
-    """(IPU, stage) of each op by its first output; ``is_named``: weights have the names of the catalogue."""
+def op_places(graph: Graph, job: Job) -> dict[str, tuple[int, int]]:
+    """(IPU, stage) of each op by its first output, as in the prediction of ``job``."""
+    blocks = placed(job).work.placement
+    if job.given is not None and not job.layers:
+        balanced = balanced_places(graph, (1.0,) * job.ipus, work=job.work)
+        return {_key(op): place for op, place in zip(graph.ops, balanced, strict=True)}
+    if not all(blocks):
+        raise EmulatorError(f"{job.model} has no block for IPU {blocks.index(())}; use fewer IPUs")
     homes = _homes(blocks)
-    block_of = _by_weights(graph, homes) if is_named else _by_cuts(graph)
+    block_of = _by_weights(graph, homes) if job.given is None else _by_cuts(graph)
     places, computed = dict[str, tuple[int, int]](), dict[str, tuple[int, int]]()
     for op in graph.ops:
         before = [computed[id] for id in op.inputs if id in computed]
@@ -100,7 +103,7 @@ def _block(weight: str, homes: Collection[str]) -> str:
     for name in names:
         if name in homes:
             return name
-    raise EmulatorError(f"--placement: the block of weight {weight} is not known; use --placement auto")
+    raise EmulatorError(f"--placement: the block of weight {weight} is not known; use --ipus 1")
 
 
 def _reader(graph: Graph, op: Op, places: dict[str, tuple[int, int]]) -> tuple[int, int]:

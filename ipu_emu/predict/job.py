@@ -9,6 +9,7 @@ from functools import cached_property
 from math import inf
 
 from gcl.drawing.units import counted
+from ipu_emu.compiler.placement.graph_balance import MicroBatchWork
 from ipu_emu.errors import EmulatorError
 from ipu_emu.hardware import System
 from ipu_emu.hardware.position import IPUS_PER_MACHINE
@@ -154,6 +155,11 @@ class Job:
         if faults:
             raise EmulatorError("; ".join(faults))
         return found
+
+    @property
+    def work(self) -> MicroBatchWork:
+        """What is done with a micro-batch."""
+        return MicroBatchWork.of(training=self.training, recomputes=self.recompute)
 
     @property
     def itemsize(self) -> int:

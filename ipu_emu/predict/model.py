@@ -19,17 +19,20 @@ rate halves the term.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import inf
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ipu_emu.compiler.placement.graph_balance import TooFewOpsError, copy_seconds, host_seconds
 from ipu_emu.errors import EmulatorError
 from ipu_emu.hardware import System
-from ipu_emu.hardware.rates import Rates
+from ipu_emu.hardware.rates import TYPICAL, Rates
 from ipu_emu.hardware.tile_cycles import START, VECTOR_BYTES, sync_cycles
 from ipu_emu.hardware.transfer_rates import GATEWAY_LINK
 from ipu_emu.predict import host, memory
@@ -37,7 +40,7 @@ from ipu_emu.predict.job import Job
 from ipu_emu.predict.links import Links, LinkSeconds
 from ipu_emu.predict.networks import NetworkBlock
 from ipu_emu.predict.networks.start_costs import product_cycles, step_cycles
-from ipu_emu.predict.placement import Placement, annotated, balanced, given
+from ipu_emu.predict.placement import annotated, balanced, given
 from ipu_emu.predict.variable_memory import OPTIMISER_STATES
 from ipu_emu.predict.work_per_ipu import CLASSES, PlacedWork
 from ipu_emu.program.schedules import SCHEDULES, in_flight
@@ -53,6 +56,8 @@ _BACKWARD, _PASSES = 2, 2
 _SHARED_STEPS = 2
 #: Ops of LARS for each weight that exchange data: two norms, each with a sum.
 _NORMS = 4
+#: Shares of the memory of an IPU that placed blocks may take: the first with the best of the verdicts is used.
+_SHARES, _VERDICTS = (inf, *(percent / 100 for percent in range(100, 15, -5))), ("fits", "unsure", "does not fit")
 #: Operations on a trained value in a weight update.
 _UPDATE = {"sgd": 3, "momentum": 7, "lars": 15, "rmsprop": 14, "adam": 14, "adamw": 14, "lamb": 14}
 
@@ -398,41 +403,51 @@ def _check_schedule(job: Job, work: PlacedWork) -> None:
 
 
 def _placed(job: Job) -> StepModel:
+    network, ipus = job.network, job.ipus
     if job.layers:
-        return StepModel(job, PlacedWork(given(job.network, job.layers, job.embedding_ipu)))
-    if job.ipus > 1 and job.network.homes:
-        return StepModel(job, PlacedWork(annotated(job.network, job.ipus)))
-    best: StepModel | None = None
-    for weight in (0.0, 0.25, 0.5, 1.0) if job.ipus > 1 else (0.0,):
-        model = StepModel(job, PlacedWork(_balanced(job, weight)))
-        fullest = max(each.low for each in model.memories())
-        if best is None or fullest < max(each.low for each in best.memories()):
-            best = model
-        if all(each.verdict == "fits" for each in model.memories()):
-            return model
-    assert best is not None
-    return best
+        return StepModel(job, PlacedWork(given(network, job.layers, job.embedding_ipu)))
+    if ipus == 1:
+        return StepModel(job, PlacedWork((network.blocks,)))
+    if network.homes:
+        return StepModel(job, PlacedWork(annotated(network, ipus)))
+    if network.divided is not None and not job.embedding_ipu:
+        with suppress(TooFewOpsError):  # some IPUs have no block
+            return StepModel(job, PlacedWork(annotated(network.divided(ipus, job.work), ipus)))
+    loads, copies = _loads(job)
+    found: dict[int, StepModel] = {}
+    for share in _SHARES:
+        limit = share * job.system.generation.sram
+        model = StepModel(job, PlacedWork(balanced(network, ipus, loads, copies, job.embedding_ipu, limit)))
+        worst = max(_VERDICTS.index(each.verdict) for each in model.memories())
+        found.setdefault(worst, model)
+        if not worst:
+            break
+    return found[min(found)]
 
 
-def _balanced(job: Job, weight: float) -> Placement:
-    """Balance by time and, with ``weight``, by bytes; both as fractions of the whole network."""
-    generation, network = job.system.generation, job.network
-    peak = generation.peak(job.itemsize)
-    vector = generation.tiles * generation.clock * VECTOR_BYTES / job.itemsize
-
-    def seconds(block: NetworkBlock) -> float:
-        return (block.matrix + block.idle) / peak + block.vector / vector
-
+def _loads(job: Job) -> tuple[dict[str, tuple[float, float]], Callable[[NetworkBlock], float]]:
+    """Seconds and bytes of each block, without code and further micro-batches; and seconds to copy its output."""
+    network = job.network
+    if not network.blocks:
+        raise EmulatorError(f"{job.model} has no layers to divide; use one IPU per replica")
     each = 2 * job.itemsize + (0 if {"states"} & {*job.off_chip, *job.shared} else memory.state_bytes(job))
+    kept = job.training and not job.recompute
 
     def nbytes(block: NetworkBlock) -> float:
-        return block.parameters * each + job.batch * block.output * job.itemsize + memory.table_bytes(job, block)
+        values = block.output + block.kept * kept
+        return block.parameters * each + job.batch * values * job.itemsize + memory.table_bytes(job, block)
 
-    all_seconds, all_bytes = (sum(map(of, network.blocks)) or 1.0 for of in (seconds, nbytes))
+    def copies(block: NetworkBlock) -> float:
+        return copy_seconds(job.batch * (block.output + block.inside) * job.itemsize)
 
-    def cost(block: NetworkBlock) -> float:
-        return seconds(block) / all_seconds + weight * nbytes(block) / all_bytes
+    seconds = {block.name: _seconds(job, block) for block in network.blocks}
+    last = next((block for block in network.blocks if block.tied), network.blocks[-1])
+    sizes, counts = (host.bytes_per_sample(job), host.result_bytes(job)), host.transfers(job)
+    for block, size, count in zip((network.blocks[0], last), sizes, counts, strict=True):
+        seconds[block.name] += host_seconds(job.batch * size, job.ipus, count)
+    return {block.name: (seconds[block.name], nbytes(block)) for block in network.blocks}, copies
 
-    if job.ipus > 1 and not network.blocks:
-        raise EmulatorError(f"{job.model} has no layers to divide; use one IPU per replica")
-    return balanced(network, job.ipus, cost, job.embedding_ipu)
+
+def _seconds(job: Job, block: NetworkBlock) -> float:
+    """Seconds of a micro-batch of ``block``."""
+    return float(StepModel(job, PlacedWork(((block,),))).slot_seconds(TYPICAL, 0, Shape.of(job)))

@@ -7,19 +7,19 @@
     IPU 2   layers 10 to 16
     IPU 3   layers 17 to 23, pooler, pair
 
-Layers stay in order. Without given numbers they are divided to minimise the work of the busiest IPU; every IPU has a
-block. Layers stay whole unless there are too few of them.
+Layers stay in order. Without given numbers they are divided such that the slowest IPU is as fast as possible, also
+inside a layer; every IPU has a block if there are enough.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
+from ipu_emu.compiler.placement.balance import Chain, balance
 from ipu_emu.errors import EmulatorError
 from ipu_emu.predict.networks import BlockKind, Network, NetworkBlock
 
-__all__ = ["Placement", "annotated", "balanced", "given"]
+__all__ = ["Placement", "annotated", "balanced", "can_divide", "given"]
 
 #: The blocks of each IPU.
 Placement = tuple[tuple[NetworkBlock, ...], ...]
@@ -31,14 +31,24 @@ def _is_layer(block: NetworkBlock) -> bool:
     return block.kind in (BlockKind.ATTENTION, BlockKind.FEED_FORWARD, BlockKind.LAYER)
 
 
+def _is_at_home(block: NetworkBlock) -> bool:
+    """Whether a block is on the IPU of the embedding."""
+    return block.kind is BlockKind.EMBEDDING or block.tied
+
+
+def can_divide(network: Network, ipus: int) -> bool:
+    """Whether each of ``ipus`` has a block of a balanced network."""
+    at_home = [*map(_is_at_home, network.blocks)]
+    return at_home.count(False) + any(at_home) >= ipus
+
+
 def _ends(network: Network, embedding_ipu: int, first: int, last: int) -> dict[int, list[NetworkBlock]]:
     """The blocks outside layers, by IPU; ``first`` and ``last``: the IPUs of the first and last layers."""
     places: dict[int, list[NetworkBlock]] = {}
     for block in network.blocks:
         if not _is_layer(block):
             at = last if block.kind is BlockKind.HEAD else first
-            if block.kind is BlockKind.EMBEDDING or block.tied:
-                at = embedding_ipu
+            at = embedding_ipu if _is_at_home(block) else at
             places.setdefault(at, []).append(block)
     return places
 
@@ -89,53 +99,26 @@ def annotated(network: Network, ipus: int) -> Placement:
     return tuple(tuple(block for block in network.blocks if block.home == ipu) for ipu in range(ipus))
 
 
-def balanced(network: Network, ipus: int, cost: Callable[[NetworkBlock], float], embedding_ipu: int = 0) -> Placement:
-    """The placement with the lowest maximum ``cost`` of an IPU."""
-    ends = _ends(network, embedding_ipu, 0, ipus - 1)
-    least = [int(ipu not in ends) for ipu in range(ipus)]
-    groups = _whole_layers(network)
-    if len(groups) < sum(least):
-        groups = [[block] for block in network.blocks if _is_layer(block)]
-    if len(groups) < sum(least):
-        least = [0] * ipus
-    fixed = [sum(cost(block) for block in ends.get(ipu, [])) for ipu in range(ipus)]
-    costs = [sum(map(cost, group)) for group in groups]
-    low, high = 0.0, sum(costs) + max(fixed)
-    best = _fill(costs, fixed, least, math.inf)  # the sum has lost digits of costs that are much smaller than others
-    for _ in range(60):
-        middle = (low + high) / 2
-        tried = _fill(costs, fixed, least, middle)
-        if tried is None:
-            low = middle
-        else:
-            best, high = tried, middle
-    assert best is not None, "an unlimited capacity holds all"
-    layers, start = [], 0
-    for count in best:
-        layers.append([block for group in groups[start : start + count] for block in group])
-        start += count
-    return _joined(network, layers, ends)
+def balanced(
+    network: Network,
+    ipus: int,
+    loads: Mapping[str, tuple[float, float]],
+    copies: Callable[[NetworkBlock], float],
+    embedding_ipu: int,
+    limit: float,
+) -> Placement:
+    """The placement with the fastest slowest IPU, as the compiler divides the ops of a graph (``balance``).
 
-
-def _fill(costs: Sequence[float], fixed: Sequence[float], least: Sequence[int], capacity: float) -> list[int] | None:
-    """How many layers each IPU takes in turn without exceeding ``capacity``; None if some are left over.
-
-    Later IPUs get at ``least`` their minimum.
+    ``loads``: seconds and bytes of each block by name. ``copies``: the seconds of a copy of what a block passes on.
+    ``limit``: the bytes of an IPU.
     """
-    counts, at = [], 0
-    for ipu, before in enumerate(fixed):
-        room, start, end = capacity - before, at, len(costs) - sum(least[ipu + 1 :])
-        while at < end and costs[at] <= room * (1 + 1e-12):
-            room -= costs[at]
-            at += 1
-        counts.append(at - start)
-    return counts if at == len(costs) else None
-
-
-def _whole_layers(network: Network) -> list[list[NetworkBlock]]:
-    """The blocks of each layer."""
-    groups: dict[str, list[NetworkBlock]] = {}
-    for block in network.blocks:
-        if _is_layer(block):
-            groups.setdefault(block.group, []).append(block)
-    return list(groups.values())
+    at_home = [block for block in network.blocks if _is_at_home(block)]
+    units = [block for block in network.blocks if not _is_at_home(block)]
+    seconds, nbytes = ([loads[block.name][part] for block in units] for part in range(2))
+    fixed = sum(loads[block.name][0] for block in at_home), sum(loads[block.name][1] for block in at_home)
+    before = [0.0, *map(copies, units[:-1])]
+    chain = Chain(seconds, nbytes, before, fixed, embedding_ipu, enough=bool(at_home))
+    layers: list[list[NetworkBlock]] = [[] for _ in range(ipus)]
+    for block, ipu in zip(units, balance(chain, (1.0,) * ipus, limit), strict=True):
+        layers[ipu].append(block)
+    return _joined(network, layers, {embedding_ipu: at_home})

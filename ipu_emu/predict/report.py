@@ -22,6 +22,8 @@ _SCHEMA = "ipu-emu prediction 1"
 def job_facts(job: Job) -> dict[str, Any]:
     """The job, with derived numbers."""
     found = {name: value for name, value in asdict(job).items() if name not in ("system", "samples", "epochs")}
+    if job.given is not None:
+        del found["given"]["divided"]
     rate = found.pop("host_rate")
     return found | {
         "input_dtype": input_dtype(job),

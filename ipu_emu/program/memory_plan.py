@@ -178,7 +178,7 @@ def overlap_of(lives: Sequence[Lifetime]) -> tuple[Lifetime, Lifetime] | None:
 def node_in(graph: Graph, op: Op) -> Node:
     """``op`` with its tensors."""
     inputs = tuple(graph.tensor(id) if id else None for id in op.inputs)
-    return Node(op, inputs, (), tuple(graph.tensor(id) for id in op.outputs))
+    return Node(op, inputs, (), tuple(graph.tensor(id) for id in op.outputs if id))
 
 
 def scratch_key(op: Op) -> str:

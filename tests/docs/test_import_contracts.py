@@ -83,7 +83,7 @@ def report_of(folder: Path) -> dict[str, str]:
         timeout=120,
     )
     assert "Contracts: " in done.stdout, done.stdout + done.stderr
-    names = {line.removesuffix(" BROKEN") for line in done.stdout.splitlines() if line.endswith(" BROKEN")}
+    names = set(re.findall(r"^(.+) BROKEN(?: \(\d+ ignored imports?\))?$", done.stdout, flags=re.MULTILINE))
     _, _, details = done.stdout.partition("\nBroken contracts\n")
     parts = re.split(r"^(.+)\n-+\n", details, flags=re.MULTILINE)
     reports = {name: " ".join(text.split()) for name, text in zip(parts[1::2], parts[2::2], strict=True)}

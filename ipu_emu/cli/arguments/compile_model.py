@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from gcl.drawing.units import counted, memory
 from ipu_emu.cli.arguments.onnx_argument import OnnxFile
-from ipu_emu.compiler.annotations import IPU_NUMBER, PIPELINE_STAGE
+from ipu_emu.compiler.annotations import PIPELINE_STAGE
 from ipu_emu.compiler.gradients.activation_checkpointing import Recomputation
 from ipu_emu.compiler.memory.memory_remedies import MemoryNeed
 from ipu_emu.compiler.memory.out_of_memory import memory_need
@@ -40,9 +40,11 @@ from ipu_emu.onnx.properties import ModelProperties
 from ipu_emu.ops.normalisation.shared_batch_norm import GROUP_SIZE
 from ipu_emu.predict import of_model
 from ipu_emu.predict.calibration.rows import layer_counts
-from ipu_emu.predict.graph_placement import op_places, placed_blocks
+from ipu_emu.predict.graph_placement import op_places
 from ipu_emu.predict.job import Job, smallest_pod
 from ipu_emu.predict.networks import Network, masked_positions, network
+from ipu_emu.predict.networks.graph_network import graph_network
+from ipu_emu.predict.placement import can_divide
 from ipu_emu.predict.variable_memory import STATE_BYTES
 from ipu_emu.program.anchors import Anchor, Return, StepShape
 from ipu_emu.program.executable import Executable
@@ -64,9 +66,6 @@ _ADAM = AdamValues(
 )
 _RMSPROP = AdaptiveValues(_RATE, _ZERO, HyperParameter(0.9), HyperParameter(0.9), HyperParameter(1e-3))
 
-#: The placement for which the compiler chooses the cuts.
-_CUT = "auto"
-
 _MOMENTUM = SgdValues(_RATE, _ZERO, HyperParameter(0.9), _ZERO, _ONE, _ZERO)
 
 OPTIMISERS: Mapping[str, UpdateRule] = {
@@ -82,11 +81,10 @@ OPTIMISERS: Mapping[str, UpdateRule] = {
 
 @dataclass(frozen=True)
 class CompiledModel:
-    """A model compiled for ``device``; ``otherwise``: how predictions place blocks, '' if as the program does."""
+    """A model compiled for ``device``."""
 
     device: Device
     executable: Executable
-    otherwise: str = ""
 
     @property
     def need(self) -> MemoryNeed:
@@ -100,8 +98,8 @@ class CompiledModel:
 class CompileRequest:
     """``model``: a name of the catalogue or an ONNX file; with ``loss`` (for a file, a tensor's id) it is trained.
 
-    ``placement``: layers on each IPU, ``balanced`` as in predictions, or ``auto``, cut by the compiler. By default
-    files keep the placement of their ops, and other models are balanced.
+    ``placement``: layers on each IPU, or ``balanced``. By default files keep the placement of their ops, and other
+    models are balanced.
     """
 
     model: str
@@ -171,15 +169,7 @@ class CompileRequest:
         """Compile for IPUs of ``system``, even if the model does not fit; raise EmulatorError if it is invalid."""
         ipus = self.ipus * self.replicas
         device = Device(DeviceKind.OFFLINE, 0, ipus, system.tiles_per_ipu, system.version, Connection.NEVER)
-        state = self.compiled_until(PASSES[-1].name, system)
-        return CompiledModel(device, state.executable, self._otherwise(state.options.placement.mode))
-
-    def _otherwise(self, mode: PlacementMode) -> str:
-        """Describe how predictions place blocks; empty if as in programs with this placement."""
-        known = mode in (PlacementMode.OFF, PlacementMode.GIVEN)
-        if known or (mode is PlacementMode.MANUAL and self._file_network[0].homes):
-            return ""
-        return "with balanced layers instead of those of this program"
+        return CompiledModel(device, self.compiled_until(PASSES[-1].name, system).executable)
 
     def compiled_until(self, stop_after: str, system: System | None = None) -> CompileState:
         """Return the compiler's state after the pass ``stop_after``; by default for the smallest Pod."""
@@ -275,12 +265,10 @@ class CompileRequest:
         if self.ipus == 1:
             return PlacementOptions()
         spread = PlacementOptions(PlacementMode.AUTO, self.ipus, (1.0,) * self.ipus)
-        if self.placement == _CUT:
-            return spread
-        if not self.placement and any(IPU_NUMBER in op.attributes for op in graph.ops):
+        if not self.placement and self.model not in CATALOGUE and self._file.names_ipus:
             check_ipus_exist(graph, self.ipus)
             return replace(spread, mode=PlacementMode.MANUAL)
-        if not self.placement and any(PIPELINE_STAGE in op.attributes for op in graph.ops):
+        if not self.placement and self.schedule and any(PIPELINE_STAGE in op.attributes for op in graph.ops):
             return spread
         try:
             job = self._job(system)
@@ -288,14 +276,7 @@ class CompileRequest:
             if self.placement:
                 raise
             return spread  # predictions do not support this number of IPUs
-        blocks = placed_blocks(job)
-        empty = [ipu for ipu, on_ipu in enumerate(blocks) if not on_ipu]
-        if empty and self.placement:
-            raise EmulatorError(f"{self.model} has no block for IPU {empty[0]}; use fewer IPUs, or --placement auto")
-        if empty:
-            return spread
-        places = op_places(graph, blocks, is_named=self.model in CATALOGUE)
-        return PlacementOptions(PlacementMode.GIVEN, self.ipus, places=places)
+        return PlacementOptions(PlacementMode.GIVEN, self.ipus, places=op_places(graph, job))
 
     def predicted(self, system: System, profile: Profile | None = None, release: str = "") -> Prediction | None:
         """The prediction for the same options; None for replicas of sizes that predictions do not support.
@@ -313,8 +294,8 @@ class CompileRequest:
     def _job(self, system: System) -> Job:
         """The job for predictions."""
         network, dtype = (None, self.dtype) if self.model in CATALOGUE else self._file_network
-        if network is not None and self.placement:
-            network = network.without_homes()
+        if network is not None and (self.placement or not (self.schedule or self._file.names_ipus)):
+            network = network.without_homes()  # without a pipeline, stages have no meaning
         job = Job(
             self.model if network is None else network.name,
             system,
@@ -333,9 +314,12 @@ class CompileRequest:
             length=self.length,
             masked=self.masked,
             bn_span=self.bn_span,
-            layers=() if self.placement in ("", "balanced", _CUT) else layer_counts(self.placement),
+            layers=() if self.placement in ("", "balanced") else layer_counts(self.placement),
             overlap_io=False,
         )
+        if network is None and not job.layers and not can_divide(job.network, self.ipus):
+            divided = graph_network(self._named().graph, self.model, self.batch)
+            job = replace(job, given=divided, length=None, masked=None)
         # The graphs of named models take images of the same type as the weights.
         return replace(job, input_dtype=job.dtype) if job.network.input_dtype == "uint8" else job
 

@@ -84,8 +84,8 @@ _OPTIONS = (
     click.option(
         "--placement",
         metavar="3,7,7,7",
-        help="Layers on each IPU; balanced, as in predict; or auto: the compiler chooses. Except with auto, tied "
-        "logits stay with their table.  [default: the annotations of a file, else balanced]",
+        help="Layers on each IPU, or balanced. Tied logits stay with their table.  [default: the annotations of a "
+        "file, else balanced]",
     ),
     click.option(
         "--length", type=click.IntRange(1), help="Tokens per sequence of a named model.  [default: its own]"

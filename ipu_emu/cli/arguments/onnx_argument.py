@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ipu_emu.compiler.annotations import IPU_NUMBER, PIPELINE_STAGE
 from ipu_emu.errors import EmulatorError, OpenShapeError
 from ipu_emu.graph import Graph
 from ipu_emu.graph.tensor import Role
@@ -48,6 +49,11 @@ class OnnxFile:
         first = next((tensor.shape for tensor in inputs if tensor.shape), (1,))
         return cls(path, model.graph, tuple(_outputs(path, model.graph)), first[0], model.has_open_batch)
 
+    @property
+    def names_ipus(self) -> bool:
+        """Whether an op is annotated with its IPU."""
+        return any(IPU_NUMBER in op.attributes for op in self.graph.ops)
+
     def loss(self, name: str) -> str:
         """Return the id of the loss tensor; raise EmulatorError if none is given."""
         if not name:
@@ -68,17 +74,14 @@ class OnnxFile:
 
 
 def _homes(graph: Graph) -> tuple[int, ...]:
-    """The annotated IPU of each op; empty if an op has none, or has a stage whose number differs from its IPU's."""
-    from ipu_emu.compiler.annotations import IPU_NUMBER, PIPELINE_STAGE
-    from ipu_emu.compiler.placement.placement_rules import computed_ops, ipu_annotated
+    """The annotated IPU of each op, else its stage; empty if an op has none, or if they differ."""
+    from ipu_emu.compiler.placement.placement_rules import computed_ops
 
-    computed, homes = {id(op) for op in computed_ops(graph)}, list[int]()
-    for op in graph.ops:
-        home = ipu_annotated(op) if id(op) in computed else (homes or [0])[-1]
-        if home < 0 or int(op.attributes.get(PIPELINE_STAGE, home)) != home:
+    for op in computed_ops(graph):
+        annotated = {int(op.attributes[key]) for key in (IPU_NUMBER, PIPELINE_STAGE) if key in op.attributes}
+        if len(annotated) != 1 or min(annotated) < 0:
             return ()
-        homes.append(home)
-    return tuple(homes) if any(IPU_NUMBER in op.attributes for op in graph.ops) else ()
+    return tuple(int(op.attributes.get(IPU_NUMBER, op.attributes.get(PIPELINE_STAGE, 0))) for op in graph.ops)
 
 
 def _outputs(path: str, graph: Graph) -> list[str]:

@@ -19,7 +19,6 @@ from ipu_emu.graph import Role, StepPhase
 from popdist_py.dependent_program import dependent
 
 if TYPE_CHECKING:
-    from ipu_emu.compiler.placement.placement_options import PlacementMode
     from ipu_emu.hardware import System
     from ipu_emu.predict.calibration.profile import Profile
     from ipu_emu.predict.prediction import Prediction
@@ -138,9 +137,6 @@ class TracedProgram(CompileRequest):
 
     def predicted(self, system: System, profile: Profile | None = None, release: str = "") -> Prediction | None:
         return None
-
-    def _otherwise(self, mode: PlacementMode) -> str:
-        return ""
 
     def compiled_until(self, stop_after: str, system: System | None = None) -> CompileState:
         """Return the compiler's state after the pass ``stop_after``."""

@@ -103,10 +103,9 @@ def clock(
         room = {"fits": compiled.need.fits, "bytes": compiled.need.nbytes, "limit_bytes": compiled.need.limit}
         facts = _facts(segment, request.samples, where.generation.clock) | {"memory": room}
         quoted = None if predicted is None else prediction_facts(predicted)
-        otherwise = compiled.otherwise if predicted is not None else ""
-        print_json(facts | {"predicted": quoted, "predicted_otherwise": otherwise})
+        print_json(facts | {"predicted": quoted})
         return
-    said = _said(predicted, compiled.otherwise) if predicted else ""
+    said = _said(predicted) if predicted else ""
     _print(request.title, segment, request.samples, where.generation.clock, said)
     if not compiled.need.fits:
         say(f"\n{_refusal(compiled.need)}")
@@ -133,14 +132,13 @@ def _facts(segment: TimelineSegment, samples: int, hertz: float) -> dict[str, An
     }
 
 
-def _said(predicted: Prediction, otherwise: str) -> str:
-    """The prediction as text; ``otherwise``: how it places blocks, '' if as the program does."""
+def _said(predicted: Prediction) -> str:
+    """The prediction as text."""
     low, high = predicted.interval
     kind = predicted.job.input_dtype
     options = " --input-dtype ".join(["--no-overlap-io", *([kind] if kind else [])])
-    placed = f", {otherwise}" if otherwise else ""
     rate = f"{predicted.throughput:,.1f} samples per second (90 %: {low:,.0f} to {high:,.0f})"
-    return f"ipu-emu predict {options}{placed}: {rate}"
+    return f"ipu-emu predict {options}: {rate}"
 
 
 def _print(title: str, segment: TimelineSegment, samples: int, hertz: float, said: str) -> None:

@@ -79,7 +79,6 @@ def memory(system: str | None, output: Path | None, form: str, **options: Any) -
                 "sram_bytes_per_ipu": sram,
                 "estimated_bytes": estimate,
                 "predicted": None if predicted is None else facts(predicted)["memory"],
-                "predicted_otherwise": compiled.otherwise if predicted is not None else "",
                 "ipus": [
                     {
                         "ipu": m.ipu,
@@ -112,17 +111,17 @@ def _notes(
     if estimate is not None:
         lines.append(f"data per replica: {amount(planned)} in this plan, {amount(estimate)} estimated by formula")
     if predicted is not None:
-        lines.append(_said(predicted, compiled.otherwise))
+        lines.append(_said(predicted))
     if not compiled.need.fits:
         lines += ["", _advice(request, where, compiled)]
     return "\n".join(lines)
 
 
-def _said(predicted: Prediction, otherwise: str) -> str:
-    """The bounds of the predicted memory; ``otherwise``: how predictions place blocks, '' if as the program does."""
-    worst, placed = predicted.fullest, f", {otherwise}" if otherwise else ""
+def _said(predicted: Prediction) -> str:
+    """The bounds of the predicted memory."""
+    worst = predicted.fullest
     return (
-        f"ipu-emu predict{placed}: {predicted.verdict}, IPU {worst.ipu} needs {amount(worst.low)} (a program "
+        f"ipu-emu predict: {predicted.verdict}, IPU {worst.ipu} needs {amount(worst.low)} (a program "
         f"written for IPUs, least code) to {amount(worst.high)} (all left to the compiler, most code)"
     )
 

@@ -1,7 +1,7 @@
 """Assignment of IPUs: the IPU and the pipeline stage of each op, from the annotations of the model and the options.
 
 MANUAL             the IPU that the annotation names
-AUTO               chosen by work and memory, in the proportions of ``ratios``
+AUTO               the IPU and the stage that ``graph_balance`` gives, with work in the proportions of ``ratios``
 GIVEN              the IPU and the stage that the options name for the op
 EXECUTION_PHASES   phases take turns on the IPUs
 pipelining         the stage that the annotation names, else the number of the IPU; adjacent stages on one IPU become
@@ -11,43 +11,46 @@ pipelining         the stage that the annotation names, else the number of the I
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 
 from ipu_emu.compiler.annotations import EXECUTION_PHASE, IPU_NUMBER, PIPELINE_STAGE
-from ipu_emu.compiler.placement.autoshard import autoshard
+from ipu_emu.compiler.placement.graph_balance import MicroBatchWork, SharedWeights, balanced_places
 from ipu_emu.compiler.placement.placement_options import PipelineOptions, PlacementMode, PlacementOptions
+from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Op, Place, Role
+from ipu_emu.program.anchors import StepShape
+from ipu_emu.program.schedules.schedule_table import schedule
 
 __all__ = ["assign_ipus", "stage_numbers"]
 
+_ONE_MICRO_BATCH = StepShape(1, 1, 1)
+
 
 def assign_ipus(
-    model: Graph, placement: PlacementOptions, pipeline: PipelineOptions | None = None, *, continuous: bool = False
+    model: Graph,
+    placement: PlacementOptions,
+    pipeline: PipelineOptions | None = None,
+    *,
+    work: MicroBatchWork = MicroBatchWork.TRAINING,
+    step: StepShape = _ONE_MICRO_BATCH,
 ) -> Graph:
     """Return ``model`` with the places of its ops; ``check_placement`` has rejected contradictory annotations before.
 
-    ``continuous``: weights change while micro-batches are in the pipeline. Warn of a weight that AUTO or GIVEN
-    does not keep on one IPU of a pipeline.
+    Warn of a weight that AUTO or GIVEN does not keep on one IPU of a pipeline.
     """
     if placement.mode is PlacementMode.OFF:
         return model
     graph = model.copy()
-    numbers = _ipus(graph, placement, pipeline, continuous)
-    stages = {id: _stage(op, id, placement, numbers[id]) for id, op in _by_output(graph).items()}
-    pairs = {(stages[id], numbers[id]) for id in stages}
+    places = _Assignment(graph, _by_output(graph), placement, pipeline, work, step).places()
+    pairs = {(stage, ipu) for ipu, stage in places.values()}
     merged = stage_numbers(pairs, merge=pipeline.iterations == 1) if pipeline else {}
-    graph.ops = [
-        replace(op, place=Place(merged.get(stages[key], 0), numbers[key])) if (key := _key(op)) in stages else op
-        for op in graph.ops
-    ]
+    for index, op in enumerate(graph.ops):
+        if (key := _key(op)) in places:
+            ipu, stage = places[key]
+            graph.ops[index] = replace(op, place=Place(merged.get(stage, 0), ipu))
     return graph
-
-
-def _stage(op: Op, id: str, placement: PlacementOptions, ipu: int) -> int:
-    if placement.mode is PlacementMode.GIVEN:
-        return placement.places[id][1]
-    return int(op.attributes.get(PIPELINE_STAGE, ipu))
 
 
 def stage_numbers(pairs: set[tuple[int, int]], *, merge: bool = True) -> dict[int, int]:
@@ -80,34 +83,65 @@ def _computed(graph: Graph, id: str) -> bool:
     return graph.tensors[id].role is not Role.CONSTANT
 
 
-def _ipus(
-    graph: Graph, placement: PlacementOptions, pipeline: PipelineOptions | None, continuous: bool
-) -> Mapping[str, int]:
-    ops, ipus = _by_output(graph), placement.ipus
-    if placement.mode is PlacementMode.EXECUTION_PHASES:
-        return _by_phase(ops, min(ipus, placement.phase_ipus))
-    if placement.mode is PlacementMode.GIVEN:
-        given = {id: placement.places[id][0] for id in ops}
-        if pipeline:
-            _warn_of_copies(graph, ops, given)
-        return given
-    annotated = {id: int(op.attributes[IPU_NUMBER]) for id, op in ops.items() if IPU_NUMBER in op.attributes}
-    if placement.mode is PlacementMode.MANUAL:
-        return dict.fromkeys(ops, 0) | annotated
-    if pipeline and any(PIPELINE_STAGE in op.attributes for op in ops.values()):
-        return {id: int(op.attributes.get(PIPELINE_STAGE, 0)) % ipus for id, op in ops.items()}
-    ratios = placement.ratios or (1.0,) * ipus
-    # A weight that two stages read would change in the first while the second still needs its old value.
-    apart = continuous and pipeline is not None
-    chosen = dict(zip(ops, autoshard(graph, list(ops.values()), ratios, apart=apart), strict=True))
-    if pipeline:
-        _warn_of_copies(graph, ops, chosen)
-    return chosen
+@dataclass(frozen=True)
+class _Assignment:
+    """A graph with its ``ops`` by their first output, whose (IPU, stage) are determined."""
+
+    graph: Graph
+    ops: Mapping[str, Op]
+    placement: PlacementOptions
+    pipeline: PipelineOptions | None
+    work: MicroBatchWork
+    step: StepShape
+
+    def places(self) -> Mapping[str, tuple[int, int]]:
+        """(IPU, stage) of each op."""
+        ops, mode, ipus = self.ops, self.placement.mode, self.placement.ipus
+        stages = {id: int(op.attributes[PIPELINE_STAGE]) for id, op in ops.items() if PIPELINE_STAGE in op.attributes}
+        is_auto = mode is PlacementMode.AUTO and not (self.pipeline and stages)
+        if is_auto or mode is PlacementMode.GIVEN:
+            found = self._balanced() if is_auto else {id: self.placement.places[id] for id in ops}
+            if self.pipeline:
+                _warn_of_copies(self.graph, ops, found)
+            return found
+        if mode is PlacementMode.EXECUTION_PHASES:
+            numbers = _by_phase(ops, min(ipus, self.placement.phase_ipus))
+        elif mode is PlacementMode.MANUAL:
+            numbers = {id: int(op.attributes.get(IPU_NUMBER, 0)) for id, op in ops.items()}
+        else:
+            numbers = {id: stages.get(id, 0) % ipus for id in ops}
+        return {id: (ipu, stages.get(id, ipu)) for id, ipu in numbers.items()}
+
+    def _balanced(self) -> dict[str, tuple[int, int]]:
+        """The places by the compiler's choice; logits are with their table if the pipeline can have the stage."""
+        ratios = self.placement.ratios or (1.0,) * self.placement.ipus
+        # A weight that two stages read would change in the first while the second still needs its old value.
+        continuous = self.pipeline and self._trains and self.step.accumulation == 1
+        places: Sequence[tuple[int, int]] = ()
+        for shared in (SharedWeights.TOGETHER,) if continuous else (SharedWeights.LOGITS_HOME, SharedWeights.COPIED):
+            places = balanced_places(self.graph, ratios, work=self.work, shared=shared)
+            if self.pipeline is None or self._can_run({stage: ipu for ipu, stage in places}, self.pipeline):
+                break
+        keys = map(_key, self.graph.ops)
+        return {key: place for key, place in zip(keys, places, strict=True) if key in self.ops}
+
+    def _can_run(self, ipus: Mapping[int, int], pipeline: PipelineOptions) -> bool:
+        """Whether the schedule allows stages on these ``ipus`` with as many micro-batches as a step has."""
+        trains, times, mapping = self._trains, pipeline.iterations, [ipus[stage] for stage in sorted(ipus)]
+        count = self.step.micro_batches // times
+        with suppress(EmulatorError):
+            schedule(pipeline.schedule, len(ipus), count, training=trains, mapping=mapping, iterations=times)
+            return True
+        return False
+
+    @property
+    def _trains(self) -> bool:
+        return self.work is not MicroBatchWork.INFERENCE
 
 
-def _warn_of_copies(graph: Graph, ops: Mapping[str, Op], chosen: Mapping[str, int]) -> None:
+def _warn_of_copies(graph: Graph, ops: Mapping[str, Op], places: Mapping[str, tuple[int, int]]) -> None:
     for weight in graph.with_role(Role.WEIGHT):
-        ipus = sorted({chosen[id] for id, op in ops.items() if weight.id in op.inputs})
+        ipus = sorted({places[id][0] for id, op in ops.items() if weight.id in op.inputs})
         if len(ipus) > 1:
             warnings.warn(
                 f"The weight {weight.id} is read on IPUs {', '.join(map(str, ipus))} of a pipeline, so every "

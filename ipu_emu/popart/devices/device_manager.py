@@ -10,7 +10,17 @@ from dataclasses import replace
 from typing import Any, SupportsIndex
 
 from ipu_emu.errors import ArgumentTypeError, EmulatorError
-from ipu_emu.hardware import GENERATIONS, Connection, Device, DeviceKind, Occupancy, System, of_this_process, share_of
+from ipu_emu.hardware import (
+    GC200,
+    GENERATIONS,
+    Connection,
+    Device,
+    DeviceKind,
+    Occupancy,
+    System,
+    of_this_process,
+    share_of,
+)
 from ipu_emu.popart.types.enums import DeviceConnectionType, DeviceSelectionCriterion, DeviceType, SyncPattern
 from ipu_emu.popart.version import versionString
 from popdist_py.messages.suggestion import did_you_mean
@@ -51,7 +61,7 @@ _SIM_OPTIONS = ("numIPUs", "tilesPerIPU")
 _OFFLINE_OPTIONS = ("numIPUs", "tilesPerIPU", "ipuVersion", "syncPattern", "gatewayMode")
 #: Tiles of a simulated IPU by default.
 _SIMULATED_TILES = 4
-_OFFLINE_VERSION = "ipu2"
+_OFFLINE_VERSION = GC200.version
 #: Seed of the order in which DeviceSelectionCriterion.Random tries devices.
 _SEED = 1
 #: DeviceInfo.version of devices other than IPU models.

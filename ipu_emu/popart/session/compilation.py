@@ -14,7 +14,7 @@ from ipu_emu.compiler.gradients.gradient import Gradient
 from ipu_emu.compiler.memory.memory_remedies import RemedyKind
 from ipu_emu.compiler.options import CompileOptions, TrainingOptions
 from ipu_emu.compiler.pipeline import CompileState, start
-from ipu_emu.compiler.placement.autoshard import TooFewOpsError
+from ipu_emu.compiler.placement.graph_balance import TooFewOpsError
 from ipu_emu.compiler.placement.placement_rules import check_ipus_exist
 from ipu_emu.errors import EmulatorError, OpenShapeError
 from ipu_emu.graph import Graph, Role

@@ -13,12 +13,13 @@ from ipu_emu.compiler.memory.memory_remedies import RemedyKind
 from ipu_emu.compiler.optimisers.update_rule import UpdateRule
 from ipu_emu.compiler.options import TrainingOptions
 from ipu_emu.compiler.pipeline import start
+from ipu_emu.compiler.placement.graph_balance import MicroBatchWork, SharedWeights, balanced_places
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Op, Role
+from ipu_emu.hardware import GENERATIONS
 from ipu_emu.onnx.properties import ModelProperties
 from ipu_emu.poptorch.enums import ConnectionType, OutputMode
 from ipu_emu.poptorch.errors import Error
-from ipu_emu.poptorch.executor.balanced_stages import balanced_stages
 from ipu_emu.poptorch.executor.session_options import session_options
 from ipu_emu.poptorch.graph_writer import BLOCK
 from ipu_emu.poptorch.options.options import Options
@@ -40,7 +41,7 @@ _RETURNS = {
 }
 _MOST_IPUS = 64
 #: Generations of offline IPUs by PopTorch's number.
-_VERSIONS = {1: "ipu1", 2: "ipu2", 21: "ipu21"}
+_VERSIONS = {int(version.removeprefix("ipu")): version for version in GENERATIONS}
 #: Changes that may save memory, as PopTorch's options.
 _LOCATION = "options.TensorLocations.set{}Location(poptorch.TensorLocationSettings().{})"
 _WORDS = {
@@ -71,9 +72,9 @@ def compile_trace(trace: ModuleTrace, options: Options, rule: UpdateRule | None)
 
 
 def _compiled(trace: ModuleTrace, options: Options, rule: UpdateRule | None) -> CompiledProgram:
-    graph, ipus, stages = _placed(trace, options)
-    _check_ipus(options, ipus)
     training, strategy = rule is not None, options._execution_strategy
+    graph, ipus, stages = _placed(trace, options, training=training)
+    _check_ipus(options, ipus)
     if strategy.pipelined and ipus > 1:
         _check_depth(options, stages, training=training)
     session = session_options(options, training=training, ipus=ipus)
@@ -122,11 +123,11 @@ def _training_options(trace: ModuleTrace, session: SessionOptions, rule: UpdateR
 # Placement
 
 
-def _placed(trace: ModuleTrace, options: Options) -> tuple[Graph, int, int]:
+def _placed(trace: ModuleTrace, options: Options, *, training: bool) -> tuple[Graph, int, int]:
     """The graph with the IPU and stage of each op, and the numbers of IPUs and of stages."""
     strategy = options._execution_strategy
     if isinstance(strategy, BalancedPipeline):
-        return _balanced(trace.graph, strategy.ipus)
+        return _balanced(trace.graph, strategy.ipus, training=training)
     used = {op.attributes.get(BLOCK, 0) for op in trace.graph.ops}
     places = strategy.place(trace.blocks) if len(trace.blocks) > 1 else [(0, 0)]
     stages = sorted({places[block][0] for block in used} | ({places[0][0]} if not used else set()))
@@ -139,10 +140,11 @@ def _placed(trace: ModuleTrace, options: Options) -> tuple[Graph, int, int]:
     return graph, ipus, switches
 
 
-def _balanced(traced: Graph, ipus: int) -> tuple[Graph, int, int]:
-    graph, places = traced.copy(), balanced_stages(traced, ipus)
-    graph.ops = [_on(op, stage, ipu, ipus) for op, (stage, ipu) in zip(graph.ops, places, strict=True)]
-    return graph, ipus, max(stage for stage, _ in places) + 1
+def _balanced(traced: Graph, ipus: int, *, training: bool) -> tuple[Graph, int, int]:
+    work = MicroBatchWork.of(training=training, recomputes=False)
+    graph, places = traced.copy(), balanced_places(traced, (1.0,) * ipus, work=work, shared=SharedWeights.HOME)
+    graph.ops = [_on(op, stage, ipu, ipus) for op, (ipu, stage) in zip(graph.ops, places, strict=True)]
+    return graph, ipus, max(stage for _, stage in places) + 1
 
 
 def _on(op: Op, stage: int, ipu: int, ipus: int) -> Op:

@@ -16,8 +16,11 @@ unsliced          further such values if logits are computed as a whole instead 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
+
+from ipu_emu.compiler.placement.graph_balance import MicroBatchWork
 
 __all__ = ["LOSS_STEPS", "BlockKind", "BlockProduct", "Network", "NetworkBlock", "weighted"]
 
@@ -148,7 +151,8 @@ class Network:
 
     ``input_values`` of a sample come from the host as elements of ``input_dtype``, with ``label_bytes``, in
     ``inputs`` and ``labels`` tensors. In inference ``result_values`` go to the host.
-    ``samples``: the noun for one sample. ``family``: the kind of network, for calibrations.
+    ``samples``: the noun for one sample. ``family``: the kind of network, for calibrations. ``divided``: the network
+    on a number of IPUs, for a graph, whose blocks then have the homes that the compiler gives their ops.
     """
 
     name: str
@@ -161,6 +165,7 @@ class Network:
     inputs: int = 1
     labels: int = 1
     result_values: float = 0.0
+    divided: Callable[[int, MicroBatchWork], Network] | None = None
 
     @property
     def homes(self) -> set[int]:

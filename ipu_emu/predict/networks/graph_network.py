@@ -11,12 +11,14 @@ not counted   ops on weights only, which are computed once, and views
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cache, partial
 
+from ipu_emu.compiler.placement.graph_balance import MicroBatchWork, balanced_places
+from ipu_emu.compiler.placement.graph_cuts import CONVOLUTIONS, LOOK_UPS, PRODUCTS, GraphCuts
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Op, Role
 from ipu_emu.ops import TABLE
 from ipu_emu.predict.networks.block import BlockKind, BlockProduct, Network, NetworkBlock
-from ipu_emu.predict.networks.graph_cuts import CONVOLUTIONS, LOOK_UPS, PRODUCTS, GraphCuts
 from ipu_emu.program.memory_plan import node_in
 
 __all__ = ["graph_network", "op_blocks"]
@@ -54,6 +56,7 @@ class _Part:
 
     name: str
     number: int
+    place: int
     parameters: int = 0
     statistics: int = 0
     operations: dict[str, float] = field(default_factory=dict)
@@ -87,9 +90,15 @@ def graph_network(graph: Graph, name: str, batch: int, homes: tuple[int, ...] = 
     values = sum(tensor.nelms for tensor in inputs) // batch
     dtype = max((tensor.dtype.name.lower() for tensor in inputs), key=len, default="float32")
     results = graph.tensor((graph.outputs or graph.ops[-1].outputs)[0]).nelms / batch
-    return Network(
-        name, family, "samples", blocks, values, _DTYPES.get(dtype, "float"), 0, len(inputs), 0, float(results)
-    )
+
+    kind = _DTYPES.get(dtype, "float")
+    found = Network(name, family, "samples", blocks, values, kind, 0, len(inputs), 0, float(results))
+    return replace(found, divided=cache(partial(_divided, graph, name, batch)))
+
+
+def _divided(graph: Graph, name: str, batch: int, ipus: int, work: MicroBatchWork) -> Network:
+    places = balanced_places(graph, (1.0,) * ipus, work=work)
+    return graph_network(graph, name, batch, tuple(ipu for ipu, _ in places))
 
 
 def op_blocks(graph: Graph) -> dict[str, str]:
@@ -121,13 +130,13 @@ class _Walk:
     def through(cls, graph: Graph, batch: int, homes: tuple[int, ...] = ()) -> _Walk:
         """Return the walk after all ops."""
         walk = cls(graph, batch, homes)
-        for place, op in enumerate(graph.ops):
-            if not all(id in walk.fixed for id in op.outputs if id):
-                walk.visit(op, walk.cuts.block(place))
+        for place in walk.cuts.computed:
+            walk.visit(place)
         return walk
 
-    def visit(self, op: Op, block: int) -> None:
-        """Count an op of the block of this number."""
+    def visit(self, place: int) -> None:
+        """Count the op at ``place`` in its block."""
+        op, block = self.graph.ops[place], self.cuts.block(place)
         inputs = [id for id in op.inputs if id]
         view_of = TABLE[op].view_of
         if view_of is not None:
@@ -135,7 +144,7 @@ class _Walk:
             return
         read = [id for id in inputs if id in self.weights]
         is_product = op.type in CONVOLUTIONS | PRODUCTS and bool(read)
-        part = self.parts.setdefault(block, _Part(op.outputs[0], block))
+        part = self.parts.setdefault(block, _Part(op.outputs[0], block, place))
         self._note_tables(part, op, read, is_product=is_product)
         self._count_operations(part, op, bool(read))
         self._count_parameters(part, op, read)
@@ -148,7 +157,7 @@ class _Walk:
             made = self._block(part)
             own = made.kind is not BlockKind.LAYER
             layer = "" if own else layer or part.name
-            home = self.cuts.homes[self.cuts.starts[part.number]] if self.cuts.homes else None
+            home = self.cuts.homes[part.place] if self.cuts.homes else None
             found.append(replace(made, layer=layer, home=home))
             layer = "" if self._ends_layer(part) else layer
         return tuple(found)

@@ -24,7 +24,6 @@ from ipu_emu.ops.communication.collective_ops import group_of
 from ipu_emu.ops.communication.shard_ops import CROSS_DOMAIN, shards_of
 from ipu_emu.program.buckets import Bucket
 from ipu_emu.program.clock.machine import ModelledMachine
-from ipu_emu.program.clock.op_cycles import op_cycles
 from ipu_emu.program.executable import Executable
 from ipu_emu.program.instructions import (
     Accumulation,
@@ -45,6 +44,7 @@ from ipu_emu.program.instructions import (
     row,
 )
 from ipu_emu.program.memory_plan import ipu_of, node_in
+from ipu_emu.program.op_cycles import op_cycles
 
 __all__ = ["PRICES", "CostCategory", "InstructionPrice", "Pricing"]
 
@@ -172,8 +172,9 @@ class Pricing:
         """The price of an op; views are free."""
         if op.outputs[0] in self.executable.plan.views:
             return Duration(0.0)
-        cycles = op_cycles(node_in(self.executable.graph, op), self.machine)
-        return Duration(*(part / self.machine.generation.clock for part in cycles))
+        node, machine = node_in(self.executable.graph, op), self.machine
+        cycles = op_cycles(node, machine.generation, machine.compute_tiles, machine.rates)
+        return Duration(*(part / machine.generation.clock for part in cycles))
 
     def home(self, id: str) -> int:
         """The IPU that holds a tensor."""

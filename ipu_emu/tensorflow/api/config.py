@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from ipu_emu.hardware import GENERATIONS
+from ipu_emu.hardware import GC200, GENERATIONS
 from ipu_emu.session.options.compile_options import cache_folder
 from ipu_emu.tensorflow.run import configured_system
 from ipu_emu.tensorflow.run.configured_system import ConfiguredSystem
@@ -142,7 +142,7 @@ _TREE: dict[str, Any] = {
     "ipu_model": {
         "compile_ipu_code": (True, (bool,), "compile code for tiles"),
         "tiles_per_ipu": (0, (int,), "tiles of an IPU"),
-        "version": ("ipu2", (str,), "the generation"),
+        "version": (GC200.version, (str,), "the generation"),
     },
     "matmuls": {**_POPLAR, "clear_pass_type": (False, (bool,), "forget the pass of products")},
     "norms": {

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from ipu_emu.compiler.placement.graph_cuts import GraphCuts
 from ipu_emu.models.gpt2 import gpt2
 from ipu_emu.predict.networks.block import BlockKind
-from ipu_emu.predict.networks.graph_cuts import GraphCuts
 from ipu_emu.predict.networks.graph_network import graph_network, op_blocks
 
 LENGTH, WIDTH = 8, 32

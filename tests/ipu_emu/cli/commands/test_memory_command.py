@@ -33,15 +33,6 @@ def test_parts_add_up(model: str) -> None:
     assert facts["sram_bytes_per_ipu"] == GC200.sram
 
 
-@pytest.mark.parametrize("command", ["memory", "clock"])
-def test_a_prediction_says_that_it_places_layers_differently(command: str) -> None:
-    words, other = f"{command} transformer --ipus 2", "with balanced layers instead of those of this program"
-    assert f", {other}: " in printed(f"{words} --placement auto")
-    assert other not in printed(words)
-    said = [json.loads(printed(f"{words} --format json{more}")) for more in ("", " --placement auto")]
-    assert [facts["predicted_otherwise"] for facts in said] == ["", other]
-
-
 def test_streaming_memory_is_shown_apart(model: str) -> None:
     command = f"memory {model} --loss loss --optimiser momentum --off-chip states"
     (ipu,) = json.loads(printed(f"{command} --format json"))["ipus"]

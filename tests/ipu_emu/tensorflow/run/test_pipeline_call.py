@@ -6,9 +6,7 @@ from typing import Any
 
 import pytest
 
-from ipu_emu.compiler.placement import autoshard
 from ipu_emu.errors import EmulatorError
-from ipu_emu.models import mlp
 from ipu_emu.program.schedules import TaskType, schedule
 from ipu_emu.tensorflow import (
     InfeedQueue,
@@ -294,11 +292,6 @@ def test_shards_and_programs() -> None:
     assert error.value.args[0] == (
         "Trying to compile a graph for an IPU device with 4 IPUs and 3 shards. The number of shards needs to divide "
         "the number of IPUs."
-    )
-    with pytest.raises(EmulatorError) as error:
-        autoshard.autoshard(mlp(batch=1).graph, [], [1.0, 1.0])
-    assert error.value.args[0] == (
-        "There are fewer subgraphs (0) than available shards (2). Use fewer IPUs, or a larger model"
     )
     call = PipelineCall([FIRST, LAST], 8, **TRAINING)
     with pytest.raises(Exception, match="Only a single") as error:

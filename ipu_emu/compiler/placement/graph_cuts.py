@@ -19,11 +19,13 @@ from itertools import pairwise
 from ipu_emu.graph import Graph, Role
 from ipu_emu.ops import TABLE
 
-__all__ = ["CONVOLUTIONS", "LOOK_UPS", "PRODUCTS", "GraphCuts"]
+__all__ = ["CONVOLUTIONS", "LOOK_UPS", "PRODUCTS", "UPDATE", "GraphCuts"]
 
 CONVOLUTIONS = frozenset(("Conv", "ConvTranspose", "MultiConv"))
 PRODUCTS = frozenset(("MatMul", "Gemm", "MatMulT", "RNN", "GRU", "LSTM"))
 LOOK_UPS = frozenset(("Gather", "GatherElements", "GatherND"))
+#: The op that changes a buffer, wherever it is in the graph.
+UPDATE = "CopyVarUpdate"
 #: The most values that cross a clean cut, relative to those of the largest tensor.
 _CLEAN = 1.1
 
@@ -32,7 +34,7 @@ _CLEAN = 1.1
 class GraphCuts:
     """The cuts of ``graph``; a place is the index of an op, and a cut is before the op at its place.
 
-    ``homes``: the IPU of each op, if known; the graph is then cut between IPUs too, and layers end there.
+    ``homes``: the IPU of each computed op, if known; the graph is then cut between IPUs too, and layers end there.
     """
 
     graph: Graph
@@ -59,19 +61,27 @@ class GraphCuts:
         return found
 
     @cached_property
+    def computed(self) -> list[int]:
+        """Places of the ops that depend on inputs, without changes of buffers."""
+        return [
+            place
+            for place, op in enumerate(self.graph.ops)
+            if op.type != UPDATE and not all(id in self.fixed for id in op.outputs if id)
+        ]
+
+    @cached_property
     def starts(self) -> list[int]:
         """The first place of each block."""
         products = self._products
         before = [place for place in self._look_ups if products and place < products[0]]
-        sizes = [sum(each) for each in self._crossing]
         ranges = pairwise([*before[-1:], *products])
-        chosen = (min(range(end, start, -1), key=sizes.__getitem__) for start, end in ranges)
+        chosen = (min(range(end, start, -1), key=lambda place: sum(self.crossing[place])) for start, end in ranges)
         return sorted({0, *chosen, *self._moves})
 
     @cached_property
     def is_clean(self) -> list[bool]:
         """Whether the cut at the start of each block is clean."""
-        crossing = ((start, self._crossing[start]) for start in self.starts)
+        crossing = ((start, self.crossing[start]) for start in self.starts)
         return [start in self._moves or sum(each) <= _CLEAN * max(each, default=0) for start, each in crossing]
 
     @cached_property
@@ -99,12 +109,13 @@ class GraphCuts:
 
     def passed(self, block: int) -> int:
         """Values that cross the end of a block; of the last one 0."""
-        return sum(self._crossing[self.starts[block + 1]]) if block + 1 < len(self.starts) else 0
+        return sum(self.crossing[self.starts[block + 1]]) if block + 1 < len(self.starts) else 0
 
     @cached_property
     def _moves(self) -> set[int]:
         """Places of ops that are on another IPU than the op before."""
-        return {place for place, (before, home) in enumerate(pairwise(self.homes), 1) if before != home}
+        known = self.computed if self.homes else []
+        return {place for before, place in pairwise(known) if self.homes[before] != self.homes[place]}
 
     @cached_property
     def _products(self) -> list[int]:
@@ -124,7 +135,7 @@ class GraphCuts:
         return found
 
     @cached_property
-    def _crossing(self) -> list[list[int]]:
+    def crossing(self) -> list[list[int]]:
         """The sizes of the tensors that cross a cut at each place, except tied logits; a view is its source."""
         roots: dict[str, str] = {}
         ends: dict[str, int] = {}

@@ -18,9 +18,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from ipu_emu.hardware import Generation
+from ipu_emu.hardware.rates import NOMINAL, Rates
 from ipu_emu.hardware.tile_cycles import START, VECTOR_BYTES, received, sync_cycles
 from ipu_emu.ops import TABLE, Node
-from ipu_emu.program.clock.machine import ModelledMachine
 
 __all__ = ["OpCycles", "op_cycles"]
 
@@ -37,36 +38,35 @@ class OpCycles(NamedTuple):
     exchange: float
 
 
-def op_cycles(node: Node, machine: ModelledMachine) -> OpCycles:
-    """The cycles of an op."""
-    entry, kind, rates = TABLE[node.op], machine.generation, machine.rates
+def op_cycles(node: Node, kind: Generation, tiles: int, rates: Rates = NOMINAL) -> OpCycles:
+    """The cycles of an op on ``tiles`` tiles of an IPU."""
+    entry = TABLE[node.op]
     cost = entry.cost(node)
     itemsize = max((tensor.dtype.itemsize for tensor in node.outputs), default=4)
     is_product = node.op.type in _MATRIX_OPS
     rate = kind.peak(itemsize) / kind.clock / kind.tiles if is_product else VECTOR_BYTES / itemsize
-    compute = max(cost.flops / rate, cost.bytes / kind.load_bytes) / machine.compute_tiles
-    sync, exchange = (0.0, 0.0) if entry.elementwise else _exchange_cycles(node, machine)
+    compute = max(cost.flops / rate, cost.bytes / kind.load_bytes) / tiles
+    sync, exchange = (0.0, 0.0) if entry.elementwise else _exchange_cycles(node, kind, tiles)
     cycles = START + compute + (sync + exchange)
     if is_product:
         share = rates.convolution if node.op.type in _CONVOLUTIONS else rates.product
-        cycles = max(cycles, cost.flops / rate / share / machine.compute_tiles)
+        cycles = max(cycles, cost.flops / rate / share / tiles)
     return OpCycles(cycles, sync, exchange)
 
 
-def _exchange_cycles(node: Node, machine: ModelledMachine) -> tuple[float, float]:
+def _exchange_cycles(node: Node, kind: Generation, tiles: int) -> tuple[float, float]:
     """Cycles of the exchange before an op: of its sync, and of the bytes that every tile receives."""
-    kind = machine.generation
-    nbytes = _product_bytes(node, machine) if node.op.type in _MATRIX_OPS else _spread_bytes(node, machine)
+    nbytes = (_product_bytes if node.op.type in _MATRIX_OPS else _spread_bytes)(node, tiles)
     return sync_cycles(kind), nbytes / kind.exchange_bytes
 
 
-def _spread_bytes(node: Node, machine: ModelledMachine) -> float:
+def _spread_bytes(node: Node, tiles: int) -> float:
     """Bytes that a tile receives if every element of the operands is sent to one tile."""
-    return sum(tensor.nbytes for tensor in node.inputs if tensor is not None) / machine.compute_tiles
+    return sum(tensor.nbytes for tensor in node.inputs if tensor is not None) / tiles
 
 
-def _product_bytes(node: Node, machine: ModelledMachine) -> float:
+def _product_bytes(node: Node, tiles: int) -> float:
     """Bytes that a tile receives for a product of the larger two operands, on the best grid of tiles."""
     a, b = sorted((tensor.nelms for tensor in node.inputs if tensor is not None), reverse=True)[:2]
     result, multiplications = node.outputs[0], TABLE[node.op].cost(node).flops // 2
-    return received(a, b, result.nelms, multiplications, machine.compute_tiles) * result.dtype.itemsize
+    return received(a, b, result.nelms, multiplications, tiles) * result.dtype.itemsize
