@@ -10,6 +10,7 @@ import torch
 from ipu_emu.poptorch.enums import MatMulSerializationMode, MultiConvPlanType, OverlapMode
 from ipu_emu.poptorch.errors import Error, refusal
 from ipu_emu.poptorch.tracing.current_trace import current_trace, intercepted
+from ipu_emu.session.options.without_effect import say_without_effect
 
 __all__ = [
     "CPU",
@@ -89,7 +90,8 @@ def nop(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def set_available_memory(tensor: torch.Tensor, available_memory_proportion: float) -> torch.Tensor:
-    """Return the tensor; the memory of a product does not affect results."""
+    """Return the tensor; a warning says that the memory of a product is not limited."""
+    say_without_effect("poptorch", ["set_available_memory"], stacklevel=2)
     return tensor
 
 
@@ -113,6 +115,8 @@ def serializedMatMul(
     """Return the product; serialisation does not affect results."""
     if not isinstance(mode, MatMulSerializationMode):
         raise AssertionError("Must be a MatMulSerializationMode instance")
+    if mode is not MatMulSerializationMode.Disabled:
+        say_without_effect("poptorch", ["serializedMatMul"], stacklevel=2)
     return torch.matmul(lhs, rhs)
 
 
@@ -182,14 +186,15 @@ def cond(
 
 
 def dynamic_slice(tensor: torch.Tensor, dim: int, start: torch.Tensor, size: int, step: int = 1) -> torch.Tensor:
-    """Return ``size`` elements along ``dim``, beginning at the computed index ``start``."""
+    """Return ``size`` elements along ``dim``, from the computed index ``start`` on; indices wrap around the end."""
     places = start.reshape(()) + torch.arange(0, size, step)
-    return tensor.index_select(dim, places)
+    return tensor.index_select(dim, places % tensor.shape[dim])
 
 
 def dynamic_update(input: torch.Tensor, src: torch.Tensor, dim: int, start: torch.Tensor, size: int) -> torch.Tensor:
-    """Return ``input`` with ``src`` in place of ``size`` elements along ``dim`` from ``start`` on."""
-    return input.index_copy(dim, start.reshape(()) + torch.arange(size), src)
+    """Return ``input`` with ``src`` in place of ``size`` elements along ``dim`` from ``start`` on, as there."""
+    places = start.reshape(()) + torch.arange(size)
+    return input.index_copy(dim, places % input.shape[dim], src)
 
 
 def ctc_beam_search_decoder(
@@ -241,6 +246,7 @@ class MultiConv:
         self._options: dict[str, Any] = {}
 
     def _set(self, name: str, value: Any) -> MultiConv:
+        say_without_effect("The setting of MultiConv", [name], stacklevel=3)
         self._options[name] = value
         return self
 

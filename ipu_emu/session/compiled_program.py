@@ -30,8 +30,8 @@ class CompiledProgram:
     @cached_property
     def modelled(self) -> ModelledStep:
         """The modelled time of a step."""
-        target = self.target
-        return ModelledStep(self.executable, target.device, target.total, target.ipus, target.io_tiles)
+        to = self.target
+        return ModelledStep(self.executable, to.device, to.total, to.ipus, to.io_tiles, to.order)
 
     @property
     def report(self) -> ProgramReport:

@@ -356,7 +356,8 @@ class _Training:
             return 0, 0
         args, named = self._call(next(self._batches.epoch(self._spread, 0, 0)))
         self._executor.compile(*args, **named)
-        self._executor.attachToDevice()
+        if not self._executor.isAttachedToDevice():
+            self._executor.attachToDevice()
         resumed = store.restore(self._executor.trained_state())
         self._step = resumed.step
         epoch, skipped = resumed.state.get("epoch", 0), resumed.state.get("skipped", 0)

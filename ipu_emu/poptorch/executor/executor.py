@@ -126,11 +126,13 @@ class PoplarExecutor(Inspection):
         return trace, arguments
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
-        """Trace and compile the module for arguments like these."""
+        """Trace and compile the module for arguments like these, and attach to a device unless that is on demand."""
         if self._program is not None:
             warnings.warn("Call to compile() ignored: the model is already compiled", stacklevel=2)
             return
         self._compile(args, kwargs)
+        if self._options.connection_type is ConnectionType.Always:
+            self._attach()
 
     @paused_collection()
     def _compile(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:

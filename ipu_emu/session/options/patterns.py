@@ -116,6 +116,7 @@ _OPTIONAL = frozenset(
         "SubtractArg0GradOp",
         "SoftPlusGradOp",
         "ConstSoftMaxGrad",
+        "SoftMaxGradDirect",
     ]
 )
 _KNOWN = _OPTIONAL | _OFF | frozenset(MANDATORY)
