@@ -52,7 +52,7 @@ def test_each_session_option_of_popart_is_named():
     names = list(names_without_effect(options))
     assert len(names) > 70
     options.gclOptions = {"maximum_reduce_many_buffer_size": 1024, "other": "1"}
-    with pytest.warns(UserWarning) as record:
+    with pytest.warns(UserWarning, match="Session options") as record:
         session(options)
     (text,) = [one for one in said(record) if one.startswith("Session options")]
     listed = text.removeprefix("Session options ").removesuffix(" have no effect on emulated IPUs").split(", ")
