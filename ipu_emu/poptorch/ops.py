@@ -96,7 +96,8 @@ def set_available_memory(tensor: torch.Tensor, available_memory_proportion: floa
 
 
 def recomputationCheckpoint(*tensors: Any) -> Any:
-    """Return the tensors: recomputation does not affect results."""
+    """Return the tensors; a warning says that they are not recomputed."""
+    say_without_effect("poptorch", ["recomputationCheckpoint"], stacklevel=2)
     given = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], list | tuple) else tensors
     if not all(isinstance(one, torch.Tensor) for one in given):
         raise ValueError("All inputs must be tensors")
@@ -316,7 +317,7 @@ class Attribute:
     """A context that sets attributes of ops, which do not affect results."""
 
     def __init__(self, **attributes: Any) -> None:
-        self._attributes = attributes
+        say_without_effect("The attribute of ops", attributes, stacklevel=2)
 
     def __enter__(self) -> Attribute:
         return self

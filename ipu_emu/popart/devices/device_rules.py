@@ -30,7 +30,7 @@ def check_distributed(device: DeviceInfo, options: SessionOptions) -> None:
 
 def check_device(device: DeviceInfo, options: SessionOptions, model: Graph, ipus_per_replica: int) -> None:
     """Raise EmulatorError if the replicas and virtual graphs do not fit the IPUs."""
-    ipus, replicas = device.numIpus, options.localReplicas()
+    ipus, replicas = device.usedIpus, options.localReplicas()
     if device.type is DeviceType.Cpu:
         return
     if ipus % replicas:

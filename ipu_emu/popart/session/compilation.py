@@ -104,7 +104,7 @@ class Compilation:
     def target(self) -> Target:
         """The IPUs of the device, and the replicas on them."""
         options, local = self.options, self.options.localReplicas()
-        ipus = max(1, self.device.numIpus // local)
+        ipus = max(1, self.device.usedIpus // local)
         offset = options.globalReplicaOffset if options.enableDistributedReplicatedGraphs else 0
         return Target(
             self.device.device, ipus, local, offset, options.getGlobalReplicationFactor(), options.numIOTiles

@@ -44,6 +44,7 @@ class PoplarExecutor(Inspection):
         given = checked_options(model, options, training=training)
         given._freeze()
         self._options = given.clone()
+        self._options.set(output_mode=output_mode(self._options, training=training))
         self._training = training
         self._user_model = model
         self._optimizer = optimizer
