@@ -17,7 +17,7 @@ __all__ = ["MeanLosses"]
 _FUNCTIONS = (torch.nn.functional.cross_entropy, torch.nn.functional.nll_loss)
 _ADVICE = (
     "the mean over a batch of {pieces} micro-batches of replicas would weight targets unequally; give "
-    "loss=torch.nn.CrossEntropyLoss(...) itself, which is counted over the batch, or use one micro-batch and one replica"
+    "loss=torch.nn.CrossEntropyLoss(...) itself, which is counted over the batch, or use one micro-batch and replica"
 )
 
 
