@@ -63,8 +63,8 @@ def train(
     ``loss(output, target)`` takes the last element of a batch as the target; None: forward returns the loss.
     ``optimiser`` is one of PyTorch's or PopTorch's SGD, Adam, AdamW, RMSprop or LAMB, or PyTorch's Adagrad, Adadelta
     or Adamax, or a function of the parameters that returns it; its state is used and updated. Parameters without an
-    optimiser are not trained. ``data``: a tuple of tensors, a data set, a data loader, or an iterable of batches, which
-    are those of the whole job on every instance.
+    optimiser are not trained. ``data`` are those of the whole job on every instance: a tuple of tensors, a data set,
+    a data loader, or an iterable of batches.
 
     ``replicas`` copies of the module share each batch of ``batch_size`` samples (32, or that of the data loader), in
     ``accumulation`` micro-batches each. ``ipus`` per replica form a pipeline, whose stages are chosen by work and
