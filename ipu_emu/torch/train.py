@@ -24,6 +24,7 @@ from ipu_emu.poptorch.executor.executor import PoplarExecutor
 from ipu_emu.poptorch.optim.update_rules import OF_POPTORCH, OF_PYTORCH
 from ipu_emu.poptorch.options.options import Options
 from ipu_emu.poptorch.options.strategies import BalancedPipeline
+from ipu_emu.session.options.without_effect import say_without_effect
 from ipu_emu.torch.batches import Batches, Spread, batches_of
 from ipu_emu.torch.counted_loss import CountedLoss
 from ipu_emu.torch.mean_losses import MeanLosses
@@ -122,6 +123,9 @@ def _made(optimiser: Any, module: torch.nn.Module) -> Any:
     if not isinstance(optimiser, _Executor.optimizers):
         names = ", ".join(one.__name__ for one in _Executor.optimizers)
         raise TypeError(f"the optimiser is {_kind(optimiser)}, which does not run on the device; use one of {names}")
+    hints = ("foreach", "fused", "capturable", "differentiable")
+    given = [name for name in hints if any(group.get(name) for group in optimiser.param_groups)]
+    say_without_effect("The argument of the optimiser", given, stacklevel=3)
     return optimiser
 
 

@@ -28,6 +28,7 @@ from ipu_emu.session.options.option_enums import (
     MeanReductionStrategy,
     RecomputationType,
     ReductionType,
+    ReplicatedTensorSharding,
     SyntheticDataMode,
     VirtualGraphMode,
 )
@@ -350,7 +351,10 @@ class SessionOptions(Settings):
     def check(self, *, training: bool) -> None:
         """Raise EmulatorError if options contradict each other; warn of those without effect."""
         of_gcl = [f"gclOptions[{name!r}]" for name in self.gclOptions if name != _BUCKET_BYTES]
-        say_without_effect("Session options", [*self.changed_without_effect(), *of_gcl])
+        sharded = self.activationTensorLocationSettings.location.replicatedTensorSharding
+        of_activations = ["activationTensorLocationSettings.location.replicatedTensorSharding"]
+        of_activations = of_activations if sharded is ReplicatedTensorSharding.On else []
+        say_without_effect("Session options", [*self.changed_without_effect(), *of_activations, *of_gcl])
         for name in ("accumulationFactor", "replicatedGraphCount"):
             if getattr(self, name) < 1:
                 raise EmulatorError(f"Invalid {name} value: {getattr(self, name)}, must be greater or equal than 1")

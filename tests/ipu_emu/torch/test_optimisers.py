@@ -1,6 +1,7 @@
 """Optimisers of PyTorch: weights and states equal those of an eager loop, and others are refused by name."""
 
 import copy
+import inspect
 
 import pytest
 
@@ -14,18 +15,23 @@ pytestmark = pytest.mark.torch
 SOURCE = torch.Generator().manual_seed(0)
 X, Y = torch.randn(64, 6, generator=SOURCE), torch.randint(0, 3, (64,), generator=SOURCE)
 
-OPTIMISERS = {
-    "SGD": lambda p: optim.SGD(p, 0.1),
-    "SGD with momentum": lambda p: optim.SGD(p, 0.1, momentum=0.9, weight_decay=0.01, dampening=0.5),
-    "SGD of Nesterov, maximizing": lambda p: optim.SGD(p, 0.01, momentum=0.9, nesterov=True, maximize=True),
-    "Adam": lambda p: optim.Adam(p, 0.01, weight_decay=0.1),
-    "AdamW": lambda p: optim.AdamW(p, 0.01),
-    "RMSprop": lambda p: optim.RMSprop(p, 0.01, weight_decay=0.1),
-    "RMSprop with all": lambda p: optim.RMSprop(p, 0.01, momentum=0.5, centered=True, alpha=0.9),
-    "Adagrad": lambda p: optim.Adagrad(p, 0.05, weight_decay=0.1, initial_accumulator_value=0.1),
-    "Adadelta": lambda p: optim.Adadelta(p, 0.5, rho=0.8, weight_decay=0.1),
-    "Adamax": lambda p: optim.Adamax(p, 0.01, betas=(0.8, 0.99), weight_decay=0.1),
-}
+#: Optimisers and their arguments, each of which is set off its default in one row.
+OPTIMISERS = [
+    ("SGD", {"lr": 0.1}),
+    ("SGD", {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.01, "dampening": 0.5}),
+    ("SGD", {"lr": 0.01, "momentum": 0.9, "nesterov": True, "maximize": True}),
+    ("Adam", {"lr": 0.01}),
+    ("Adam", {"lr": 0.01, "betas": (0.8, 0.99), "eps": 1e-3, "weight_decay": 0.1, "maximize": True}),
+    ("Adam", {"lr": 0.01, "weight_decay": 0.1, "decoupled_weight_decay": True}),
+    ("AdamW", {"lr": 0.01, "betas": (0.8, 0.99), "eps": 1e-3, "weight_decay": 0.1, "maximize": True}),
+    ("RMSprop", {"lr": 0.01, "eps": 1e-3, "weight_decay": 0.1, "maximize": True}),
+    ("RMSprop", {"lr": 0.01, "momentum": 0.5, "centered": True, "alpha": 0.9}),
+    ("Adagrad", {"lr": 0.05, "eps": 1e-3, "weight_decay": 0.1, "initial_accumulator_value": 0.1, "maximize": True}),
+    ("Adadelta", {"lr": 0.5, "rho": 0.8, "eps": 1e-3, "weight_decay": 0.1, "maximize": True}),
+    ("Adamax", {"lr": 0.01, "betas": (0.8, 0.99), "eps": 1e-7, "weight_decay": 0.1, "maximize": True}),
+]
+REFUSED = {"amsgrad": "Only non-amsgrad", "lr_decay": "lr_decay of Adagrad is not supported"}
+SAID = ("foreach", "fused", "capturable", "differentiable")
 
 
 def network():
@@ -46,12 +52,29 @@ def train(module, optimiser, **settings):
     ipu_emu.torch.train(module, nn.functional.cross_entropy, optimiser, (X, Y), **settings)
 
 
-@pytest.mark.parametrize("name", OPTIMISERS)
-def test_weights_and_states_equal_those_of_an_eager_loop_and_are_continued(name):
+def test_every_argument_of_the_optimisers_has_a_row():
+    for kind in {kind for kind, _ in OPTIMISERS}:
+        rows = {name for other, settings in OPTIMISERS if other == kind for name in settings}
+        assert set(inspect.signature(getattr(optim, kind)).parameters) - rows - REFUSED.keys() == {
+            "params",
+            *SAID,
+        } & set(inspect.signature(getattr(optim, kind)).parameters)
+
+
+@pytest.mark.parametrize("argument", SAID)
+def test_arguments_without_effect_are_named(argument):
+    module = network()
+    adam = optim.Adam(module.parameters(), 0.01, **{argument: True})
+    with pytest.warns(UserWarning, match=f"The argument of the optimiser {argument} has no effect"):
+        train(module, adam)
+
+
+@pytest.mark.parametrize(("kind", "settings"), OPTIMISERS)
+def test_weights_and_states_equal_those_of_an_eager_loop_and_are_continued(kind, settings):
     """Two calls of train are one eager loop of two epochs."""
     module = network()
     other = copy.deepcopy(module)
-    made = [OPTIMISERS[name](one.parameters()) for one in (module, other)]
+    made = [getattr(optim, kind)(one.parameters(), **settings) for one in (module, other)]
     for _ in range(2):
         train(module, made[0])
         eager(other, made[1])
@@ -87,8 +110,8 @@ def test_others_are_refused_by_name(kind):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda p: optim.Adam(p, amsgrad=True), "Only non-amsgrad"),
-        (lambda p: optim.Adagrad(p, lr_decay=0.1), "lr_decay of Adagrad is not supported"),
+        (lambda p: optim.Adam(p, amsgrad=True), REFUSED["amsgrad"]),
+        (lambda p: optim.Adagrad(p, lr_decay=0.1), REFUSED["lr_decay"]),
     ],
 )
 def test_arguments_that_are_not_computed_are_refused(make, message):
@@ -100,7 +123,7 @@ def test_arguments_that_are_not_computed_are_refused(make, message):
 def test_a_mode_that_changes_after_an_epoch_is_refused():
     module = nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.5), nn.Linear(8, 3))
     sgd = optim.SGD(module.parameters(), 0.1)
-    with pytest.raises(ValueError, match=r"the module has changed its mode .*call its train\(\) before the next one"):
+    with pytest.raises(ValueError, match=r"the module has changed its mode .*call its train\(\) before the next"):
         train(module, sgd, epochs=2, after_epoch=lambda epoch, mean: module.eval())
     module.train()
     with pytest.raises(ValueError, match=r"1 of the module has changed its mode .*call its train\(\)"):
