@@ -105,8 +105,8 @@ class _MemoryTransport:
     def _grow(self, nbytes: int) -> None:
         """Allocate larger slots, and exchange their addresses."""
         self._mine = self._memory.empty((self._local, 2 * nbytes), np.dtype(np.uint8))
-        whole = Request(None, Operator.ADD, self._mine.dtype, 2 * nbytes)
-        self._addresses = self._memory.addresses(whole, self._mine)
+        request = Request(None, Operator.ADD, self._mine.dtype, 2 * nbytes)
+        self._addresses = self._memory.addresses(request, self._mine)
         self._slot_bytes = nbytes
 
     def _slot(self, sender: int, start: int, like: np.ndarray) -> np.ndarray:

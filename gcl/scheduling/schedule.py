@@ -201,11 +201,11 @@ def _all_gather(job: _Inputs) -> list[ProgramPhase]:
     across, wide = rest[0], _times(rest[0].size, widths)
     outer = builder.method(_GATHER, across, job.elements, 0)
     inner = builder.method(_GATHER, first, sum(wide), 1)
-    whole = PlainPadding(job.group.size, _times(job.group.size, widths))
+    padding = PlainPadding(job.group.size, _times(job.group.size, widths))
     order = PlainPadding(across.size, wide).arrangement()
     return [
         builder.ring(_GATHER, across, widths, outer, after=order),
-        builder.ring(_GATHER, first, wide, inner, after=whole.shard_order(across.size)),
+        builder.ring(_GATHER, first, wide, inner, after=padding.shard_order(across.size)),
     ]
 
 

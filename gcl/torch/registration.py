@@ -45,16 +45,16 @@ def register() -> None:
         Backend.register_backend("gcl", _make, extended_api=True, devices=["cpu"])
 
 
-def _make(asked: Any, options: Any) -> GclProcessGroup:
+def _make(request: Any, options: Any) -> GclProcessGroup:
     """Create the process group that PyTorch requests; called on all of its ranks."""
     options = Options() if options is None else options
     if not isinstance(options, Options):
         raise ArgumentError(f"pg_options={options!r} is not valid; give gcl.torch.Options(...)")
     check_whole(options.segment_bytes, "segment_bytes", 1)
-    timeout = asked.timeout.total_seconds()
-    rank, store = asked.group_rank, asked.store
-    members = asked.global_ranks_in_group or range(asked.group_size)
-    gather = StoreAllGather(store, rank, asked.group_size, timeout)
+    timeout = request.timeout.total_seconds()
+    rank, store = request.group_rank, request.store
+    members = request.global_ranks_in_group or range(request.group_size)
+    gather = StoreAllGather(store, rank, request.group_size, timeout)
     host = options.host or f"{host_name()} {process_namespace()}"  # containers of one host cannot reach each other
     hosts = _hosts(gather.all_gather(host.encode()))
     here = next(ranks for ranks in hosts if rank in ranks)
@@ -87,9 +87,9 @@ def _between(
     """Join the hosts by transports: all ranks, and those at each position if the hosts are alike."""
     in_order = [rank for ranks in hosts for rank in ranks]
     everyone = transport("everyone", sorted(in_order))
-    each = len(hosts[0])
+    size = len(hosts[0])
     column = None
-    if in_order == sorted(in_order) and each & (each - 1) == 0 and all(len(ranks) == each for ranks in hosts):
+    if in_order == sorted(in_order) and size & (size - 1) == 0 and all(len(ranks) == size for ranks in hosts):
         column = transport(f"column {inner.rank}", [ranks[inner.rank] for ranks in hosts])
     return SeveralHosts(rank, hosts, inner, everyone, column)
 
@@ -103,7 +103,7 @@ def _transports(
         from gcl.torch.several_hosts.mpi_transport import MpiTransport
         from gcl.transport.mpi.process_subset import world_rank
 
-        world = [int(found) for found in gather.all_gather(str(world_rank()).encode())]
+        world = [int(data) for data in gather.all_gather(str(world_rank()).encode())]
     if min(world) >= 0:
         return lambda _, members: MpiTransport([world[member] for member in members], timeout)
     return lambda name, members: GlooTransport(

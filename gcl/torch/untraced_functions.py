@@ -17,7 +17,7 @@ def leave_untraced(*classes: type) -> None:
     PyTorch calls them from C++ in the middle of compiled functions. Unlike ``torch.compiler.disable``, this neither
     puts a frame between nor imports the compiler, which takes seconds.
     """
-    for one in classes:
-        for member in vars(one).values():
+    for owner in classes:
+        for member in vars(owner).values():
             if isinstance(member, FunctionType):
                 set_code_exec_strategy(member.__code__, _SKIP)

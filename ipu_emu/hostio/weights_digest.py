@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from popdist_py import trace
 from popdist_py.environment import VERBOSITY, Environment
 
-__all__ = ["digest", "report_digest"]
+__all__ = ["digest", "is_reported", "report_digest"]
 
 #: Hexadecimal digits: two different models have equal digests once in 2**64.
 _DIGITS = 16
@@ -49,13 +49,23 @@ def digest(weights: Any) -> str:
 
 def report_digest(weights: Any) -> None:
     """Print the digest if the launcher is verbose, and record it in a trace; the first instance does it for all."""
-    is_verbose, recorder = os.environ.get(VERBOSITY, "0") != "0", trace.recorder()
-    if (is_verbose or recorder) and not Environment.from_environ(os.environ).replica_index_offset:
-        text = digest(weights)
-        if recorder:
-            recorder.define({trace.WEIGHTS: text})
-        if is_verbose:
-            print(f"weights {text}", file=sys.stderr, flush=True)
+    if not is_reported():
+        return
+    text, recorder = digest(weights), trace.recorder()
+    if recorder:
+        recorder.define({trace.WEIGHTS: text})
+    if _is_verbose():
+        print(f"weights {text}", file=sys.stderr, flush=True)
+
+
+def is_reported() -> bool:
+    """Whether this process reports the digest."""
+    wanted = _is_verbose() or trace.recorder() is not None
+    return wanted and not Environment.from_environ(os.environ).replica_index_offset
+
+
+def _is_verbose() -> bool:
+    return os.environ.get(VERBOSITY, "0") != "0"
 
 
 def _by_name(weights: Any) -> Mapping[str, Any]:

@@ -8,15 +8,6 @@ from ipu_emu.ops.insertion import append, append_unchecked, node_of
 from ipu_emu.ops.table import TABLE
 
 __all__ = [
-    "TABLE",
-    "Adjoint",
-    "BoundOp",
-    "Call",
-    "Node",
-    "OpCost",
-    "OpDef",
-    "Value",
-    "append",
-    "append_unchecked",
+    "TABLE", "Adjoint", "BoundOp", "Call", "Node", "OpCost", "OpDef", "Value", "append", "append_unchecked",
     "node_of",
-]
+]  # fmt: skip

@@ -13,26 +13,11 @@ from ipu_emu.poptorch.tracing.current_trace import current_trace, intercepted
 from ipu_emu.session.options.without_effect import say_without_effect
 
 __all__ = [
-    "CPU",
-    "Attribute",
-    "MultiConv",
-    "NameScope",
-    "cond",
-    "ctc_beam_search_decoder",
-    "custom_op",
-    "dynamic_slice",
-    "dynamic_update",
-    "for_loop",
-    "identity_loss",
-    "ipu_print_tensor",
-    "isRunningOnIpu",
-    "nop",
-    "recomputationCheckpoint",
-    "serializedMatMul",
-    "set_available_memory",
-    "set_overlap_for_input",
+    "CPU", "Attribute", "MultiConv", "NameScope", "cond", "ctc_beam_search_decoder", "custom_op", "dynamic_slice",
+    "dynamic_update", "for_loop", "identity_loss", "ipu_print_tensor", "isRunningOnIpu", "nop",
+    "recomputationCheckpoint", "serializedMatMul", "set_available_memory", "set_overlap_for_input",
     "set_overlap_for_output",
-]
+]  # fmt: skip
 
 
 def identity_loss(x: torch.Tensor, reduction: str) -> torch.Tensor:
@@ -91,13 +76,13 @@ def nop(tensor: torch.Tensor) -> torch.Tensor:
 
 def set_available_memory(tensor: torch.Tensor, available_memory_proportion: float) -> torch.Tensor:
     """Return the tensor; a warning says that the memory of a product is not limited."""
-    say_without_effect("poptorch", ["set_available_memory"], stacklevel=2)
+    say_without_effect("poptorch", ["set_available_memory"])
     return tensor
 
 
 def recomputationCheckpoint(*tensors: Any) -> Any:
     """Return the tensors; a warning says that they are not recomputed."""
-    say_without_effect("poptorch", ["recomputationCheckpoint"], stacklevel=2)
+    say_without_effect("poptorch", ["recomputationCheckpoint"])
     given = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], list | tuple) else tensors
     if not all(isinstance(one, torch.Tensor) for one in given):
         raise ValueError("All inputs must be tensors")
@@ -117,7 +102,7 @@ def serializedMatMul(
     if not isinstance(mode, MatMulSerializationMode):
         raise AssertionError("Must be a MatMulSerializationMode instance")
     if mode is not MatMulSerializationMode.Disabled:
-        say_without_effect("poptorch", ["serializedMatMul"], stacklevel=2)
+        say_without_effect("poptorch", ["serializedMatMul"])
     return torch.matmul(lhs, rhs)
 
 
@@ -247,7 +232,7 @@ class MultiConv:
         self._options: dict[str, Any] = {}
 
     def _set(self, name: str, value: Any) -> MultiConv:
-        say_without_effect("The setting of MultiConv", [name], stacklevel=3)
+        say_without_effect("The setting of MultiConv", [name])
         self._options[name] = value
         return self
 
@@ -317,7 +302,7 @@ class Attribute:
     """A context that sets attributes of ops, which do not affect results."""
 
     def __init__(self, **attributes: Any) -> None:
-        say_without_effect("The attribute of ops", attributes, stacklevel=2)
+        say_without_effect("The attribute of ops", attributes)
 
     def __enter__(self) -> Attribute:
         return self

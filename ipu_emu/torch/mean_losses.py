@@ -1,7 +1,7 @@
 """Mean losses: the cross-entropies in forward or in a loss of the user, whose means weight targets by micro-batch.
 
 The mean over the targets that count in a micro-batch, averaged over micro-batches, is the mean over the batch only if
-as many count in each. A loss that is passed as such is counted over the batch (``counted_loss``); others are checked.
+as many count in each. A loss that is passed as such is counted over the batch (``CountedLoss``); others are checked.
 """
 
 from __future__ import annotations

@@ -266,9 +266,9 @@ class JobState:
         ranks = [str(state.instance.index) for state in running if state.waiting]
         if not ranks or len(ranks) == len(running):
             return ""
-        one = len(ranks) == 1
-        who = f"instance{'' if one else 's'} {', '.join(ranks)} {'has' if one else 'have'}"
-        return f"{who} ended and {'waits' if one else 'wait'} in MPI_Finalize for the others"
+        single = len(ranks) == 1
+        who = f"instance{'' if single else 's'} {', '.join(ranks)} {'has' if single else 'have'}"
+        return f"{who} ended and {'waits' if single else 'wait'} in MPI_Finalize for the others"
 
     @property
     def may_restart(self) -> bool:
@@ -300,10 +300,10 @@ class JobState:
     @property
     def failure(self) -> InstanceEnd | None:
         """The instance to blame, if it is one: MPICH may crash in the instances when somebody kills mpirun."""
-        found = first_failure([self._by_own_clock(end) for end in self._ends])
+        first = first_failure([self._by_own_clock(end) for end in self._ends])
         was_killed = self._mpirun_status is not None and self._mpirun_status < 0
-        by_mpi = found is not None and (-found.status in CRASHES or found.cause == UNMANAGED)
-        return None if was_killed and by_mpi else found
+        by_mpi = first is not None and (-first.status in CRASHES or first.cause == UNMANAGED)
+        return None if was_killed and by_mpi else first
 
     def _by_own_clock(self, end: InstanceEnd) -> InstanceEnd:
         """The end with its times by the launcher's clock."""

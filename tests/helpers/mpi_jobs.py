@@ -131,7 +131,7 @@ def run_job(
             process.terminate()
             raise AssertionError(f"not over after {timeout:g} s\n{_said(folder)}") from None
         finally:
-            left = files.found()  # what MPI leaves in /dev/shm when instances are killed
+            left = files.new_files()  # what MPI leaves in /dev/shm when instances are killed
             while _signal_instances(folder, signal.SIGKILL):
                 time.sleep(0.02)
             left += files.abandoned()  # also of those that no process holds

@@ -58,7 +58,7 @@ class _Send(NamedTuple):
     target: int
     letter: Letter
     word: np.ndarray  # what the target sets
-    kept: object  # keeps the bytes alive while the target may read them
+    memory: object  # keeps the bytes alive while the target may read them
     work: GclWork
     copied: bool  # the bytes were copied: the program may change them as soon as the message is announced
 
@@ -169,7 +169,7 @@ class PointToPoint:
         return True
 
     def _match(self) -> bool:
-        found = False
+        matched = False
         for receive in list(self._receives):
             place = next(
                 (
@@ -182,8 +182,8 @@ class PointToPoint:
             if place is not None:
                 self._receives.remove(receive)
                 self._take(receive, *self._arrived.pop(place))
-                found = True
-        return found
+                matched = True
+        return matched
 
     def _take(self, receive: Receive, source: int, letter: Letter) -> None:
         """Copy the bytes of a message, and notify its source."""

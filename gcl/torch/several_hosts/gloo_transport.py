@@ -92,7 +92,7 @@ class GlooTransport:
         return _wrapped(work, "receive", out, then, work._source_rank)
 
 
-def _wrapped(gloos: Any, what: str, kept: np.ndarray, then: Callable[[], None], source: Callable[[], int]) -> GclWork:
+def _wrapped(gloos: Any, what: str, data: np.ndarray, then: Callable[[], None], source: Callable[[], int]) -> GclWork:
     work = GclWork([], what=what)
 
     def waits(seconds: float | None) -> bool:
@@ -106,7 +106,7 @@ def _wrapped(gloos: Any, what: str, kept: np.ndarray, then: Callable[[], None], 
             work.settle(error)
         else:
             work.settle(source=source())
-        return kept is not None
+        return data is not None
 
     work.waits_with(waits, settles=False)
     return work

@@ -133,11 +133,11 @@ class _Message(GclWork):
         return True
 
     def _check_size(self) -> None:
-        found = self.pending
-        if 0 <= self._nbytes != found.nbytes:
+        message = self.pending
+        if 0 <= self._nbytes != message.nbytes:
             raise ArgumentError(
-                f"rank {found.source} of the group sends {found.nbytes} bytes with tag {found.tag}, but the tensor "
-                f"has {self._nbytes}; pass tensors of equal size and dtype on both sides"
+                f"rank {message.source} of the group sends {message.nbytes} bytes with tag {message.tag}, but the "
+                f"tensor has {self._nbytes}; pass tensors of equal size and dtype on both sides"
             )
 
 

@@ -60,8 +60,8 @@ class TracedMessages:
         """Begin to receive into ``out``; messages of one rank with one tag arrive in the order of their receives."""
         early = None if source is None else next(self._places["receive", source, tag])
 
-        def arrived(found: int) -> None:
-            sender = found if source is None else source
+        def arrived(rank: int) -> None:
+            sender = rank if source is None else source
             place = next(self._places["receive", sender, tag]) if early is None else early
             self._recorder.instant(self._name("receive", out.nbytes, sender, self._rank, tag), value=place)
             self._end(Kind.FLOW_IN, (sender, self._rank, tag), place)

@@ -24,10 +24,10 @@ def world_rank() -> int:
 
 
 class Pending:
-    """A call that has begun; ``kept`` is the memory that MPI reads or writes."""
+    """A call that has begun; ``memory`` is what MPI reads or writes."""
 
-    def __init__(self, request: Any, *kept: object) -> None:
-        self._request, self._kept = request, kept
+    def __init__(self, request: Any, *memory: object) -> None:
+        self._request, self._memory = request, memory
         self._status = MPI.Status()
 
     def done(self) -> bool:

@@ -225,11 +225,11 @@ class PreparedHostCall:
             self._stage = _Stage.ENTERING
         return status
 
-    def wait(self, status: int, kept: object) -> bool:
-        """Complete what ``run`` waits for; False if the calls of hosts differ. ``kept``: the tensors of this rank."""
+    def wait(self, status: int, tensors: object) -> bool:
+        """Complete what ``run`` waits for; False if the calls of hosts differ. ``tensors``: those of this rank."""
         if self._stage == _Stage.EXCHANGING:
             assert self._sendrecv is not None
-            memory = kept, self._memory.memories
+            memory = tensors, self._memory.memories
             if not self._across.channel.finish(self._request, self._sendrecv, status, memory):
                 self._meeting.disagree()
                 return False

@@ -300,7 +300,7 @@ def is_outside(table: np.ndarray) -> bool:
 def refused(table: np.ndarray, rank: int) -> bool:
     """Whether ``rank`` refused the call that this rank has begun: it refused more just before it."""
     before = int(table[Table.ARRIVALS]) - 1
-    theirs, mine = (refusals(int(table[Table.CONTROL]), one, before) for one in (rank, int(table[Table.RANK])))
+    theirs, mine = (refusals(int(table[Table.CONTROL]), peer, before) for peer in (rank, int(table[Table.RANK])))
     return bool(theirs > mine)
 
 
@@ -349,8 +349,8 @@ class Meeting:
 
         Hosts compare these numbers, so the ranks of a host that disagree must not match any other host.
         """
-        found = self._signature()
-        return secrets.randbits(62) if found is None else found
+        signature = self._signature()
+        return secrets.randbits(62) if signature is None else signature
 
     def look(self) -> bool:
         """Update ``places``; return whether any address has changed."""

@@ -136,8 +136,8 @@ def _plot(canvas: Canvas, memory: IpuMemory, most: int) -> None:
 
 
 def _name(memory: IpuMemory) -> str:
-    beside = f"\nplus {amount(memory.streaming)}\nin Streaming Memory" if memory.streaming else ""
-    return f"IPU {memory.ipu}{beside}"
+    streaming = f"\nplus {amount(memory.streaming)}\nin Streaming Memory" if memory.streaming else ""
+    return f"IPU {memory.ipu}{streaming}"
 
 
 def _png(title: str, memories: Sequence[IpuMemory], system: System) -> bytes:

@@ -1,4 +1,4 @@
-"""Step feed: a feed as the step data of a session; each run takes the next step, as views of its slot."""
+"""Step feed: a feed as the step data of a session; each run takes the next step, as views; and its size check."""
 
 from __future__ import annotations
 
@@ -7,13 +7,74 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from ipu_emu.errors import FeedError
+from ipu_emu.errors import FeedError, SessionError
 from ipu_emu.graph import Tensor
 from ipu_emu.hostio.data.data_modes import DataMode
 from ipu_emu.hostio.feeds.array_feed import ArrayFeed
 from ipu_emu.hostio.feeds.feed import Feed
+from ipu_emu.program.anchors import Anchor, Return
+from ipu_emu.program.executable import Executable
 
-__all__ = ["StepFeed"]
+__all__ = ["StepFeed", "check_sizes"]
+
+
+def check_sizes(feed: ArrayFeed, executable: Executable, broadcast: frozenset[str]) -> None:
+    """Raise SessionError for the first array that does not have the number of elements of a step.
+
+    Only numbers of elements are compared, not shapes.
+    """
+    step = executable.step
+    everything = step.batches * step.accumulation * step.replicas
+    for id in feed.inputs:
+        _check_input_known(id, executable)
+    # The array of a weight may be given like that of an input: it is checked, but not read.
+    weights = [executable.graph.tensors[id] for id in feed.inputs if executable.graph.tensors[id].role.is_variable]
+    for tensor in (*executable.inputs, *weights):
+        needed = tensor.nelms * everything // (step.replicas if tensor.id in broadcast else 1)
+        found = feed.input_elements(tensor.id)
+        if found != needed:
+            raise SessionError(_text("input", tensor, needed, found, executable, None))
+    for id, anchor in executable.anchors.items():
+        tensor = executable.graph.tensor(id)
+        needed = tensor.nelms * everything // step.divisor(anchor)
+        found = feed.output_elements(id)
+        if found != needed:
+            raise SessionError(_text("output", tensor, needed, found, executable, anchor))
+
+
+def _check_input_known(id: str, executable: Executable) -> None:
+    tensors = executable.graph.tensors
+    if id not in tensors:
+        raise SessionError(
+            f"Testing that the buffer provided by user for input Tensor {id} has the correct number of elements, "
+            f"But there is no Tensor named {id} in the Ir's main Graph, and it does not exist in the original ONNX "
+            "Model."
+        )
+    if tensors[id].role.value not in ("input", "weight"):
+        raise SessionError(
+            f"The tensor '{id}' has been provided as one of the inputs to the stepIO, but it is not registered as "
+            "one of the inputs to the model. Please check this tensor and your stepIO."
+        )
+
+
+def _text(
+    direction: str, tensor: Tensor, needed: int, found: int, executable: Executable, anchor: Anchor | None
+) -> str:
+    step = executable.step
+    lines = [
+        f"Unexpected number of {direction} elements for Tensor {tensor.id}. Expected {needed}, but received {found}.",
+        "To disable this check at your own risk, use IStepIO::enableRuntimeAsserts.",
+        "This with, ",
+        f"   replication  factor = {step.replicas}",
+        f"   accumulation factor = {step.accumulation}",
+        f"   batches per step    = {step.batches}",
+        f"   Tensor nelms        = {tensor.nelms}",
+    ]
+    if anchor is not None:
+        lines.append(f"The anchor return type is  {anchor.returns.value}")
+        if anchor.returns is Return.EVERY_N:
+            lines.append(f"The return period is {anchor.period}")
+    return "\n".join(lines)
 
 
 class StepFeed(ArrayFeed):
@@ -70,6 +131,6 @@ def _ids(feed: Feed, names: Sequence[str] | Mapping[str, str] | None) -> list[st
     if names is None and feed.structure.kind is dict:
         return keys
     if names is None or len(names) != len(keys):
-        found = 0 if names is None else len(names)
-        raise FeedError(f"The feed's samples are {feed.structure}; name {len(keys)} tensors with names=, not {found}")
+        count = 0 if names is None else len(names)
+        raise FeedError(f"The feed's samples are {feed.structure}; name {len(keys)} tensors with names=, not {count}")
     return list(names)

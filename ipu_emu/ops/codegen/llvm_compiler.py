@@ -124,12 +124,12 @@ def generated(write: Callable[P, str]) -> Callable[P, Function]:
     """
 
     @wraps(write)
-    def made(*args: P.args, **named: P.kwargs) -> Function:
+    def linked(*args: P.args, **named: P.kwargs) -> Function:
         made_from = f"{_machine().key}\n{_sources()}\n{write.__name__}{args}{named}"
         key = sha256(made_from.encode()).hexdigest()[:32]
         return _Library.shared().function(write.__name__, key, lambda: write(*args, **named))
 
-    once: Any = cache(made)  # grows only with the linked kernels, which the library keeps anyway
+    once: Any = cache(linked)  # grows only with the linked kernels, which the library keeps anyway
     remembered: Callable[P, Function] = once
     return remembered
 

@@ -57,8 +57,8 @@ def _if_known(node: Node) -> list[_Array] | None:
     return known if len(known) == len(body.outputs) else None
 
 
-def _text(made: OutputTypes) -> str:
-    return ", ".join(f"{dtype}{list(shape)}" for dtype, shape in made)
+def _text(types: OutputTypes) -> str:
+    return ", ".join(f"{dtype}{list(shape)}" for dtype, shape in types)
 
 
 def _if(graph: Graph, op: Op) -> list[Op]:

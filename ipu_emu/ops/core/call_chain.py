@@ -20,4 +20,6 @@ class CallChain:
 
 def call_chain(*steps: Call) -> CallChain:
     """One call that runs ``steps`` in order; chains among them are flattened."""
-    return CallChain(tuple(one for step in steps for one in (step.steps if isinstance(step, CallChain) else (step,))))
+    return CallChain(
+        tuple(call for step in steps for call in (step.steps if isinstance(step, CallChain) else (step,)))
+    )

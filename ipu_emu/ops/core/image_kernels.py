@@ -62,9 +62,9 @@ def image_spread(numbers: _Array, y: _Array, factor: _Array | None = None) -> Ca
     for first, count, rows in ((0, blocks, block_rows()), (blocks * block_rows(), 1, left)):
         if count and rows:
             target, *others = (line[:, first:] for line in lines)
-            given = {"w": ones[first:], "bias": zeros, "y_batch": target.strides[0]}
-            given["store"] = _product(target, others[0]) if others else None
-            calls.append(product_call(target, 1, count, rows, first, **given, **_common(numbers, 1)))
+            arguments = {"w": ones[first:], "bias": zeros, "y_batch": target.strides[0]}
+            arguments["store"] = _product(target, others[0]) if others else None
+            calls.append(product_call(target, 1, count, rows, first, **arguments, **_common(numbers, 1)))
     return call_chain(*calls)
 
 

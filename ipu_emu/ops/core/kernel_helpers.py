@@ -16,17 +16,9 @@ from ipu_emu.ops.core.formulas import Formula
 from ipu_emu.ops.core.op_definition import BoundOp, Call, Kernel
 
 __all__ = [
-    "allocating_kernel",
-    "copies_in_place",
-    "flat",
-    "formula_kernel",
-    "in_float32",
-    "scalar",
-    "storage",
-    "ufunc",
-    "view",
-    "with_contiguous_operands",
-]
+    "allocating_kernel", "copies_in_place", "flat", "formula_kernel", "in_float32", "scalar", "storage", "ufunc",
+    "view", "with_contiguous_operands",
+]  # fmt: skip
 
 
 def ufunc(function: Callable[..., Any]) -> Kernel:
@@ -43,8 +35,8 @@ def allocating_kernel(function: Callable[..., Any]) -> Kernel:
 
     def kernel(bound: BoundOp) -> Call:
         def run() -> None:
-            made = function(bound.node, *bound.inputs)
-            for output, value in zip(bound.outputs, made if isinstance(made, tuple) else (made,), strict=True):
+            new = function(bound.node, *bound.inputs)
+            for output, value in zip(bound.outputs, new if isinstance(new, tuple) else (new,), strict=True):
                 np.copyto(output, value, casting="unsafe")
 
         return run

@@ -20,20 +20,9 @@ from ipu_emu.ops.core.node import Node, OutputTypes
 from popdist_py.messages.suggestion import did_you_mean
 
 __all__ = [
-    "BoundOp",
-    "Call",
-    "Expand",
-    "GradRule",
-    "Kernel",
-    "OpDef",
-    "Registry",
-    "ShapeRule",
-    "StoringKernel",
-    "Workspace",
-    "always",
-    "never",
-    "replaced_before_run",
-]
+    "BoundOp", "Call", "Expand", "GradRule", "Kernel", "OpDef", "Registry", "ShapeRule", "StoringKernel", "Workspace",
+    "always", "never", "replaced_before_run",
+]  # fmt: skip
 
 #: One prepared call: reads and writes arrays that it already holds, and allocates nothing.
 Call = Callable[[], object]

@@ -36,8 +36,8 @@ def _shape(node: Node) -> OutputTypes:
 
 def _kernel(bound: BoundOp) -> Call:
     columns = bound.node.attribute("columns", {})
-    whole = [bound.input(i) for i in range(len(bound.inputs)) if _kind(bound.node, i) == "full"]
-    flats = iter(flat(*whole, *bound.outputs))
+    full = [bound.input(i) for i in range(len(bound.inputs)) if _kind(bound.node, i) == "full"]
+    flats = iter(flat(*full, *bound.outputs))
     arrays, operands = [], []
     for index, array in enumerate((*bound.inputs, *bound.outputs)):
         assert array is not None

@@ -53,8 +53,8 @@ def _reflected(at: _Array, size: int, *, corners: bool) -> _Array:
     if span <= 0:
         return np.zeros_like(at)
     folded = np.mod(at - low, 2 * span)
-    made: _Array = low + np.where(folded > span, 2 * span - folded, folded)
-    return made
+    mirrored: _Array = low + np.where(folded > span, 2 * span - folded, folded)
+    return mirrored
 
 
 def _cubic(distance: _Array) -> _Array:

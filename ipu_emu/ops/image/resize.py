@@ -96,13 +96,13 @@ def _cropped(node: Node, chosen: list[int], scales: list[Any], sizes: list[Any])
     x, region = node.input(0), _numbers(node, "roi", 1)
     if len(region) != 2 * len(chosen):
         raise node.fail(f"the region must be {2 * len(chosen)} numbers, found {region}")
-    made = []
+    axes = []
     for place, (i, start, end) in enumerate(zip(chosen, region, region[len(chosen) :], strict=False)):
         size = x.shape[i]
         output = int(sizes[place]) if sizes else floor(size * (end - start) * scales[place] + 1e-6)
         scale = scales[place] if scales else output / max(size * (end - start), 1e-9)
-        made.append(_Axis(i, size, output, float(scale), float(start), float(end)))
-    return made
+        axes.append(_Axis(i, size, output, float(scale), float(start), float(end)))
+    return axes
 
 
 def _shape(node: Node) -> OutputTypes:
@@ -193,7 +193,7 @@ def _matrix(node: Node, axis: _Axis) -> Any:
     """
     filter, reach = (_bicubic, 2) if node.attribute("mode", "") == "cubic" else (_tent, 1)
     a, left_out = float(node.attribute("cubic_coeff_a", -0.75)), bool(node.attribute("exclude_outside", 0))
-    made, place = np.zeros((axis.size, axis.output)), _COORDINATES[_where(node)]
+    matrix, place = np.zeros((axis.size, axis.output)), _COORDINATES[_where(node)]
     narrowed = min(float(axis.scale), 1.0) if node.attribute("antialias", 0) else 1.0
     reach = ceil(reach / narrowed)
     for o in range(axis.output):
@@ -201,9 +201,9 @@ def _matrix(node: Node, axis: _Axis) -> Any:
         for tap in range(floor(x) - reach, ceil(x) + reach + 1):
             weight = filter((tap - x) * narrowed, a)
             if not left_out or 0 <= tap < axis.size:
-                made[min(max(tap, 0), axis.size - 1), o] += weight
-        made[:, o] /= fsum(made[:, o])
-    return made
+                matrix[min(max(tap, 0), axis.size - 1), o] += weight
+        matrix[:, o] /= fsum(matrix[:, o])
+    return matrix
 
 
 def _expand(graph: Graph, op: Op) -> list[Op]:

@@ -122,8 +122,8 @@ def _check_numbers(node: Node) -> None:
         return
     tensors = [tensor for tensor in node.inputs if tensor is not None]
     if any(tensor.shape[:1] != (groups,) for tensor in tensors) or not _axis(node):
-        found = ", ".join(map(str, tensors))
-        raise node.fail(f"{found}: all inputs need a first axis of {groups} groups, and the axis must not be 0")
+        listing = ", ".join(map(str, tensors))
+        raise node.fail(f"{listing}: all inputs need a first axis of {groups} groups, and the axis must not be 0")
 
 
 def _corner(node: Node, source: tuple[int, ...], indices: tuple[int, ...], axis: int) -> tuple[int, ...]:
@@ -186,8 +186,8 @@ def _rows_of_indices(
     node: Node, indices: _Array, source: tuple[int, ...], out: tuple[int, ...], axis: int
 ) -> NDArray[Any] | None:
     """The indices as [outer, n, inner], for the compiled kernels; None where only a corner is scattered."""
-    whole = _corner(node, source, indices.shape, axis) == source
-    if not whole or 0 in (*source, *out) or source[:axis] + source[axis + 1 :] != out[:axis] + out[axis + 1 :]:
+    complete = _corner(node, source, indices.shape, axis) == source
+    if not complete or 0 in (*source, *out) or source[:axis] + source[axis + 1 :] != out[:axis] + out[axis + 1 :]:
         return None
     return broadcast_along(indices.reshape(_expanded(node, source, indices.shape, axis)), source, axis)
 

@@ -102,8 +102,8 @@ def _slice(bound: BoundOp) -> Call:
 
 def _rule(d: Adjoint) -> list[Value | None]:
     clear = d.attribute("zeroUnused", 0)
-    made = d.x.ops(2, "SequenceSliceGrad", d.input(1), *d.inputs[2:], d.g, zeroUnused=clear)
-    return [made[0], made[1], None, None, None]
+    gradients = d.x.ops(2, "SequenceSliceGrad", d.input(1), *d.inputs[2:], d.g, zeroUnused=clear)
+    return [gradients[0], gradients[1], None, None, None]
 
 
 def _both(node: Node) -> OutputTypes:

@@ -34,14 +34,14 @@ def _slices(node: Node) -> tuple[slice, ...]:
     steps = node.attribute_or_constant("steps", 4) or [1] * len(starts)
     if not len(starts) == len(ends) == len(axes) == len(steps) or 0 in steps:
         raise node.fail(f"starts {starts}, ends {ends}, axes {axes} and steps {steps} must have equal lengths")
-    made = [slice(None)] * x.rank
+    slices = [slice(None)] * x.rank
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         place = axis_of(node, axis)
         low, high, by = slice(start, end, step).indices(x.shape[place])
-        made[place] = slice(low, high if high >= 0 else None, by)
+        slices[place] = slice(low, high if high >= 0 else None, by)
         if step > 0:
-            made[place] = slice(low, max(high, low), by)
-    return tuple(made)
+            slices[place] = slice(low, max(high, low), by)
+    return tuple(slices)
 
 
 def _slice_shape(node: Node) -> OutputTypes:

@@ -69,8 +69,8 @@ def _loss(rewrite: Rewrite, node: Node, logs: str) -> None:
     skip = rewrite.op("Equal", at, ignored)
     safe = rewrite.op("Where", skip, zero, at)
     weights = rewrite.constant(np.ones(x.shape[1], x.dtype.numpy))
-    given = op.inputs[2] if node.has_input(2) else weights
-    weight = rewrite.op("Where", skip, none, rewrite.op("Gather", given, safe, axis=0))
+    class_weights = op.inputs[2] if node.has_input(2) else weights
+    weight = rewrite.op("Where", skip, none, rewrite.op("Gather", class_weights, safe, axis=0))
     picked = rewrite.op("GatherElements", logs, safe, axis=1)
     loss = rewrite.op("Neg", rewrite.op("Mul", picked, weight))
     reduction = node.attribute("reduction", "mean")

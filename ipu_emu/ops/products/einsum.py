@@ -113,7 +113,7 @@ class _Product:
         second, y = self.summed(*b, needed | set(x))
         batch = [axis for axis in x if axis in y and axis in needed]
         depth = [axis for axis in x if axis in y and axis not in needed]
-        rows, columns = ([axis for axis in one if axis not in other] for one, other in ((x, y), (y, x)))
+        rows, columns = ([axis for axis in own if axis not in other] for own, other in ((x, y), (y, x)))
         left, right = self.matrix(first, x, batch, rows, depth), self.matrix(second, y, batch, depth, columns)
         axes = [*batch, *rows, *columns]
         return self.rewrite.op("ReshapeTo", self.rewrite.op("MatMul", left, right), shape=self.shape(axes)), axes
@@ -124,11 +124,11 @@ def _expand(graph: Graph, op: Op) -> list[Op]:
     operands, result = _equation(node)
     product = _Product(rewrite, _sizes(node, operands))
     values = [product.operand(id, axes) for id, axes in zip(op.inputs, operands, strict=True)]
-    made, others = values[0], values[1:]
+    value, others = values[0], values[1:]
     while others:
         later = {axis for _, axes in others[1:] for axis in axes}
-        made, others = product.times(made, others[0], later | set(result)), others[1:]
-    id, axes = product.summed(*made, set(result))
+        value, others = product.times(value, others[0], later | set(result)), others[1:]
+    id, axes = product.summed(*value, set(result))
     rewrite.op("Transpose", id, into=op.outputs[0], perm=[axes.index(axis) for axis in result])
     return rewrite.ops
 

@@ -45,8 +45,8 @@ def _aligned(node: Node, data: tuple[int, ...], scale: tuple[int, ...]) -> tuple
 def _spread(node: Node, data: tuple[int, ...], values: _Array) -> _Array:
     """Scales or zero points, reshaped and repeated so that they broadcast to the data."""
     shape, axis, block = _aligned(node, data, values.shape)
-    made = np.repeat(values.reshape(shape), block, axis)
-    return made[(slice(None),) * axis + (slice(data[axis]),)] if block > 1 else made
+    repeated = np.repeat(values.reshape(shape), block, axis)
+    return repeated[(slice(None),) * axis + (slice(data[axis]),)] if block > 1 else repeated
 
 
 def _quantized_type(node: Node) -> DType:
@@ -176,12 +176,12 @@ def _integer(node: Node, x: _Array, w: _Array, x_zero: _Array | None = None, w_z
 def _scaled(node: Node, *inputs: _Array) -> _Array:
     """The quantised convolution; the bias has the scale of the products."""
     x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero = inputs[:8]
-    made = _convolved(node, _centred(x, x_zero, 1), _centred(w, w_zero, 0))
+    products = _convolved(node, _centred(x, x_zero, 1), _centred(w, w_zero, 0))
     wide = (-1, *[1] * (x.ndim - 2))
     if len(inputs) > 8:
-        made = made + inputs[8].reshape(wide)
+        products = products + inputs[8].reshape(wide)
     factor = x_scale.astype(np.float64) * w_scale.astype(np.float64).reshape(-1) / y_scale
-    return _saturated(made * factor.reshape(wide), y_zero.reshape(()), y_zero.dtype)
+    return _saturated(products * factor.reshape(wide), y_zero.reshape(()), y_zero.dtype)
 
 
 _products = flops(lambda node: 2 * node.outputs[0].nelms * node.input(0).shape[-1])

@@ -41,8 +41,8 @@ def _basis_shape(node: Node) -> OutputTypes:
     degree = int(node.attribute("degree", 1))
     if degree not in _PIECES:
         raise node.fail(f"degree {degree} is not one of {', '.join(map(str, _PIECES))}")
-    made = (places.shape[0], (degree + 1) ** places.shape[1])
-    return [(places.dtype, made), (INT32, made)]
+    shape = (places.shape[0], (degree + 1) ** places.shape[1])
+    return [(places.dtype, shape), (INT32, shape)]
 
 
 def _basis(node: Node, places: _Array, sizes: _Array, opened: _Array) -> tuple[_Array, _Array]:

@@ -137,12 +137,12 @@ def backward_workspace(node: Node) -> list[int]:
     """float32 elements: those of ``gemm``, R in strips, gates, states before each step, cells and what they show."""
     (t, n, wide), hidden = node.input(0).shape, node.input(1).shape[1]
     rows = t * n
-    each = [gemm_workspace(rows, hidden, wide, 1, half=False), gemm_workspace(wide, rows, hidden, 1, half=False)]
+    gemms = [gemm_workspace(rows, hidden, wide, 1, half=False), gemm_workspace(wide, rows, hidden, 1, half=False)]
     cell = node.attribute("cell", "")
     own = rows * wide if _FORMS[cell].own else 0
     states = rows * hidden
     return [
-        *(max(sizes) for sizes in zip(*each, strict=True)),
+        *(max(sizes) for sizes in zip(*gemms, strict=True)),
         PackedMatrix.size(wide, hidden),
         rows * wide,
         states,
@@ -177,8 +177,8 @@ def compiled_backward(bound: BoundOp) -> Call:
     steps.append(run.kernel(form.activate, rows, **operands))
     cells_before: dict[int, _Array] = {}
     if run.has_cell:
-        made, cells_before = _cells(run, first[1], gates, cells, shown)
-        steps += made
+        calls, cells_before = _cells(run, first[1], gates, cells, shown)
+        steps += calls
 
     steps += [partial(np.copyto, to, of) for to, of in zip(back, last, strict=True)]
     recurrent = own[: rows * run.wide].reshape(gates.shape) if form.own else gx

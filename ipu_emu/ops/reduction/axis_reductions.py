@@ -133,13 +133,13 @@ def _extreme(function: Any, *, largest: bool) -> Any:
 
 def _log_sum_exp(bound: BoundOp) -> Call:
     """log(sum(exp(x))), shifted by the largest so that nothing overflows."""
-    node, x, y, kept = bound.node, bound.input(0), bound.outputs[0], _kept(bound.node)
+    node, x, y, shape = bound.node, bound.input(0), bound.outputs[0], _kept(bound.node)
     if x.dtype.kind != "f" or not x.size:
         return allocating_kernel(_log_sum_exp_of_any)(bound)
     axes, total = _axes(node), y if node.attribute("keepdims", 1) else np.expand_dims(y, _axes(node))
     shifted = view(bound.scratch[0].view(x.dtype)[: x.size], x.shape)
-    largest = view(bound.scratch[1].view(x.dtype)[: total.size], kept)
-    odd = view(bound.scratch[2].view(bool)[: total.size], kept)
+    largest = view(bound.scratch[1].view(x.dtype)[: total.size], shape)
+    odd = view(bound.scratch[2].view(bool)[: total.size], shape)
     return call_chain(
         partial(np.maximum.reduce, x, axes, None, largest, True),
         partial(np.isfinite, largest, odd),
@@ -221,9 +221,9 @@ def _others_product_of_any(node: Node, x: Any) -> Any:
     axes = tuple(node.attribute("axes", []))
     if not axes:
         return np.ones_like(x)
-    kept = [axis for axis in range(x.ndim) if axis not in axes]
-    order = [*kept, *axes]
-    rows = x.transpose(order).reshape([*(x.shape[axis] for axis in kept), -1])
+    others = [axis for axis in range(x.ndim) if axis not in axes]
+    order = [*others, *axes]
+    rows = x.transpose(order).reshape([*(x.shape[axis] for axis in others), -1])
     before, after = np.ones_like(rows), np.ones_like(rows)
     before[..., 1:] = np.cumprod(rows[..., :-1], -1)
     after[..., :-1] = np.cumprod(rows[..., :0:-1], -1)[..., ::-1]

@@ -32,8 +32,8 @@ def _arg_shape(node: Node) -> OutputTypes:
     x, axis = node.input(0), axis_of(node, node.attribute("axis", 0))
     if not x.shape[axis]:
         raise node.fail(f"axis {axis} of {x} is empty, so it has no largest element")
-    kept = (1,) if node.attribute("keepdims", 1) else ()
-    return [(INT64, (*x.shape[:axis], *kept, *x.shape[axis + 1 :]))]
+    reduced = (1,) if node.attribute("keepdims", 1) else ()
+    return [(INT64, (*x.shape[:axis], *reduced, *x.shape[axis + 1 :]))]
 
 
 def _arg(*, largest: bool) -> Kernel:
@@ -113,8 +113,8 @@ def _median_shape(node: Node) -> OutputTypes:
 def _median(node: Node, x: _Array) -> tuple[_Array, _Array]:
     """The lower median, and its index among the reduced elements."""
     axes = reduced_axes(node, node.attribute("axes", None))
-    kept = [i for i in range(x.ndim) if i not in axes]
-    rows = x.transpose([*kept, *axes]).reshape([*(x.shape[i] for i in kept), prod(x.shape[i] for i in axes)])
+    others = [i for i in range(x.ndim) if i not in axes]
+    rows = x.transpose([*others, *axes]).reshape([*(x.shape[i] for i in others), prod(x.shape[i] for i in axes)])
     places = np.argsort(rows, -1, kind="stable")[..., (rows.shape[-1] - 1) // 2]
     values = np.take_along_axis(rows, places[..., None], -1)[..., 0]
     shape = node.outputs[0].shape
@@ -132,10 +132,10 @@ def _by_attribute(node: Node) -> OutputTypes:
 
 def _median_back(node: Node, g: _Array, places: _Array) -> _Array:
     shape, axes = tuple(node.attribute("shape", [])), node.attribute("axes", [])
-    kept = [i for i in range(len(shape)) if i not in axes]
+    others = [i for i in range(len(shape)) if i not in axes]
     rows = np.zeros((g.size, int(np.prod([shape[i] for i in axes]))), g.dtype)
     rows[np.arange(g.size), places.reshape(-1)] = g.reshape(-1)
-    order = [*kept, *axes]
+    order = [*others, *axes]
     return rows.reshape([shape[i] for i in order]).transpose([order.index(i) for i in range(len(shape))])
 
 

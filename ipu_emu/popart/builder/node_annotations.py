@@ -5,8 +5,8 @@ A node is named by all of its outputs; a context annotates every node that is ad
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from numbers import Integral
 from typing import Any
 
@@ -15,15 +15,48 @@ import numpy as np
 from ipu_emu.compiler.annotations import EXECUTION_PHASE, IPU_NUMBER, OUTPUT_LOCATION, PIPELINE_STAGE, RECOMPUTE
 from ipu_emu.errors import ArgumentTypeError, EmulatorError
 from ipu_emu.graph import Graph
-from ipu_emu.popart.builder.annotations import SCHEDULE_PRIORITY, Annotations
-from ipu_emu.popart.builder.node_attributes import NodeAttributes
+from ipu_emu.popart.builder.node_attributes import NodeAttributes, attribute_value
 from ipu_emu.popart.types.enums import RecomputeType
 from ipu_emu.session.options.option_enums import CommGroupType
 from ipu_emu.session.options.patterns import Patterns
 from ipu_emu.session.options.tensor_location import TensorLocation
 from ipu_emu.session.options.without_effect import say_without_effect
 
-__all__ = ["EXCLUDED_PATTERNS", "NodeAnnotations"]
+__all__ = ["EXCLUDED_PATTERNS", "Annotations", "NodeAnnotations"]
+
+
+_SCHEDULE_PRIORITY = "__schedule_priority"
+
+
+class Annotations:
+    """The current attributes and scopes; leaving a context restores the previous ones."""
+
+    def __init__(self) -> None:
+        self.current: dict[str, Any] = {}
+        self.scopes: list[str] = []
+
+    @contextmanager
+    def attribute(self, name: str, value: Any) -> Iterator[None]:
+        before = dict(self.current)
+        self.current[name] = attribute_value(value)
+        try:
+            yield
+        finally:
+            self.current = before
+
+    @contextmanager
+    def scope(self, name: str) -> Iterator[None]:
+        self.scopes.append(name)
+        try:
+            yield
+        finally:
+            self.scopes.pop()
+
+    @property
+    def prefix(self) -> str:
+        """The prefix of an id: the names of the open name scopes."""
+        return "".join(f"{scope}/" for scope in self.scopes)
+
 
 _COMM_GROUP = "__collectiveCommGroup"
 #: The attribute of a node that lists the patterns excluded for it.
@@ -75,8 +108,8 @@ class NodeAnnotations:
 
     def schedulePriority(self, priority: float) -> _Context:
         """Set the scheduling priority of the nodes added in the block; no effect here."""
-        say_without_effect("The node attribute", ["schedulePriority"], stacklevel=2)
-        return self._annotations.attribute(SCHEDULE_PRIORITY, float(priority))
+        say_without_effect("The node attribute", ["schedulePriority"])
+        return self._annotations.attribute(_SCHEDULE_PRIORITY, float(priority))
 
     def excludePatterns(self, *args: Any) -> _Context | None:
         """``excludePatterns(ids, names)`` or ``with builder.excludePatterns(names):``; names must be known."""
@@ -85,7 +118,7 @@ class NodeAnnotations:
 
     def outlineAttributes(self, attributes: Mapping[str, str]) -> _Context:
         """Values that keep nodes from being outlined together."""
-        say_without_effect("The node attribute", ["outlineAttributes"], stacklevel=2)
+        say_without_effect("The node attribute", ["outlineAttributes"])
         return self._annotations.attribute("__outline", [f"{key}={value}" for key, value in attributes.items()])
 
     def hasPipelineStage(self, *ids: Any) -> bool:
@@ -139,7 +172,7 @@ class NodeAnnotations:
     def setPartialsType(self, ids: Any, value: str) -> None:
         """FLOAT or HALF, for convolutions and matrix products; sums are always kept in float32."""
         if value != "FLOAT":
-            say_without_effect("The node attribute", ["partialsType"], stacklevel=2)
+            say_without_effect("The node attribute", ["partialsType"])
         self._nodes.assign(_PARTIALS, value, _set_of(ids))
 
     def getPartialsType(self, ids: Any) -> str:
@@ -151,7 +184,7 @@ class NodeAnnotations:
         """The proportion of tile memory that a node may use, from 0 to 1; no effect here."""
         if not 0 < value <= 1:
             raise EmulatorError(f"availableMemoryProportion must be in (0,1], but was: {value}")
-        say_without_effect("The node attribute", ["availableMemoryProportion"], stacklevel=2)
+        say_without_effect("The node attribute", ["availableMemoryProportion"])
         self._nodes.assign(_PROPORTION, float(value), _set_of(ids))
 
     def setEnableConvDithering(self, ids: Any, value: int) -> None:
@@ -164,7 +197,7 @@ class NodeAnnotations:
                 f"Builder::setEnableConvDithering should only be called on convolutions but was given: {type}"
             )
         if value:
-            say_without_effect("The node attribute", ["enableConvDithering"], stacklevel=2)
+            say_without_effect("The node attribute", ["enableConvDithering"])
         self._nodes.assign(_DITHERING, int(value), _set_of(ids))
 
     def setSerializeMatMul(self, ids: Any, mode: str, factor: int = 0, keep_precision: bool = False) -> None:
@@ -175,12 +208,12 @@ class NodeAnnotations:
                 "'input_channels', 'reducing_dim', 'output_channels' or 'none'"
             )
         if mode != "none":
-            say_without_effect("The node attribute", ["serializeMatMul"], stacklevel=2)
+            say_without_effect("The node attribute", ["serializeMatMul"])
         self._nodes.assign(_SERIALIZE, [mode, str(factor), str(int(keep_precision))], _set_of(ids))
 
     def setInplacePreferences(self, ids: Any, preferences: Mapping[str, float]) -> None:
         """The priorities of in-place variants of a node; no effect here."""
-        say_without_effect("The node attribute", ["inplace preferences"], stacklevel=2)
+        say_without_effect("The node attribute", ["inplace preferences"])
         self._nodes.assign(_INPLACE_NAMES, list(preferences), _set_of(ids))
         self._nodes.assign(_INPLACE_PRIORITIES, [float(value) for value in preferences.values()], _set_of(ids))
 

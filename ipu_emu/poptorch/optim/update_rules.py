@@ -25,36 +25,14 @@ _ALWAYS_CONSTANT = ("betas", "alpha", "nesterov", "velocity_scaling", "max_weigh
 #: The optimisers of PopTorch, and further ones of PyTorch.
 OF_POPTORCH = (torch.optim.SGD, torch.optim.AdamW, torch.optim.Adam, torch.optim.RMSprop, LAMB)
 OF_PYTORCH = (torch.optim.Adagrad, torch.optim.Adadelta, torch.optim.Adamax)
-_EXPECTED_GROUP = frozenset(
-    [
-        "params",
-        "lr",
-        "momentum",
-        "dampening",
-        "weight_decay",
-        "nesterov",
-        "maximize",
-        "foreach",
-        "differentiable",
-        "fused",
-        "betas",
-        "eps",
-        "amsgrad",
-        "capturable",
-        "alpha",
-        "centered",
-        "velocity_scaling",
-        "max_weight_norm",
-        "decoupled_weight_decay",
-        "bias_correction",
-        "rho",
-        "lr_decay",
-        "initial_accumulator_value",
-    ]
-)
+_EXPECTED_GROUP = frozenset({
+    "params", "lr", "momentum", "dampening", "weight_decay", "nesterov", "maximize", "foreach", "differentiable",
+    "fused", "betas", "eps", "amsgrad", "capturable", "alpha", "centered", "velocity_scaling", "max_weight_norm",
+    "decoupled_weight_decay", "bias_correction", "rho", "lr_decay", "initial_accumulator_value",
+})  # fmt: skip
 
 
-def check_optimizer(optimizer: Any, types: tuple[type, ...] = OF_POPTORCH) -> None:
+def check_optimizer(optimizer: Any, types: tuple[Any, ...] = OF_POPTORCH) -> None:
     """Raise AssertionError for an optimiser of none of the types; warn of a subclass, whose code does not run."""
     if not isinstance(optimizer, types):
         names = [one.__name__ for one in types]

@@ -50,7 +50,7 @@ class OptionGroup:
             if not (same or value is None or old is None):
                 raise AssertionError(f"Unexpected type {type(value)} for option {name}. Expected {type(old)}")
             if name in self.without_effect and value != old:
-                say_without_effect("The option", [name], stacklevel=3)
+                say_without_effect("The option", [name])
             self._values[name] = value
         return self
 

@@ -13,8 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Role
 from ipu_emu.ops import Value
-from ipu_emu.poptorch.aten.argument_check import check_arguments
-from ipu_emu.poptorch.aten.call import Call, cast
+from ipu_emu.poptorch.aten.call import Call, cast, check_arguments
 from ipu_emu.poptorch.aten.random import RANDOM
 from ipu_emu.poptorch.aten.table import RULES
 from ipu_emu.poptorch.blocks import BlockLog

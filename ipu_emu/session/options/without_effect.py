@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable
+
+from popdist_py.messages.user_warning import warn_user
 
 __all__ = ["say_without_effect"]
 
 
-def say_without_effect(kind: str, names: Iterable[str], *, stacklevel: int = 1) -> None:
+def say_without_effect(kind: str, names: Iterable[str]) -> None:
     """Warn that settings of this ``kind`` have no effect; Python shows a warning of the same line and text once."""
     listed = sorted(names)
     if listed:
-        verb = "has" if len(listed) == 1 else "have"
-        text = f"{kind} {', '.join(listed)} {verb} no effect on emulated IPUs"
-        warnings.warn(text, stacklevel=stacklevel + 1)
+        warn_user(f"{kind} {', '.join(listed)} {'has' if len(listed) == 1 else 'have'} no effect on emulated IPUs")

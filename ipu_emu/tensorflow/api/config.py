@@ -6,15 +6,18 @@ import copy
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from difflib import get_close_matches
 from enum import Enum
 from operator import attrgetter
 from typing import Any
 
-from ipu_emu.hardware import SYSTEM_VARIABLE, SelectionOrder, System
+from ipu_emu.hardware import GENERATIONS, SYSTEM_VARIABLE, SelectionOrder, System
+from ipu_emu.session.options.compile_options import cache_folder
 from ipu_emu.session.options.without_effect import say_without_effect
 from ipu_emu.tensorflow.run import configured_system
 from ipu_emu.tensorflow.run.configured_system import ConfiguredSystem
+from ipu_emu.tensorflow.run.environment import flags
+from popdist_py.messages.suggestion import closest
+from popdist_py.messages.user_warning import warn_user
 
 __all__ = [
     "AttributeMetadata",
@@ -45,7 +48,9 @@ class DeviceConnectionType(Enum):
 
     ALWAYS = 0
     ON_DEMAND = 1
+    #: Programs are compiled into the executable cache; a run changes no variables and returns zeros.
     PRE_COMPILE = 2
+    #: Programs are compiled into the executable cache; a run raises InvalidArgumentError.
     NEVER = 3
 
 
@@ -191,6 +196,7 @@ _WITH_EFFECT = (
     "auto_select_ipus",
     "device_connection.enable_remote_buffers",
     "device_connection.type",
+    "device_connection.version",
     "experimental.multi_replica_distribution.process_count",
     "experimental.multi_replica_distribution.process_index",
     "floating_point_behaviour.div0",
@@ -238,8 +244,8 @@ class _Category:
         tree: dict[str, Any] = object.__getattribute__(self, "_tree")
         path = object.__getattribute__(self, "_path")
         if name not in tree:
-            close = get_close_matches(name, [*tree, *(n for n, _ in _walk(_TREE))], 1)
-            hint = f" Did you mean '{close[0]}'?" if close else f" There are {', '.join(tree)}."
+            close = closest(name, [*tree, *(n for n, _ in _walk(_TREE))])
+            hint = f" Did you mean '{close}'?" if close else f" There are {', '.join(tree)}."
             raise AttributeError(f"'{path}{name}' is not an attribute of IPUConfig.{hint}")
         return tree[name]
 
@@ -288,10 +294,10 @@ class IPUConfig(_Category):
         """Return the description of an attribute, by its dotted name."""
         found = dict(_walk(_TREE)).get(attr)
         if found is None:
-            close = get_close_matches(attr, [name for name, _ in _walk(_TREE)], 1)
+            close = closest(attr, [name for name, _ in _walk(_TREE)])
             raise ValueError(
                 f"Could not get attribute metadata for '{attr}', it does not exist."
-                + (f" Did you mean '{close[0]}'?" if close else "")
+                + (f" Did you mean '{close}'?" if close else "")
             )
         if isinstance(found, dict):
             return AttributeMetadata(attr, (), None, "a category of attributes")
@@ -307,7 +313,8 @@ def configure_ipu_system(config: IPUConfig, device: str = "cpu", reset_configura
     if not isinstance(config, IPUConfig):
         raise TypeError(f"`config` must be an IPUConfig instance, not {type(config).__name__}")
     devices = _devices(config)
-    say_without_effect("Attributes of IPUConfig", _changed_without_effect(config), stacklevel=2)
+    say_without_effect("Attributes of IPUConfig", _changed_without_effect(config))
+    _check_connection(config)
     if config.io_tiles.place_ops_on_io_tiles and not config.io_tiles.num_io_tiles:
         raise ValueError("Cannot place ops on I/O tiles when io_tiles.num_io_tiles == 0")
     if config.norms.experimental.distributed_batch_norm_replica_group_size < 1:
@@ -323,6 +330,20 @@ def _changed_without_effect(config: IPUConfig) -> Iterator[str]:
     for path, entry in _walk(_TREE):
         if not isinstance(entry, dict) and path not in _WITH_EFFECT and attrgetter(path)(config) != entry[0]:
             yield path
+
+
+def _check_connection(config: IPUConfig) -> None:
+    kind, version = config.device_connection.type, config.device_connection.version
+    if kind.name in ("PRE_COMPILE", "NEVER") and version not in GENERATIONS:
+        raise ValueError(
+            f"device_connection.type is {kind.name} and device_connection.version is {version!r}; set version to the "
+            f"generation to compile for: {', '.join(GENERATIONS)}"
+        )
+    if kind.name in ("PRE_COMPILE", "NEVER") and cache_folder(flags().get("executable_cache_path")) is None:
+        warn_user(
+            f"device_connection.type is {kind.name}, which only compiles, and the programs would be lost: set "
+            "TF_POPLAR_FLAGS=--executable_cache_path=FOLDER"
+        )
 
 
 def _devices(config: IPUConfig) -> tuple[int, ...]:

@@ -38,7 +38,7 @@ def ipu_scope(device: str) -> Iterator[None]:
 def ipu_shard(index: int | Iterable[int]) -> Iterator[None]:
     """Place ops on a shard, or on several."""
     chosen = (index,) if isinstance(index, int) else tuple(index)
-    if any(not isinstance(one, int) or one < 0 for one in chosen):
+    if any(not isinstance(shard, int) or shard < 0 for shard in chosen):
         raise ValueError(f"ipu_shard takes the numbers of shards, from 0 on, not {index!r}")
     trace = current_trace()
     first = trace.position() if trace is not None else 0
@@ -58,21 +58,21 @@ def ipu_jit_scope(ipu_scope: Any) -> Iterator[None]:
 @contextmanager
 def frontend_attribute(attribute_name: str, attribute_value: str, restore_to: str | None = None) -> Iterator[None]:
     """Accept an attribute of ops, which a warning names."""
-    say_without_effect("The attribute of ops", [attribute_name], stacklevel=3)
+    say_without_effect("The attribute of ops", [attribute_name])
     yield
 
 
 @contextmanager
 def stochastic_rounding(override: bool) -> Iterator[None]:
     """Accept a rounding mode without effect: the configuration's mode applies to all ops."""
-    say_without_effect("The scope", ["stochastic_rounding"], stacklevel=3)
+    say_without_effect("The scope", ["stochastic_rounding"])
     yield
 
 
 @contextmanager
 def partials_type(override: Any) -> Iterator[None]:
     """Accept a type of partial sums without effect: sums of FLOAT16 are in FLOAT."""
-    say_without_effect("The scope", ["partials_type"], stacklevel=3)
+    say_without_effect("The scope", ["partials_type"])
     yield
 
 

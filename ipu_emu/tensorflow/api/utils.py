@@ -69,7 +69,7 @@ _CREATED = {
 def create_ipu_config(**options: Any) -> IPUConfig:
     """Return a configuration; a warning names options for profiling."""
     config = IPUConfig()
-    say_without_effect("Arguments of create_ipu_config", options.keys() - _CREATED.keys(), stacklevel=2)
+    say_without_effect("Arguments of create_ipu_config", options.keys() - _CREATED.keys())
     for name, value in options.items():
         if name in _CREATED:
             _set(config, _CREATED[name], value)
@@ -85,11 +85,11 @@ def _set(config: Any, path: str, value: Any) -> None:
 
 def _changed(config: IPUConfig, **values: Any) -> IPUConfig:
     """A copy of ``config`` with other values by their dotted names, in which dots are written as ``__``."""
-    made = copy.deepcopy(config)
+    changed = copy.deepcopy(config)
     for name, value in values.items():
         if value is not None:
-            _set(made, name.replace("__", "."), value)
-    return made
+            _set(changed, name.replace("__", "."), value)
+    return changed
 
 
 def auto_select_ipus(opts: IPUConfig, num_ipus: Any) -> IPUConfig:
@@ -129,13 +129,13 @@ def set_norm_options(
 ) -> IPUConfig:
     """Return a copy of ``opts`` with the number of replicas that share statistics of batch normalisation."""
     size = experimental_distributed_batch_norm_replica_group_size
-    made = _changed(opts, norms__use_stable_statistics=use_stable_statistics)
-    return _changed(made, norms__experimental__distributed_batch_norm_replica_group_size=size)
+    config = _changed(opts, norms__use_stable_statistics=use_stable_statistics)
+    return _changed(config, norms__experimental__distributed_batch_norm_replica_group_size=size)
 
 
 def set_recomputation_options(opts: IPUConfig, allow_recompute: bool = True, **ignored: Any) -> IPUConfig:
     """Return ``opts`` with recomputation."""
-    say_without_effect("Arguments of set_recomputation_options", ignored, stacklevel=2)
+    say_without_effect("Arguments of set_recomputation_options", ignored)
     return _changed(opts, allow_recompute=allow_recompute)
 
 
@@ -148,10 +148,10 @@ def set_floating_point_behaviour_options(
     nanoo: bool = True,
 ) -> IPUConfig:
     """Return a copy of ``opts`` with the floating-point exceptions and the rounding of FLOAT16."""
-    made = copy.deepcopy(opts)
+    config = copy.deepcopy(opts)
     for name, value in {"inv": inv, "div0": div0, "oflo": oflo, "esr": esr, "nanoo": nanoo}.items():
-        setattr(made.floating_point_behaviour, name, value)
-    return made
+        setattr(config.floating_point_behaviour, name, value)
+    return config
 
 
 def set_ipu_connection_type(
@@ -161,26 +161,26 @@ def set_ipu_connection_type(
     enable_remote_buffers: bool = False,
 ) -> IPUConfig:
     """Return a copy of ``opts`` with the time at which programs attach to IPUs, and the version of these."""
-    made = copy.deepcopy(opts)
-    made.device_connection.type = connection_type
-    made.device_connection.version = ipu_version or ""
-    made.device_connection.enable_remote_buffers = enable_remote_buffers
-    return made
+    config = copy.deepcopy(opts)
+    config.device_connection.type = connection_type
+    config.device_connection.version = ipu_version or ""
+    config.device_connection.enable_remote_buffers = enable_remote_buffers
+    return config
 
 
 def set_ipu_model_options(opts: IPUConfig, compile_ipu_code: bool = True, **ignored: Any) -> IPUConfig:
     """Return a copy of ``opts`` with options of the IPU Model."""
-    say_without_effect("Arguments of set_ipu_model_options", ignored, stacklevel=2)
+    say_without_effect("Arguments of set_ipu_model_options", ignored)
     return _changed(opts, ipu_model__compile_ipu_code=compile_ipu_code)
 
 
 def set_optimization_options(opts: IPUConfig, **options: Any) -> IPUConfig:
     """Return ``opts`` with optimisations, given by the names of old arguments or of attributes."""
-    made = copy.deepcopy(opts)
+    config = copy.deepcopy(opts)
     for name, value in options.items():
         path = _CREATED.get(name) or f"optimizations.{name}"
-        _set(made, path, value)
-    return made
+        _set(config, path, value)
+    return config
 
 
 def set_serialization_options(opts: IPUConfig, output_folder: str = "") -> IPUConfig:
@@ -190,7 +190,7 @@ def set_serialization_options(opts: IPUConfig, output_folder: str = "") -> IPUCo
 
 def set_transfer_options(opts: IPUConfig, **ignored: Any) -> IPUConfig:
     """Return a copy of ``opts``; a warning names the arguments."""
-    say_without_effect("Arguments of set_transfer_options", ignored, stacklevel=2)
+    say_without_effect("Arguments of set_transfer_options", ignored)
     return copy.deepcopy(opts)
 
 

@@ -8,7 +8,15 @@ from typing import Any
 from ipu_emu.errors import EmulatorError
 from ipu_emu.tensorflow.trace.frontend_state import frontend_state
 
-__all__ = ["ConfiguredSystem", "DeviceShare", "configure", "configured", "has_remote_memory", "share_of"]
+__all__ = [
+    "ConfiguredSystem",
+    "DeviceShare",
+    "configure",
+    "configured",
+    "has_remote_memory",
+    "is_attached",
+    "share_of",
+]
 
 
 @dataclass(frozen=True)
@@ -39,8 +47,8 @@ def configure(system: ConfiguredSystem) -> None:
 
 def configured() -> ConfiguredSystem:
     """The system that was configured; without any, one device of one IPU."""
-    found: ConfiguredSystem = frontend_state().system or ConfiguredSystem()
-    return found
+    system: ConfiguredSystem = frontend_state().system or ConfiguredSystem()
+    return system
 
 
 def is_configured() -> bool:
@@ -48,13 +56,14 @@ def is_configured() -> bool:
     return frontend_state().system is not None
 
 
+def is_attached(system: ConfiguredSystem) -> bool:
+    """Whether programs run; they are only compiled with the connection types PRE_COMPILE and NEVER."""
+    return system.config is None or system.config.device_connection.type.name in ("ALWAYS", "ON_DEMAND")
+
+
 def has_remote_memory(system: ConfiguredSystem) -> bool:
     """Whether the devices have remote memory; for devices that are not attached, the configuration decides."""
-    if system.config is None:
-        return True
-    connection = system.config.device_connection
-    attached = connection.type.name in ("ALWAYS", "ON_DEMAND")
-    return attached or bool(connection.enable_remote_buffers)
+    return is_attached(system) or bool(system.config.device_connection.enable_remote_buffers)
 
 
 def share_of(device: int, shards: int) -> DeviceShare:

@@ -39,11 +39,11 @@ _WITHOUT_EFFECT = (
 
 def flags() -> dict[str, str]:
     """The flags in TF_POPLAR_FLAGS."""
-    found = {}
+    values = {}
     for part in os.environ.get("TF_POPLAR_FLAGS", "").split():
         name, _, value = part.lstrip("-").partition("=")
-        found[name] = value
-    return found
+        values[name] = value
+    return values
 
 
 def warn_of_flags() -> None:

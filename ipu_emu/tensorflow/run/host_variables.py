@@ -15,7 +15,7 @@ from tensorflow.python.framework import ops
 from tensorflow.python.ops import gen_resource_variable_ops
 
 from gcl.kernels.uninterrupted import uninterrupted
-from ipu_emu.tensorflow.trace.function_trace import FunctionTrace, held_by, is_resource, name_of
+from ipu_emu.tensorflow.trace.function_trace import FunctionTrace, held_by, is_resource
 
 __all__ = ["HostVariables"]
 
@@ -25,7 +25,7 @@ class HostVariables:
 
     def __init__(self, trace: FunctionTrace) -> None:
         captures = trace.captures()
-        self._handles = {name_of(outer): outer for outer, _ in captures if is_resource(outer)}
+        self._handles = {trace.name_of(outer): outer for outer, _ in captures if is_resource(outer)}
         self._kinds = {name: held_by(handle)[0] for name, handle in self._handles.items()}
         self.inputs = {inner.name: outer.numpy() for outer, inner in captures if not is_resource(outer)}
         #: TensorFlow's tensors with the values on the device; references to them prevent changes of their memory.

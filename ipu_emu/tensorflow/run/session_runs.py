@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 from weakref import WeakSet, ref
 
+from ipu_emu.hostio.weights_digest import report_digest
 from ipu_emu.tensorflow.run.program import Program
 from ipu_emu.tensorflow.trace.frontend_state import frontend_state
 
@@ -36,7 +37,7 @@ class SessionRuns:
     def programs(cls) -> dict[Any, list[Program]]:
         """The programs of each graph."""
         return {
-            graph: [program for one in held if (program := one()) is not None]
+            graph: [program for reference in held if (program := reference()) is not None]
             for graph, held in frontend_state().programs.items()
         }
 
@@ -58,7 +59,13 @@ class SessionRuns:
 
     @classmethod
     def closed(cls, session: Any) -> None:
-        """Stop the infeeds that no other session uses."""
+        """Report the digest of the variables that programs changed; stop infeeds that no other session uses."""
+        written: dict[str, Any] = {}
+        for program in cls.programs().get(session.graph, ()):
+            written |= program.written
+            program.written = {}
+        if written:
+            report_digest(written)
         others = frontend_state().sessions.get(session.graph)
         if others is not None and session in others:
             others.discard(session)

@@ -22,8 +22,7 @@ from gcl.errors import GclError
 from gcl.scheduling.options import Options
 from ipu_emu import popart
 from ipu_emu.cli import main as ipu_emu_main
-from ipu_emu.compiler.cache.executable_cache import load_executable
-from ipu_emu.compiler.cache.executable_file import from_bytes, to_bytes
+from ipu_emu.compiler.cache.executable_cache import from_bytes, load_executable, to_bytes
 from ipu_emu.errors import EmulatorError, FeedError
 from ipu_emu.hostio.checkpoint import CheckpointError, Checkpoints
 from ipu_emu.hostio.checkpoint.manifest import Manifest

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 
@@ -12,7 +13,7 @@ import ipu_emu.torch
 from ipu_emu import poptorch
 from ipu_emu.hostio.checkpoint import Checkpoints
 from ipu_emu.poptorch.options.strategies import BalancedPipeline
-from tests.ipu_emu.helpers.front_ends import WIDE, Settings, Weights
+from tests.ipu_emu.helpers.front_ends import WIDE, Settings, Weights, compiled_before
 
 __all__ = ["PopTorch", "Train"]
 
@@ -86,14 +87,14 @@ class PopTorch:
         model(X, Y)
         return expected, values(module)
 
-    def offline(self, file: Path) -> tuple[Weights, Weights]:
-        """The weights of a step, and of a step of an executable that was compiled without a device."""
+    def offline(self, file: Path, _: pytest.MonkeyPatch) -> tuple[Weights, Weights, Weights]:
+        """The weights before and after a step, and after a step of an executable compiled without a device."""
         expected = self.train(Settings())
         self.model(Settings(), chosen(Settings()).useOfflineIpuTarget())[1].compileAndExport(str(file), X, Y)
         module, model = self.model(Settings())
         model.loadExecutable(str(file))
         model(X, Y)
-        return expected, values(module)
+        return values(Scored(Settings())), expected, values(module)
 
 
 class Train:
@@ -101,8 +102,10 @@ class Train:
 
     schedules = ("grouped", "interleaved", "sequential")
 
-    def train(self, settings: Settings, **more: Any) -> Weights:
-        module = Scored(settings)
+    def train(self, settings: Settings, *, offline: bool = False, **more: Any) -> Weights:
+        module, options = Scored(settings), chosen(settings)
+        if offline:
+            options.useOfflineIpuTarget()
         ipu_emu.torch.train(
             module,
             None,
@@ -114,7 +117,7 @@ class Train:
             ipus=2 if settings.schedule else 1,
             shuffle=False,
             progress=False,
-            options=chosen(settings),
+            options=options,
             **more,
         )
         return values(module)
@@ -124,3 +127,8 @@ class Train:
         expected = self.train(Settings(), epochs=2)
         self.train(Settings(), checkpoints=folder)
         return expected, self.train(Settings(schedule="grouped"), checkpoints=folder, epochs=2)
+
+    def offline(self, file: Path, patch: pytest.MonkeyPatch) -> tuple[Weights, Weights, Weights]:
+        """The weights before and after a step, and after a step of an executable compiled without a device."""
+        expected = self.train(Settings())
+        return compiled_before(lambda **offline: self.train(Settings(), **offline), file, patch, expected)

@@ -46,7 +46,7 @@ class PopART:
             if offline
             else manager.acquireAvailableDevice(ipus, tiles)
         )
-        flow, adam = popart.DataFlow(1, [model.loss]), popart.Adam({"defaultLearningRate": (0.01, True)})
+        flow, adam = popart.DataFlow(1, [model.loss]), popart.Adam({"defaultLearningRate": (0.01, False)})
         made = popart.TrainingSession(model.proto, flow, model.loss, adam, device, userOptions=opts)
         return made, model
 
@@ -89,16 +89,17 @@ class PopART:
         self.step(session, model)
         return expected, self.values(session, model)
 
-    def offline(self, file: Path) -> tuple[Weights, Weights]:
-        """The weights of a step, and of a step of an executable that was compiled without a device."""
+    def offline(self, file: Path, _: pytest.MonkeyPatch) -> tuple[Weights, Weights, Weights]:
+        """The weights before and after a step, and after a step of an executable compiled without a device."""
         expected = self.train(Settings())
+        before = self.values(*self.prepared(Settings()))
         self.session(Settings(), offline=True)[0].compileAndExport(str(file))
         session, model = self.session(Settings())
         session.loadExecutable(str(file))
         session.prepareDevice()
         session.weightsFromHost()
         self.step(session, model)
-        return expected, self.values(session, model)
+        return before, expected, self.values(session, model)
 
 
 @pytest.mark.parametrize("name", [name for name, _ in cells("PopART")])

@@ -9,18 +9,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.ipu_emu.helpers.front_ends import WIDE, Settings, Weights, cells, check
+from tests.ipu_emu.helpers.front_ends import WIDE, Settings, Weights, cells, check, compiled_before
 
 X, Y = np.random.default_rng(0).normal(size=(64, 8)).astype(np.float32), (np.arange(64) % 3).astype(np.int32)
 #: Mini-batches of a weight update.
 COUNT = 8
 
 
-def configured(configure: Callable[..., None], settings: Settings) -> None:
+def configured(ipu: Any, configure: Callable[..., None], settings: Settings, *, offline: bool) -> None:
+    kinds = ipu.config.DeviceConnectionType
     configure(
         settings.replicas * (2 if settings.schedule else 1),
         io_tiles__num_io_tiles=settings.io_tiles,
         optimizations__minimum_remote_tensor_size=0,
+        device_connection__version="ipu2",
+        device_connection__type=kinds.PRE_COMPILE if offline else kinds.ALWAYS,
     )
 
 
@@ -41,10 +44,12 @@ class TensorFlow1:
         self.tf, self.ipu, self.configure = tf, ipu, configure
         self.schedules = tuple(ipu.pipelining_ops.PipelineSchedule)
 
-    def train(self, settings: Settings, *, first: int = 0, restored: Path | None = None) -> Weights:
+    def train(
+        self, settings: Settings, *, first: int = 0, restored: Path | None = None, offline: bool = False
+    ) -> Weights:
         """Train a step on the data from ``first`` on; ``restored`` is the checkpoint to begin with."""
         tf, ipu = self.tf, self.ipu
-        configured(self.configure, settings)
+        configured(self.ipu, self.configure, settings, offline=offline)
         width = WIDE if settings.wide else 8
 
         def weights(name: str, *shape: int) -> Any:
@@ -61,9 +66,9 @@ class TensorFlow1:
             return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(logits=logits, labels=y))
 
         def optimizer(loss: Any) -> Any:
-            made = tf.train.AdamOptimizer(0.01)
-            made = ipu.optimizers.CrossReplicaOptimizer(made) if settings.replicas > 1 else made
-            return ipu.pipelining_ops.OptimizerFunctionOutput(made, loss)
+            adam = tf.train.AdamOptimizer(0.01)
+            adam = ipu.optimizers.CrossReplicaOptimizer(adam) if settings.replicas > 1 else adam
+            return ipu.pipelining_ops.OptimizerFunctionOutput(adam, loss)
 
         with tf.Graph().as_default():
             dataset = tf.data.Dataset.from_tensor_slices((X, Y)).skip(first).batch(4, drop_remainder=True)
@@ -80,7 +85,7 @@ class TensorFlow1:
                 )
 
             with ipu.scopes.ipu_scope("/device:IPU:0"):
-                made = ipu.ipu_compiler.compile(program, [])
+                operation = ipu.ipu_compiler.compile(program, [])
             saver = tf.train.Saver()
             with tf.Session() as session:
                 session.run(tf.global_variables_initializer())
@@ -88,22 +93,27 @@ class TensorFlow1:
                     saver.restore(session, str(restored))
                 session.run(infeed.initializer)
                 try:
-                    session.run(made)
+                    session.run(operation)
                 finally:
                     session.run(infeed.deleter)
                 if restored is not None:
                     saver.save(session, str(restored))
-                return [session.run(one) for one in tf.trainable_variables()]
+                return [session.run(variable) for variable in tf.trainable_variables()]
 
     def resumed(self, folder: Path) -> tuple[Weights, Weights]:
         """The weights of two steps on one IPU, and with the second one of a pipeline of two."""
-        found = []
+        weights = []
         for number, schedule in enumerate((None, self.schedules[0])):
             file = folder / f"run{number}" / "weights"
             file.parent.mkdir(parents=True)
             self.train(Settings(), restored=file)
-            found.append(self.train(Settings(schedule=schedule), first=4 * COUNT, restored=file))
-        return found[0], found[1]
+            weights.append(self.train(Settings(schedule=schedule), first=4 * COUNT, restored=file))
+        return weights[0], weights[1]
+
+    def offline(self, file: Path, patch: pytest.MonkeyPatch) -> tuple[Weights, Weights, Weights]:
+        """The weights before and after a step, and after a step of an executable compiled without a device."""
+        expected = self.train(Settings())
+        return compiled_before(lambda **offline: self.train(Settings(), **offline), file, patch, expected)
 
 
 class Keras:
@@ -113,10 +123,12 @@ class Keras:
         self.tf, self.ipu, self.configure = tf, ipu, configure
         self.schedules = tuple(ipu.pipelining_ops.PipelineSchedule)
 
-    def train(self, settings: Settings, *, first: int = 0, restored: Path | None = None) -> Weights:
+    def train(
+        self, settings: Settings, *, first: int = 0, restored: Path | None = None, offline: bool = False
+    ) -> Weights:
         """Train a step on the data from ``first`` on; ``restored`` is the checkpoint to begin with."""
         tf, keras = self.tf, self.tf.keras
-        configured(self.configure, settings)
+        configured(self.ipu, self.configure, settings, offline=offline)
         width = WIDE if settings.wide else 8
         keras.backend.clear_session()
         keras.utils.set_random_seed(3)
@@ -138,7 +150,7 @@ class Keras:
             weights: Weights = model.get_weights()
             return weights
 
-    resumed = TensorFlow1.resumed
+    resumed, offline = TensorFlow1.resumed, TensorFlow1.offline
 
 
 FACES = {"TensorFlow 1": TensorFlow1, "Keras": Keras}
