@@ -47,6 +47,7 @@ TESTS = {
         "test_each_selected_ipu_is_a_device": "select_ipus",
         "test_the_order_of_ipus_changes_the_modelled_time": "selection_order",
     },
+    "api/test_config.py": {"test_a_system_that_only_compiles_does_not_run": "device_connection.version"},
     "test_pipeline_errors.py": {
         "test_activations_need_remote_memory_to_be_offloaded": (
             "device_connection.enable_remote_buffers device_connection.type"
@@ -72,7 +73,7 @@ SHOWN = {name for tests in TESTS.values() for names in tests.values() for name i
 def test_each_attribute_without_effect_is_named(ipu: Any) -> None:
     found = attributes(ipu)
     assert found.keys() >= SHOWN
-    assert len(found) - len(SHOWN) == 40
+    assert len(found) - len(SHOWN) == 39
     for name in found.keys() - SHOWN:
         config = ipu.config.IPUConfig()
         *parents, last = name.split(".")
