@@ -111,7 +111,7 @@ SHOWN = {
     "programs/poptorch/outputs.py": "anchorTensor logCycleCount",
     "programs/poptorch/pipeline.py": "autoRoundNumIPUs",
     "ipu_emu/poptorch/test_executor.py": "broadcastBuffers",
-    "programs/poptorch/reported_forms.py": "connectionType",
+    "programs/poptorch/names.py": "connectionType",
     "programs/poptorch/option_files.py": "from_json loadFromFile",
     "ipu_emu/poptorch/test_replica_grouping.py": "inputReplicaGrouping",
     "programs/poptorch/checkpointing.py": "relaxOptimizerAttributesChecks useOfflineIpuTarget",

@@ -8,7 +8,7 @@ import pytest
 
 from gcl.scheduling.options import UNUSED_VARIABLES, Options
 
-TESTS = Path(__file__).parent
+TESTS = Path(__file__).parents[1]
 
 _NAMED = "test_decision_log.py::test_variables_and_options_without_a_meaning_here_are_named"
 
