@@ -261,14 +261,14 @@ class _Cell:
 def _draw_cell(canvas: Canvas, cell: _Cell, exchange: Exchange, replica: int, members: int, itemsize: int) -> None:
     streams = exchange.streams()
     part = (cell.height - 3) / len(streams)
-    for place, (name, copies) in enumerate(streams.items()):
+    for index, (name, copies) in enumerate(streams.items()):
         text, copy = sent_fragment(copies[0], replica), copies[0]
         if text == "-":
             continue
         nbytes = sum(stream_copy.source.elements for stream_copy in copies) * itemsize
         fill = f"hsl({360 * copy.carries[replica] / members:.0f},75%,{93 if copy.redundant else 78}%)"
         tip = f"{name}: replica {replica} sends fragment {text} to replica {copy.to[replica]}, {nbytes:,} bytes"
-        y = cell.y + 1 + place * part
+        y = cell.y + 1 + index * part
         canvas.box(cell.x + 1, y, cell.width - 2, part * 0.95, fill=fill, title=tip)
         if part >= 9:
             size = min(10.0, part - 2, (cell.width - 2) / max(2, len(text)) * 1.5)

@@ -248,8 +248,8 @@ def _loads_in_domain(domain: Fabric, method: Method) -> _RingLoads:
     longest = 0
     for stream, (step, number) in enumerate(ways):
         order = orders[number]
-        for place, sender in enumerate(order):
-            receiver = order[(place + step) % n]
+        for index, sender in enumerate(order):
+            receiver = order[(index + step) % n]
             for ipu in range(domain.ipus_per_replica):
                 route = domain.route(domain.ipus_of(sender)[ipu], domain.ipus_of(receiver)[ipu])
                 longest = max(longest, len(route))

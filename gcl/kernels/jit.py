@@ -244,14 +244,14 @@ def _imported(path: Path, folders: tuple[Path, ...]) -> list[Path]:
     return files
 
 
-def _files(place: Path, names: str) -> list[Path]:
+def _files(module: Path, names: str) -> list[Path]:
     """The file of a module, or those of a package and of the modules that ``names`` imports from it."""
-    file = place.with_suffix(".py")
+    file = module.with_suffix(".py")
     if file.is_file():
         return [file]
     return [
         path
-        for path in (place / "__init__.py", *(place / f"{name}.py" for name in _NAME.findall(names)))
+        for path in (module / "__init__.py", *(module / f"{name}.py" for name in _NAME.findall(names)))
         if path.is_file()
     ]
 

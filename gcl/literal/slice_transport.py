@@ -64,7 +64,7 @@ class _MemoryTransport:
     def __init__(self, memory: MemoryPath, here: Collection[int], local: int) -> None:
         self._memory, self._local = memory, local
         #: each replica's place on the host
-        self.here = {replica: place for place, replica in enumerate(here)}
+        self.here = {replica: index for index, replica in enumerate(here)}
         self._mine = np.empty((local, 0), np.uint8)
         self._addresses: list[int] = []
         self._slot_bytes = -1

@@ -89,8 +89,8 @@ class CollectiveCalls(Calls):
         work = self._collectives
 
         def run() -> None:
-            for place, tensor in enumerate(inputs):
-                work.all_gather([some[place] for some in outputs], tensor)
+            for index, tensor in enumerate(inputs):
+                work.all_gather([some[index] for some in outputs], tensor)
 
         return self._begin("all_gather", run, outputs, inputs, opts)
 

@@ -144,8 +144,8 @@ class Collectives:
                 self.group.all_to_all_even(bytes_of(packed), bytes_of(flat), str(tensor.dtype))
                 return
             parts = _rows(bytes_of(packed), tensor, sizes, self.ranks, "input")
-            places = _rows(bytes_of(flat), out, out_sizes, self.ranks, "output")
-            self.group.all_to_all(parts, places, str(tensor.dtype))
+            targets = _rows(bytes_of(flat), out, out_sizes, self.ranks, "output")
+            self.group.all_to_all(parts, targets, str(tensor.dtype))
 
     def gather(self, outs: Tensors, tensor: torch.Tensor, root: int) -> None:
         """Copy ``tensor`` of rank i to ``outs[i]`` of rank ``root``."""

@@ -13,11 +13,10 @@ from ipu_emu.errors import EmulatorError, RefusedError
 from ipu_emu.graph import Graph, Op, Role, StepPhase, Tensor
 from ipu_emu.graph.dtype import FLOAT, FLOAT16, INT64, dtype_of
 from ipu_emu.graph.op import GRAPHCORE
-from ipu_emu.ops.core.node import Node, input_node
-from ipu_emu.ops.core.op_definition import BoundOp, OpDef
+from ipu_emu.ops.core import BoundOp, Node, OpDef, input_node
 from ipu_emu.ops.table import TABLE
 
-__all__ = ["append", "append_unchecked", "node_of"]
+__all__ = ["append", "append_unchecked", "evaluate", "node_of"]
 
 
 #: More bytes than any system has: a larger tensor is a mistake.
@@ -83,7 +82,7 @@ def _made(graph: Graph, entry: OpDef, op: Op) -> tuple[list[Tensor], _Values]:
         arrays = list(entry.folded_outputs(node) or [])
     elif entry.constant_outputs is None and _is_known(graph, entry, op):
         everything = _complete(op, tensors, outs)
-        arrays = _evaluate(entry, replace(node, outputs=everything), node.values)
+        arrays = evaluate(entry, replace(node, outputs=everything), node.values)
     if arrays:
         tensors = [replace(tensor, role=Role.CONSTANT) for tensor in tensors]
         pairs = [(t, a) for t, a in zip(tensors, arrays, strict=False) if t.id]
@@ -160,7 +159,7 @@ def _is_fixed_number(graph: Graph, id: str) -> bool:
     return fixed and id in graph.data and tensor.nelms == 1
 
 
-def _evaluate(entry: OpDef, node: Node, inputs: Sequence[NDArray[Any] | None]) -> list[NDArray[Any]]:
+def evaluate(entry: OpDef, node: Node, inputs: Sequence[NDArray[Any] | None]) -> list[NDArray[Any]]:
     """The outputs of ``node`` for ``inputs``; the types of its outputs must be known."""
     assert entry.kernel is not None
     operands = [*node.inputs, *node.outputs]

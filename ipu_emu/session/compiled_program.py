@@ -11,6 +11,7 @@ from ipu_emu.compiler.cache.executable_cache import cache_key, cached_file, comp
 from ipu_emu.compiler.memory.out_of_memory import check_memory
 from ipu_emu.compiler.pipeline import STEP_GRAPH, CompileState, run_passes
 from ipu_emu.hardware import GENERATIONS, Connection, Device, DeviceKind, SelectionOrder, System
+from ipu_emu.hardware.host_processor import check_host_processor
 from ipu_emu.program.clock.modelled_step import ModelledStep
 from ipu_emu.program.executable import Executable, ProgramReport
 from ipu_emu.session.memory_advice import MemoryAdvice
@@ -25,6 +26,8 @@ class Target:
 
     ``io_tiles`` of each IPU exchange data with the host while the others compute. ``order`` is that of the IPUs of a
     replica on the device.
+
+    Raise UnsupportedError on a host whose processor cannot run kernels, before anything is compiled.
     """
 
     device: Device
@@ -34,6 +37,9 @@ class Target:
     total: int = 1
     io_tiles: int = 0
     order: SelectionOrder = SelectionOrder.ZIGZAG
+
+    def __post_init__(self) -> None:
+        check_host_processor()
 
     @classmethod
     def in_system(

@@ -34,22 +34,22 @@ class CountedLoss(nn.Module):
     @classmethod
     def of(cls, loss: Any, data: Any, pieces: int) -> CountedLoss | None:
         """Return the counted form of a loss over ``pieces`` micro-batches; None where the plain mean is the same."""
-        made = _LOSSES[loss]() if loss in _LOSSES else loss
-        if pieces == 1 or type(made) not in _LOSSES.values() or made.reduction != "mean":
+        function = _LOSSES[loss]() if loss in _LOSSES else loss
+        if pieces == 1 or type(function) not in _LOSSES.values() or function.reduction != "mean":
             return None
         tensors = data.tensors if type(data) is TensorDataset else data
-        if isinstance(tensors, tuple) and isinstance(tensors[-1], torch.Tensor) and made.weight is None:
+        if isinstance(tensors, tuple) and isinstance(tensors[-1], torch.Tensor) and function.weight is None:
             labels = tensors[-1]
-            if labels.is_floating_point() or not bool((labels == made.ignore_index).any()):
+            if labels.is_floating_point() or not bool((labels == function.ignore_index).any()):
                 return None
-        return cls(made)
+        return cls(function)
 
     def forward(self, output: torch.Tensor, target: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
         """The loss of a micro-batch; targets that are probabilities all count."""
         own = self.loss
         if target.is_floating_point():
-            made: torch.Tensor = own(output, target)
-            return made
+            value: torch.Tensor = own(output, target)
+            return value
         more = {"label_smoothing": own.label_smoothing} if isinstance(own, nn.CrossEntropyLoss) else {}
         function = functional.cross_entropy if more else functional.nll_loss
         return function(

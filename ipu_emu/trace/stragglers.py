@@ -50,14 +50,14 @@ def punctuality(uses: Sequence[TimeUse], collectives: Sequence[CollectiveCalls])
         Punctuality(
             use.process.label,
             use.process.host,
-            int(calls[place]),
-            int(last[place]),
-            float(late[place]),
-            float(waited[place]),
+            int(calls[index]),
+            int(last[index]),
+            float(late[index]),
+            float(waited[index]),
             _working(use),
-            slowness(uses, place),
+            slowness(uses, index),
         )
-        for place, use in enumerate(uses)
+        for index, use in enumerate(uses)
     ]
 
 

@@ -12,12 +12,27 @@ from dataclasses import dataclass, field, replace
 
 from popdist_py.environment import EXECUTABLE_CACHE_PATH, JOB, RESTART_COUNT
 from poprun_py.job.failure import CRASHES, OUTSIDE, InstanceEnd, Notices, ended_badly, first_failure, signal_name
-from poprun_py.job.host_clocks import HostClocks
 from poprun_py.plan.launch_plan import Instance, LaunchPlan
 from poprun_py.wire import messages
 from poprun_py.wire.messages import MPI, OWN, UNMANAGED, Message
 
-__all__ = ["KILL_AFTER", "JobState"]
+__all__ = ["KILL_AFTER", "HostClocks", "JobState"]
+
+
+class HostClocks:
+    """The seconds by which the launcher's clock is ahead of each host's."""
+
+    def __init__(self) -> None:
+        self._differences: dict[str, float] = {}
+
+    def hear(self, host: str, sent: float, received: float) -> None:
+        """Record a message that ``host`` sent at ``sent``, by its clock, and that was received at ``received``."""
+        self._differences[host] = min(received - sent, self._differences.get(host, received - sent))
+
+    def difference(self, host: str) -> float:
+        """Return the seconds to add to a time of ``host``; they exceed the true difference by the least latency."""
+        return self._differences.get(host, 0.0)
+
 
 #: Seconds from SIGTERM to SIGKILL for the others, when an instance has failed.
 KILL_AFTER = 0.5

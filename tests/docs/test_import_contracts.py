@@ -43,8 +43,8 @@ BREAKS = {
         "Layers of poprun_py.site",
     ),
     "upwards in passes": (
-        "ipu_emu/compiler/rewriting/pruning.py",
-        "import ipu_emu.compiler.rewriting.forward_graph",
+        "ipu_emu/compiler/rewriting/op_writer.py",
+        "import ipu_emu.compiler.rewriting.unfolding",
         "Layers of ipu_emu.compiler.rewriting",
     ),
     "a front end in models": (

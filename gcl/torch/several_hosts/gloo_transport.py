@@ -56,11 +56,11 @@ class GlooTransport:
             self._group.broadcast([_tensor(x)], options).wait()
 
     def all_to_all(self, parts: Sequence[np.ndarray], outs: Sequence[np.ndarray], what: str) -> None:
-        sizes, places = [part.size for part in parts], [out.size for out in outs]
-        sent, received = np.concatenate(parts), np.empty(sum(places), np.uint8)
+        sizes, out_sizes = [part.size for part in parts], [out.size for out in outs]
+        sent, received = np.concatenate(parts), np.empty(sum(out_sizes), np.uint8)
         with _told(what):
-            self._group.alltoall_base(_tensor(received), _tensor(sent), places, sizes, AllToAllOptions()).wait()
-        for out, part in zip(outs, np.split(received, np.cumsum(places)[:-1]), strict=True):
+            self._group.alltoall_base(_tensor(received), _tensor(sent), out_sizes, sizes, AllToAllOptions()).wait()
+        for out, part in zip(outs, np.split(received, np.cumsum(out_sizes)[:-1]), strict=True):
             out[...] = part
 
     def gather(self, x: np.ndarray, outs: Sequence[np.ndarray], root: int, what: str) -> None:

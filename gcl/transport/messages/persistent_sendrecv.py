@@ -103,16 +103,16 @@ class Transfers:
     def _packed(
         self, pairs: list[tuple[int, np.ndarray]], party: int
     ) -> tuple[list[np.ndarray], list[np.ndarray] | None]:
-        """The arrays of ``party``, and places for them side by side if they go in one message."""
+        """The arrays of ``party``, and slots for them side by side if they go in one message."""
         arrays = [array for other, array in pairs if other == party and array.nbytes]
         total = sum(array.nbytes for array in arrays)
         if len(arrays) < 2 or total > _PACKED_BYTES:
             return arrays, None
-        memory, places, at = self.take(total, np.dtype(np.uint8)), [], 0
+        memory, slots, at = self.take(total, np.dtype(np.uint8)), [], 0
         for array in arrays:
-            places.append(memory[at : at + array.nbytes])
+            slots.append(memory[at : at + array.nbytes])
             at += array.nbytes
-        return arrays, places
+        return arrays, slots
 
     def _whole(self, arrays: list[np.ndarray], packed: list[np.ndarray] | None) -> list[np.ndarray]:
         """One array for each message."""

@@ -159,7 +159,7 @@ class HierarchicalPath:
         meeting = self.memory.meeting(request, near_x, near_out)
         self.memory.hold(meeting.enter, request)
         meeting.look()
-        inputs, outputs = meeting.places.tolist()
+        inputs, outputs = meeting.addresses.tolist()
         if not self._agreement.channel.agree(request, meeting.signature()):
             meeting.disagree()
             raise self.everyone.mismatch(request)
@@ -257,7 +257,7 @@ class PreparedHostCall:
             self._sendrecv = self._across.channel.prepare(signature, self._across.channel.transfers())
         elif self._meeting.look() or self._sendrecv is None:
             rows, results = (
-                [array_at(int(place), (width,), self._request.dtype) for place in places]
-                for places, width in zip(self._meeting.places, self._widths, strict=True)
+                [array_at(int(address), (width,), self._request.dtype) for address in addresses]
+                for addresses, width in zip(self._meeting.addresses, self._widths, strict=True)
             )
             self._sendrecv = self._across.prepare(self._request, rows, results, self._stripe)

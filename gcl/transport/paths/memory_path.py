@@ -164,7 +164,7 @@ class MemoryPath:
         self.hold(meeting.enter, request)
         meeting.look()
         self.hold(meeting.leave, request)
-        return list(map(int, meeting.places[0]))
+        return list(map(int, meeting.addresses[0]))
 
     def exchange(self, request: Request, x: np.ndarray, work: Callable[[list[int]], None]) -> None:
         """Make the call ``request``: do ``work`` on the addresses of every rank's ``x``, between two meetings.
@@ -173,7 +173,7 @@ class MemoryPath:
         """
 
         def worked(meeting: Meeting) -> None:
-            work(list(map(int, meeting.places[0])))
+            work(list(map(int, meeting.addresses[0])))
             self.hold(meeting.leave, request)
 
         self._met(request, x, worked)
@@ -185,7 +185,7 @@ class MemoryPath:
         """
 
         def relayed(meeting: Meeting) -> None:
-            encoded = words(list(map(int, meeting.places[0])))
+            encoded = words(list(map(int, meeting.addresses[0])))
             nodes = np.zeros(self.ranks + 1, np.int64)
             self.hold(bound(relay, self._table, encoded, self._recipe(request), self._scratch, nodes), request)
 

@@ -229,8 +229,8 @@ def _estimate_text(lines: Sequence[Line], table: Sequence[dict[str, Any]]) -> st
     values = [_value(line) for line in lines]
     name, number = max(len(line.name) for line in lines), max(map(len, values))
     pairs = zip(lines, values, strict=True)
-    made = [f"{line.name:<{name}}  {value:>{number}}  {line.formula}" for line, value in pairs]
-    return "\n".join(made + (["", *_table(table)] if table else []))
+    rows = [f"{line.name:<{name}}  {value:>{number}}  {line.formula}" for line, value in pairs]
+    return "\n".join(rows + (["", *_table(table)] if table else []))
 
 
 def _value(line: Line) -> str:

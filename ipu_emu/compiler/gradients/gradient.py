@@ -1,5 +1,4 @@
-"""Gradient: a gradient that replicas reduce between backward pass and weight updates; that of a table has two
-sums."""
+"""Gradient: a gradient that replicas reduce before the weight updates; that of a tied table has two sums."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recognised ops: groups of ops as exporters write them become one op with its own gradient, such as GELU:
+"""Recognised ops: groups of ops as exporters write them become one op with its own gradient, such as GELU.
 
     x / sqrt(2) -> Erf -> + 1 -> times x -> times 0.5                       ->  GeluErf(x)
     x^3 times 0.044715, + x, times sqrt(2 / pi) -> Tanh -> + 1 -> ...       ->  Gelu(x)

@@ -32,7 +32,7 @@ from ipu_emu.engine.replicas.shard_collectives import CollectiveMember, shard_co
 from ipu_emu.graph import Op
 from ipu_emu.ops import Call
 from ipu_emu.ops.codegen.held_copies import HeldCopies
-from ipu_emu.ops.core.call_chain import call_chain
+from ipu_emu.ops.core.op_definition import call_chain
 from ipu_emu.program.buckets import Bucket, workspace_of
 from ipu_emu.program.executable import Executable
 from ipu_emu.program.fused_stores import FusedStores

@@ -12,7 +12,7 @@ import numpy as np
 
 from ipu_emu.engine.calls.step_counters import StepCounters
 from ipu_emu.ops import Call
-from ipu_emu.ops.core.call_chain import call_chain
+from ipu_emu.ops.core.op_definition import call_chain
 from ipu_emu.program.instructions import (
     AllReduce,
     HostLoad,
@@ -33,13 +33,8 @@ from popdist_py.trace import Sequence as Spans
 from popdist_py.trace.records import LONGEST_SEQUENCE, RECORD_WORDS, VALUE
 
 __all__ = [
-    "MEASURED_ROUNDS",
-    "BoundLeaves",
-    "InstructionTrace",
-    "short_ones_together",
-    "stamped_calls",
-    "timed_calls",
-]
+    "MEASURED_ROUNDS", "BoundLeaves", "InstructionTrace", "short_ones_together", "stamped_calls", "timed_calls",
+]  # fmt: skip
 
 
 #: Runs the calls and writes the times to these words, beginning at this index.
@@ -64,14 +59,14 @@ def stamped_calls(groups: Sequence[Sequence[Call]]) -> _StampedCalls:
     """
     names: dict[str, Any] = {"now": perf_counter_ns}
     lines = list[str]()
-    for place, group in enumerate(groups):
-        calls = {f"call{len(names) + each}": call for each, call in enumerate(group)}
+    for position, group in enumerate(groups):
+        calls = {f"call{len(names) + index}": call for index, call in enumerate(group)}
         names |= calls
-        lines += [*(f"{name}()" for name in calls), f"words[start + {place}] = now()"]
-    made: dict[str, Any] = {}
+        lines += [*(f"{name}()" for name in calls), f"words[start + {position}] = now()"]
+    namespace: dict[str, Any] = {}
     text = _FUNCTION.format(names=", ".join(names), lines="\n        ".join(lines))
-    exec(compile(text, "<calls of instructions>", "exec"), made)
-    run: _StampedCalls = made["bind"](**names)
+    exec(compile(text, "<calls of instructions>", "exec"), namespace)
+    run: _StampedCalls = namespace["bind"](**names)
     return run
 
 
@@ -131,8 +126,8 @@ def timed_calls(
         measured.append(bounds)
         if not left:
             groups = short_ones_together(np.median(np.diff(measured), 0).astype(int).tolist(), kinds)
-            each = iter(calls)
-            together = [[call for one in islice(each, len(group)) for call in one] for group in groups]
+            remaining = iter(calls)
+            together = [[call for part in islice(remaining, len(group)) for call in part] for group in groups]
             spans, stamped, places = sequence(groups), stamped_calls(together), iter(())
             measured.clear()
 

@@ -25,9 +25,8 @@ from ipu_emu.ops import TABLE, BoundOp, Call
 from ipu_emu.ops.codegen.compiled_call import relocation
 from ipu_emu.ops.codegen.held_copies import HeldCopies
 from ipu_emu.ops.control.loop_and_while import BODY_MEMORY_PLAN, WHILE
-from ipu_emu.ops.core.call_chain import CallChain, call_chain
+from ipu_emu.ops.core import CallChain, Kernel, call_chain
 from ipu_emu.ops.core.kernel_helpers import storage
-from ipu_emu.ops.core.op_definition import Kernel
 from ipu_emu.ops.elementwise.fused_elementwise import fused_store
 from ipu_emu.program.memory_plan import node_in
 
@@ -152,7 +151,7 @@ def _while_call(bound: BoundOp, *, bind: Callable[[Graph, Op, Buffers], list[Cal
     buffers = Buffers(plan, dict(zip(plan.sizes, bound.scratch, strict=True)))
     arrays = buffers.arrays
     number, going, *inputs = (arrays[id] for id in body.inputs)
-    again, *made = (arrays[id] for id in body.outputs)
+    again, *results = (arrays[id] for id in body.outputs)
     start: list[Call] = [
         partial(np.copyto, arrays[t.id], body.data[t.id]) for t in body.with_role(Role.CONSTANT) if t.id in arrays
     ]
@@ -160,9 +159,9 @@ def _while_call(bound: BoundOp, *, bind: Callable[[Graph, Op, Buffers], list[Cal
     iteration = call_chain(*(step for op in body.ops for step in bind(body, op, buffers)))
     keep, resume = (
         call_chain(*copies)
-        for copies in (_copies(made, bound.outputs[:states]), _copies(bound.outputs, inputs[:states]))
+        for copies in (_copies(results, bound.outputs[:states]), _copies(bound.outputs, inputs[:states]))
     )
-    collected = list(zip(bound.outputs[states:], made[states:], strict=True))
+    collected = list(zip(bound.outputs[states:], results[states:], strict=True))
     most, condition = (bound.inputs[index] for index in (0, 1))
 
     def run() -> None:

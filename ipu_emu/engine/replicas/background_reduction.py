@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from gcl import Handle
 from ipu_emu.engine.replicas.local_replicas import Replicas
 from ipu_emu.ops import Call
-from ipu_emu.ops.core.call_chain import call_chain
+from ipu_emu.ops.core.op_definition import call_chain
 from ipu_emu.ops.random.stochastic_rounding import round_stochastically
 from ipu_emu.program.buckets import Bucket
 from ipu_emu.program.early_reductions import BucketPart
@@ -84,8 +84,8 @@ def rounded_reduction(
 def _roundings(
     bucket: NDArray[np.float16], wide: NDArray[np.float32], sums: Sequence[RoundedSum], key: NDArray[Any]
 ) -> Iterator[Call]:
-    for half, whole in zip(bucket, wide, strict=True):
-        for one in sums:
-            part = slice(one.start, one.start + one.nelms)
-            stream_id = crc32(f"{one.name} over replicas".encode())
-            yield partial(round_stochastically, whole[part], key, stream_id, half[part].view(np.uint16))
+    for half, single in zip(bucket, wide, strict=True):
+        for total in sums:
+            part = slice(total.start, total.start + total.nelms)
+            stream_id = crc32(f"{total.name} over replicas".encode())
+            yield partial(round_stochastically, single[part], key, stream_id, half[part].view(np.uint16))

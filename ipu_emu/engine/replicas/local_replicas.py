@@ -20,7 +20,7 @@ from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Op, Tensor
 from ipu_emu.ops import Call
 from ipu_emu.ops.communication.collective_ops import REDUCE_SCATTER, group_of, operator_of
-from ipu_emu.ops.core.call_chain import call_chain
+from ipu_emu.ops.core.op_definition import call_chain
 from ipu_emu.program.buckets import Bucket
 
 __all__ = ["REDUCE_EARLY", "Replicas"]

@@ -20,7 +20,7 @@ from ipu_emu.graph import Op, Shards
 from ipu_emu.ops import Call
 from ipu_emu.ops.communication.collective_ops import SCATTER_GRADIENT, operator_of
 from ipu_emu.ops.communication.shard_ops import CROSS_DOMAIN, copy_shard_in, copy_shard_out, shards_of
-from ipu_emu.ops.core.call_chain import call_chain
+from ipu_emu.ops.core.op_definition import call_chain
 
 __all__ = ["CollectiveMember", "shard_collective_call"]
 

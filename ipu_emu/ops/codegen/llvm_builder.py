@@ -127,7 +127,7 @@ class NamedKernel(Kernel):
 
     def __init__(self, name: str, names: list[str], fixed: Iterable[tuple[str, int]] = ()) -> None:
         super().__init__(name, len(names))
-        self.places = {name: place for place, name in enumerate(names)}
+        self.places = {name: index for index, name in enumerate(names)}
         self.fixed = {name: const(value) for name, value in fixed}
 
     def __getitem__(self, name: str) -> Any:

@@ -14,9 +14,7 @@ import numpy as np
 from gcl import CommGroup, CommGroupType, Group, Operator
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph.op import GRAPHCORE, Op
-from ipu_emu.ops.core.cost import copy_cost
-from ipu_emu.ops.core.node import Node, OutputTypes
-from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
+from ipu_emu.ops.core import BoundOp, Call, Node, OpDef, OutputTypes, copy_cost
 from ipu_emu.ops.core.shape_rules import same
 
 __all__ = [

@@ -20,11 +20,8 @@ from numpy.typing import NDArray
 from ipu_emu.graph import Shards
 from ipu_emu.graph.op import Op
 from ipu_emu.ops.communication.collective_ops import GATHER_SHARDS, GATHER_WEIGHT, SCATTER_GRADIENT
-from ipu_emu.ops.core.call_chain import call_chain
-from ipu_emu.ops.core.cost import copy_cost
+from ipu_emu.ops.core import BoundOp, Call, Node, OpDef, OutputTypes, always, call_chain, copy_cost
 from ipu_emu.ops.core.kernel_helpers import with_contiguous_operands
-from ipu_emu.ops.core.node import Node, OutputTypes
-from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef, always
 
 __all__ = [
     "CROSS_DOMAIN", "OPS", "TAKE_SHARD", "collective_bytes", "copy_shard_in", "copy_shard_out", "is_shard_collective",

@@ -12,10 +12,7 @@ from numpy.typing import NDArray
 from ipu_emu.errors import ApplicationRuntimeError
 from ipu_emu.graph.dtype import BOOL
 from ipu_emu.graph.op import GRAPHCORE
-from ipu_emu.ops.core.adjoint import Adjoint, Value
-from ipu_emu.ops.core.cost import copy_cost
-from ipu_emu.ops.core.node import Node, OutputTypes
-from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
+from ipu_emu.ops.core import Adjoint, BoundOp, Call, Node, OpDef, OutputTypes, Value, copy_cost
 from ipu_emu.ops.core.shape_rules import same
 
 __all__ = ["ABORT", "KEPT", "OPS"]
@@ -93,13 +90,13 @@ class _PrintStyle:
         finite = np.abs(values[np.isfinite(values)])
         most = float(finite.max(initial=0))
         least = float(finite[finite > 0].min(initial=1)) if finite.size else 1.0
-        whole = max(len(str(int(most))), 1)
-        scientific = self.form == _AUTO and (whole > self.digits or least < 10.0 ** -(self.digits - 1))
+        integer_digits = max(len(str(int(most))), 1)
+        scientific = self.form == _AUTO and (integer_digits > self.digits or least < 10.0 ** -(self.digits - 1))
         if self.form == _SCIENTIFIC or scientific:
             return lambda value: f"{float(value):.{max(self.digits - 1, 0)}e}"
         if self.form == _NONE:
             return lambda value: f"{float(value):g}"
-        return lambda value: f"{float(value):.{max(self.digits - whole, 0)}f}"
+        return lambda value: f"{float(value):.{max(self.digits - integer_digits, 0)}f}"
 
 
 ABORT = "Abort"

@@ -8,10 +8,7 @@ from dataclasses import replace
 from ipu_emu.errors import EmulatorError, RefusedError
 from ipu_emu.graph import Graph, Op, Role
 from ipu_emu.graph.graph import capturing
-from ipu_emu.ops.core.cost import copy_cost
-from ipu_emu.ops.core.node import Node, OutputTypes
-from ipu_emu.ops.core.op_definition import Expand, OpDef, ShapeRule, replaced_before_run
-from ipu_emu.ops.core.rewrite import Rewrite
+from ipu_emu.ops.core import Expand, Node, OpDef, OutputTypes, Rewrite, ShapeRule, copy_cost, replaced_before_run
 
 __all__ = [
     "MAX_INLINED_OPS", "Inliner", "body_of", "body_output_types", "check_call", "check_inputs", "inlined_op",

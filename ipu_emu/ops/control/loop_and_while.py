@@ -28,11 +28,8 @@ from ipu_emu.ops.control.inlining import (
     stacked,
 )
 from ipu_emu.ops.control.iteration_bounds import MOST_ITERATIONS
-from ipu_emu.ops.core.adjoint import Adjoint, Value
-from ipu_emu.ops.core.cost import copy_cost
-from ipu_emu.ops.core.node import Node, OutputTypes, input_node
+from ipu_emu.ops.core import Adjoint, Node, OutputTypes, Rewrite, Value, copy_cost, input_node
 from ipu_emu.ops.core.op_definition import OpDef, always, replaced_before_run
-from ipu_emu.ops.core.rewrite import Rewrite
 from ipu_emu.ops.core.shape_rules import same
 
 __all__ = ["BODY_MEMORY_PLAN", "OPS", "WHILE", "check_gradients"]

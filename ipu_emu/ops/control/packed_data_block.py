@@ -13,8 +13,7 @@ import numpy as np
 from ipu_emu.graph import Graph, Op
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.control.inlining import Inliner, body_of, inlined_op
-from ipu_emu.ops.core.node import Node, OutputTypes, input_node
-from ipu_emu.ops.core.rewrite import Rewrite
+from ipu_emu.ops.core import Node, OutputTypes, Rewrite, input_node
 
 __all__ = ["OPS"]
 

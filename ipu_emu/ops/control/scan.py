@@ -17,8 +17,7 @@ from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Op
 from ipu_emu.graph.body_inputs import CONCATENATES
 from ipu_emu.ops.control.inlining import Inliner, body_of, body_output_types, check_inputs, inlined_op, stacked
-from ipu_emu.ops.core.node import Node, OutputTypes, input_node
-from ipu_emu.ops.core.rewrite import Rewrite
+from ipu_emu.ops.core import Node, OutputTypes, Rewrite, input_node
 
 __all__ = ["OPS"]
 

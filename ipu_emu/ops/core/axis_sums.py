@@ -22,9 +22,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ipu_emu.ops.core.call_chain import call_chain
 from ipu_emu.ops.core.kernel_helpers import view
-from ipu_emu.ops.core.op_definition import Call
+from ipu_emu.ops.core.op_definition import Call, call_chain
 from ipu_emu.ops.core.row_kernels import column_sums, row_sums
 
 __all__ = ["axis_sum", "folded", "folding", "mean_of", "sum_of"]

@@ -18,8 +18,7 @@ from ipu_emu.ops.codegen.fused_store import RESULT, FusedStore
 from ipu_emu.ops.codegen.matmul_calls import product_call
 from ipu_emu.ops.codegen.matmul_kernel import block_rows
 from ipu_emu.ops.codegen.packed_matrix import lanes_within, tile_starts
-from ipu_emu.ops.core.call_chain import call_chain
-from ipu_emu.ops.core.op_definition import Call
+from ipu_emu.ops.core.op_definition import Call, call_chain
 
 __all__ = ["are_images", "image_spread", "image_sum"]
 

@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 
 from ipu_emu.errors import InternalError
 from ipu_emu.ops.core.array_functions import ArrayFunction
-from ipu_emu.ops.core.call_chain import call_chain
 from ipu_emu.ops.core.formulas import Formula
-from ipu_emu.ops.core.op_definition import BoundOp, Call, Kernel
+from ipu_emu.ops.core.op_definition import BoundOp, Call, Kernel, call_chain
 
 __all__ = [
     "allocating_kernel", "copies_in_place", "flat", "formula_kernel", "in_float32", "scalar", "storage", "ufunc",

@@ -22,9 +22,8 @@ from ipu_emu.graph.dtype import FLOAT16
 from ipu_emu.ops.codegen.gemm import gemm, gemm_workspace
 from ipu_emu.ops.core.array_functions import ArrayFunction
 from ipu_emu.ops.core.axis_sums import axis_sum
-from ipu_emu.ops.core.call_chain import call_chain
 from ipu_emu.ops.core.node import Node
-from ipu_emu.ops.core.op_definition import BoundOp, Call, Kernel, Workspace
+from ipu_emu.ops.core.op_definition import BoundOp, Call, Kernel, Workspace, call_chain
 
 __all__ = ["traced_kernel", "traced_workspace"]
 

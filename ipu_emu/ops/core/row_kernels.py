@@ -28,7 +28,7 @@ class RowKernel:
 
     def __init__(self, rows: int, columns: int, **operands: tuple[str, _Array]) -> None:
         self.rows, self.columns = rows, columns
-        self.places = {name: place for place, name in enumerate(operands)}
+        self.places = {name: index for index, name in enumerate(operands)}
         self.operands = [Operand.of(kind, array) for kind, array in operands.values()]
         self.arrays = [array for _, array in operands.values()]
         self.passes: list[RowPass] = []

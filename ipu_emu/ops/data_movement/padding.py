@@ -9,12 +9,8 @@ import numpy as np
 
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Op, Tensor
-from ipu_emu.ops.core.adjoint import Adjoint, Value
-from ipu_emu.ops.core.call_chain import call_chain
-from ipu_emu.ops.core.cost import copy_cost
-from ipu_emu.ops.core.node import Node, OutputTypes, input_node
+from ipu_emu.ops.core import Adjoint, Node, OutputTypes, Rewrite, Value, call_chain, copy_cost, input_node
 from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef, replaced_before_run
-from ipu_emu.ops.core.rewrite import Rewrite
 from ipu_emu.ops.core.shape_rules import axis_of
 from popdist_py.messages.suggestion import did_you_mean
 

@@ -10,12 +10,8 @@ import numpy as np
 
 from ipu_emu.errors import EmulatorError
 from ipu_emu.ops.codegen.compiled_call import relocation, turned_relocation
-from ipu_emu.ops.core.adjoint import Adjoint, Value
-from ipu_emu.ops.core.call_chain import call_chain
-from ipu_emu.ops.core.cost import copy_cost
+from ipu_emu.ops.core import Adjoint, BoundOp, Call, Node, OpDef, OutputTypes, Value, call_chain, copy_cost, listed
 from ipu_emu.ops.core.image_kernels import image_spread
-from ipu_emu.ops.core.node import Node, OutputTypes, listed
-from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
 from ipu_emu.ops.core.shape_rules import axis_of
 
 __all__ = ["OPS"]

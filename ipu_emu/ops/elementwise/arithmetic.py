@@ -13,13 +13,10 @@ from numpy.typing import NDArray
 from ipu_emu.graph import Tensor
 from ipu_emu.graph.dtype import FLOAT, FLOAT16
 from ipu_emu.graph.op import GRAPHCORE
-from ipu_emu.ops.core.adjoint import Adjoint, GradRule, Value
-from ipu_emu.ops.core.call_chain import call_chain
-from ipu_emu.ops.core.cost import per_element
+from ipu_emu.ops.core import Adjoint, GradRule, Node, OutputTypes, Value, call_chain, per_element
 from ipu_emu.ops.core.formulas import Formula, named
 from ipu_emu.ops.core.image_kernels import image_spread
 from ipu_emu.ops.core.kernel_helpers import allocating_kernel, formula_kernel, scalar, ufunc, view
-from ipu_emu.ops.core.node import Node, OutputTypes
 from ipu_emu.ops.core.op_definition import BoundOp, Call, Kernel, OpDef
 from ipu_emu.ops.core.shape_rules import aligned_shape, broadcast, broadcast_all, same
 

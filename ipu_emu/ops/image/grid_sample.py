@@ -12,10 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipu_emu.errors import EmulatorError
-from ipu_emu.ops.core.adjoint import Adjoint, Value
-from ipu_emu.ops.core.cost import flops
-from ipu_emu.ops.core.node import Node, OutputTypes
-from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
+from ipu_emu.ops.core import Adjoint, BoundOp, Call, Node, OpDef, OutputTypes, Value, flops
 
 __all__ = ["OPS"]
 

@@ -13,13 +13,10 @@ import numpy as np
 
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Op
-from ipu_emu.ops.core.adjoint import Adjoint, Value
-from ipu_emu.ops.core.cost import copy_cost, per_element
+from ipu_emu.ops.core import Adjoint, Node, OutputTypes, Rewrite, Value, copy_cost, input_node, per_element
 from ipu_emu.ops.core.gather_kernels import add_rows, along
 from ipu_emu.ops.core.kernel_helpers import ufunc, with_contiguous_operands
-from ipu_emu.ops.core.node import Node, OutputTypes, input_node
 from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef, replaced_before_run
-from ipu_emu.ops.core.rewrite import Rewrite
 from ipu_emu.ops.core.shape_rules import axis_of, same
 
 __all__ = ["OPS"]
@@ -97,10 +94,10 @@ def _cropped(node: Node, chosen: list[int], scales: list[Any], sizes: list[Any])
     if len(region) != 2 * len(chosen):
         raise node.fail(f"the region must be {2 * len(chosen)} numbers, found {region}")
     axes = []
-    for place, (i, start, end) in enumerate(zip(chosen, region, region[len(chosen) :], strict=False)):
+    for index, (i, start, end) in enumerate(zip(chosen, region, region[len(chosen) :], strict=False)):
         size = x.shape[i]
-        output = int(sizes[place]) if sizes else floor(size * (end - start) * scales[place] + 1e-6)
-        scale = scales[place] if scales else output / max(size * (end - start), 1e-9)
+        output = int(sizes[index]) if sizes else floor(size * (end - start) * scales[index] + 1e-6)
+        scale = scales[index] if scales else output / max(size * (end - start), 1e-9)
         axes.append(_Axis(i, size, output, float(scale), float(start), float(end)))
     return axes
 

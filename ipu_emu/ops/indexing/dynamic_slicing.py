@@ -10,10 +10,7 @@ from typing import Any
 import numpy as np
 
 from ipu_emu.graph.op import GRAPHCORE
-from ipu_emu.ops.core.adjoint import Adjoint, Value
-from ipu_emu.ops.core.cost import copy_cost
-from ipu_emu.ops.core.node import Node, OutputTypes
-from ipu_emu.ops.core.op_definition import BoundOp, Call, Kernel, OpDef
+from ipu_emu.ops.core import Adjoint, BoundOp, Call, Kernel, Node, OpDef, OutputTypes, Value, copy_cost
 from ipu_emu.ops.core.shape_rules import same
 from ipu_emu.ops.indexing.index_arrays import check_integer_indices
 

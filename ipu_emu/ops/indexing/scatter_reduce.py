@@ -17,9 +17,7 @@ from numpy.typing import NDArray
 
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph.op import GRAPHCORE
-from ipu_emu.ops.core.adjoint import Adjoint, Value
-from ipu_emu.ops.core.call_chain import call_chain
-from ipu_emu.ops.core.cost import copy_cost
+from ipu_emu.ops.core import Adjoint, BoundOp, Call, Node, OpDef, OutputTypes, Value, call_chain, copy_cost
 from ipu_emu.ops.core.gather_kernels import (
     SCATTER_REDUCTIONS,
     along,
@@ -29,8 +27,6 @@ from ipu_emu.ops.core.gather_kernels import (
     zero_unindexed,
 )
 from ipu_emu.ops.core.kernel_helpers import allocating_kernel, with_contiguous_operands
-from ipu_emu.ops.core.node import Node, OutputTypes
-from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
 from ipu_emu.ops.core.shape_rules import same
 from ipu_emu.ops.indexing.index_arrays import check_integer_indices, index_arrays, indexed_axis
 from popdist_py.messages.suggestion import did_you_mean

@@ -9,11 +9,7 @@ import numpy as np
 
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph.op import GRAPHCORE
-from ipu_emu.ops.core.adjoint import Adjoint, Value
-from ipu_emu.ops.core.call_chain import call_chain
-from ipu_emu.ops.core.cost import copy_cost
-from ipu_emu.ops.core.node import Node, OutputTypes
-from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
+from ipu_emu.ops.core import Adjoint, BoundOp, Call, Node, OpDef, OutputTypes, Value, call_chain, copy_cost
 from ipu_emu.ops.core.shape_rules import axis_of, same
 
 __all__ = ["OPS"]

@@ -19,10 +19,8 @@ from numpy.typing import NDArray
 from gcl.kernels.jit import jit, part
 from ipu_emu.graph.dtype import UINT32
 from ipu_emu.graph.op import GRAPHCORE
-from ipu_emu.ops.core.cost import flops
+from ipu_emu.ops.core import BoundOp, Call, Node, OpDef, OutputTypes, flops
 from ipu_emu.ops.core.kernel_helpers import with_contiguous_operands
-from ipu_emu.ops.core.node import Node, OutputTypes
-from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
 from ipu_emu.ops.losses.ctc_loss import log_add_exp
 
 __all__ = ["OPS"]

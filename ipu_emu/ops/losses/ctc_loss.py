@@ -19,11 +19,8 @@ from gcl.kernels.jit import jit, part
 from ipu_emu.graph import dtype_named
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.codegen.functions.compiled_functions import exp, log1p
-from ipu_emu.ops.core.adjoint import Adjoint, Value
-from ipu_emu.ops.core.cost import flops
+from ipu_emu.ops.core import Adjoint, BoundOp, Call, Node, OpDef, OutputTypes, Value, flops
 from ipu_emu.ops.core.kernel_helpers import with_contiguous_operands
-from ipu_emu.ops.core.node import Node, OutputTypes
-from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
 from ipu_emu.ops.core.shape_rules import reduction_of
 
 __all__ = ["OPS", "log_add_exp"]

@@ -5,10 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ipu_emu.graph import Graph, Op
-from ipu_emu.ops.core.cost import per_element
-from ipu_emu.ops.core.node import Node, OutputTypes, input_node
-from ipu_emu.ops.core.op_definition import OpDef, replaced_before_run
-from ipu_emu.ops.core.rewrite import Rewrite
+from ipu_emu.ops.core import Node, OpDef, OutputTypes, Rewrite, input_node, per_element, replaced_before_run
 from popdist_py.messages.suggestion import did_you_mean
 
 __all__ = ["OPS"]

@@ -14,13 +14,9 @@ from ipu_emu.graph import Tensor
 from ipu_emu.graph.dtype import FLOAT16
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.codegen.functions.compiled_functions import log
-from ipu_emu.ops.core.adjoint import Adjoint, Value
+from ipu_emu.ops.core import Adjoint, BoundOp, Call, Node, OpDef, OutputTypes, Value, call_chain, listed, per_element
 from ipu_emu.ops.core.axis_sums import axis_sum
-from ipu_emu.ops.core.call_chain import call_chain
-from ipu_emu.ops.core.cost import per_element
 from ipu_emu.ops.core.kernel_helpers import scalar, view
-from ipu_emu.ops.core.node import Node, OutputTypes, listed
-from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
 from ipu_emu.ops.core.shape_rules import reduction_of, same, scalar_or_same
 
 __all__ = ["OPS"]

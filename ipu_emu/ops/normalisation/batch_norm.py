@@ -22,13 +22,9 @@ from ipu_emu.graph import Graph, Op
 from ipu_emu.graph.dtype import FLOAT
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.communication.collective_ops import MEAN
-from ipu_emu.ops.core.adjoint import Adjoint, Value
-from ipu_emu.ops.core.call_chain import call_chain
-from ipu_emu.ops.core.cost import per_element
+from ipu_emu.ops.core import Adjoint, Node, OutputTypes, Rewrite, Value, call_chain, listed, per_element
 from ipu_emu.ops.core.kernel_helpers import in_float32, scalar, storage
-from ipu_emu.ops.core.node import Node, OutputTypes, listed
 from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef, always
-from ipu_emu.ops.core.rewrite import Rewrite
 from ipu_emu.ops.core.row_kernels import norm, norm_grad
 from ipu_emu.ops.normalisation.shared_batch_norm import GROUP_SIZE, MOMENTS, SHARED, mean_of_group
 

@@ -17,14 +17,9 @@ from numpy.typing import NDArray
 from ipu_emu.graph import Graph, Op
 from ipu_emu.graph.dtype import FLOAT, FLOAT16
 from ipu_emu.graph.op import GRAPHCORE
-from ipu_emu.ops.core.adjoint import Adjoint, Value
+from ipu_emu.ops.core import Adjoint, BoundOp, Call, Node, OpDef, OutputTypes, Rewrite, Value, call_chain, per_element
 from ipu_emu.ops.core.axis_sums import axis_sum
-from ipu_emu.ops.core.call_chain import call_chain
-from ipu_emu.ops.core.cost import per_element
 from ipu_emu.ops.core.kernel_helpers import in_float32
-from ipu_emu.ops.core.node import Node, OutputTypes
-from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
-from ipu_emu.ops.core.rewrite import Rewrite
 from ipu_emu.ops.core.row_kernels import norm, norm_grad
 
 __all__ = ["OPS", "STRIDED"]

@@ -10,10 +10,7 @@ import numpy as np
 from ipu_emu.graph import Graph, Op
 from ipu_emu.graph.dtype import FLOAT
 from ipu_emu.graph.op import GRAPHCORE
-from ipu_emu.ops.core.cost import per_element
-from ipu_emu.ops.core.node import Node, OutputTypes, input_node
-from ipu_emu.ops.core.op_definition import Expand, OpDef, replaced_before_run
-from ipu_emu.ops.core.rewrite import Rewrite
+from ipu_emu.ops.core import Expand, Node, OpDef, OutputTypes, Rewrite, input_node, per_element, replaced_before_run
 from ipu_emu.ops.core.shape_rules import axes_of, axis_of, same
 
 __all__ = ["OPS"]

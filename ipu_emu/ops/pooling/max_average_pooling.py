@@ -16,12 +16,9 @@ from gcl.kernels.jit import jit
 from ipu_emu.graph import Graph, Op
 from ipu_emu.graph.dtype import INT64
 from ipu_emu.ops.codegen.window_maxima import window_maxima_call, window_maxima_gradient_call
-from ipu_emu.ops.core.adjoint import Adjoint, Value
-from ipu_emu.ops.core.cost import flops
+from ipu_emu.ops.core import Adjoint, Node, OutputTypes, Rewrite, Value, flops
 from ipu_emu.ops.core.kernel_helpers import view
-from ipu_emu.ops.core.node import Node, OutputTypes
 from ipu_emu.ops.core.op_definition import BoundOp, Call, Expand, OpDef, replaced_before_run
-from ipu_emu.ops.core.rewrite import Rewrite
 from ipu_emu.ops.core.sliding_windows import Windows
 from ipu_emu.ops.core.spatial_rank import pooling_as_2d
 

@@ -12,11 +12,8 @@ from typing import Any
 import numpy as np
 
 from ipu_emu.graph.dtype import INT64
-from ipu_emu.ops.core.adjoint import Adjoint, Value
-from ipu_emu.ops.core.cost import copy_cost, flops
+from ipu_emu.ops.core import Adjoint, Node, OpDef, OutputTypes, Value, copy_cost, flops
 from ipu_emu.ops.core.kernel_helpers import allocating_kernel
-from ipu_emu.ops.core.node import Node, OutputTypes
-from ipu_emu.ops.core.op_definition import OpDef
 from ipu_emu.ops.core.sliding_windows import Windows
 
 __all__ = ["OPS"]

@@ -14,10 +14,7 @@ from math import prod
 import numpy as np
 
 from ipu_emu.graph import Graph, Op
-from ipu_emu.ops.core.cost import flops
-from ipu_emu.ops.core.node import Node, OutputTypes, input_node
-from ipu_emu.ops.core.op_definition import OpDef, replaced_before_run
-from ipu_emu.ops.core.rewrite import Rewrite
+from ipu_emu.ops.core import Node, OpDef, OutputTypes, Rewrite, flops, input_node, replaced_before_run
 
 __all__ = ["OPS"]
 
@@ -97,7 +94,7 @@ class _Product:
 
     def summed(self, id: str, axes: _Axes, needed: set[str]) -> tuple[str, _Axes]:
         """The value summed over all axes that are not in ``needed``."""
-        gone = [place for place, axis in enumerate(axes) if axis not in needed]
+        gone = [index for index, axis in enumerate(axes) if axis not in needed]
         if gone:
             id = self.rewrite.op("ReduceSum", id, axes=gone, keepdims=0)
         return id, [axis for axis in axes if axis in needed]

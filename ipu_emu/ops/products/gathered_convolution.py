@@ -23,9 +23,8 @@ from numpy.typing import NDArray
 from gcl.kernels.jit import jit
 from ipu_emu.ops.codegen.compiled_call import relocation
 from ipu_emu.ops.codegen.gemm import gemm, gemm_workspace
-from ipu_emu.ops.core.call_chain import call_chain
+from ipu_emu.ops.core import Call, call_chain
 from ipu_emu.ops.core.kernel_helpers import view
-from ipu_emu.ops.core.op_definition import Call
 from ipu_emu.ops.core.sliding_windows import Windows
 
 __all__ = ["Gathered"]

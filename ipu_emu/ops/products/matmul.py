@@ -13,11 +13,8 @@ from ipu_emu.errors import EmulatorError, RefusedError
 from ipu_emu.graph.dtype import FLOAT16
 from ipu_emu.ops.codegen.fused_store import FusedStore
 from ipu_emu.ops.codegen.gemm import fits_strips, gemm, gemm_workspace
-from ipu_emu.ops.core.adjoint import Adjoint, Value
-from ipu_emu.ops.core.call_chain import call_chain
-from ipu_emu.ops.core.cost import flops
+from ipu_emu.ops.core import Adjoint, Node, OutputTypes, Value, call_chain, flops, listed
 from ipu_emu.ops.core.kernel_helpers import scalar
-from ipu_emu.ops.core.node import Node, OutputTypes, listed
 from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef, always
 from ipu_emu.ops.core.shape_rules import unequal_types
 

@@ -12,10 +12,8 @@ import numpy as np
 
 from ipu_emu.graph import DType, dtype_named
 from ipu_emu.graph.dtype import FLOAT, INT32, dtype_numbered
-from ipu_emu.ops.core.cost import flops, per_element
+from ipu_emu.ops.core import Node, OpDef, OutputTypes, flops, per_element
 from ipu_emu.ops.core.kernel_helpers import allocating_kernel
-from ipu_emu.ops.core.node import Node, OutputTypes
-from ipu_emu.ops.core.op_definition import OpDef
 from ipu_emu.ops.core.sliding_windows import Windows
 
 __all__ = ["OPS"]

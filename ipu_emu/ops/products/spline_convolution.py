@@ -17,10 +17,8 @@ from numpy.typing import NDArray
 
 from ipu_emu.graph.dtype import INT32
 from ipu_emu.graph.op import GRAPHCORE
-from ipu_emu.ops.core.cost import flops
+from ipu_emu.ops.core import Node, OpDef, OutputTypes, flops
 from ipu_emu.ops.core.kernel_helpers import allocating_kernel
-from ipu_emu.ops.core.node import Node, OutputTypes
-from ipu_emu.ops.core.op_definition import OpDef
 
 __all__ = ["OPS"]
 

@@ -11,11 +11,8 @@ from numpy.typing import NDArray
 
 from gcl.kernels.jit import jit
 from ipu_emu.graph.dtype import FLOAT16
-from ipu_emu.ops.core.call_chain import call_chain
-from ipu_emu.ops.core.cost import per_element
+from ipu_emu.ops.core import BoundOp, Call, Node, OpDef, OutputTypes, always, call_chain, per_element
 from ipu_emu.ops.core.kernel_helpers import flat
-from ipu_emu.ops.core.node import Node, OutputTypes
-from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef, always
 from ipu_emu.ops.random.counter_rng import draw, stream_id_of, stream_of, uniform
 
 __all__ = ["OPS", "round_stochastically"]

@@ -21,9 +21,7 @@ from numpy.typing import NDArray
 from ipu_emu.graph.dtype import FLOAT, FLOAT16
 from ipu_emu.ops.codegen.gemm import gemm, gemm_workspace
 from ipu_emu.ops.codegen.packed_matrix import PackedMatrix, held_matrix
-from ipu_emu.ops.core.call_chain import call_chain
-from ipu_emu.ops.core.node import Node
-from ipu_emu.ops.core.op_definition import BoundOp, Call
+from ipu_emu.ops.core import BoundOp, Call, Node, call_chain
 from ipu_emu.ops.core.row_kernels import column_sums
 from ipu_emu.ops.recurrence.cell_run import CellRun, full, states_before
 

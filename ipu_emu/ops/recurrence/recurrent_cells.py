@@ -14,12 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from ipu_emu.ops.core.adjoint import Adjoint, Value
-from ipu_emu.ops.core.cost import flops
+from ipu_emu.ops.core import Adjoint, BoundOp, Call, Node, OpDef, OutputTypes, Value, flops
 from ipu_emu.ops.core.kernel_helpers import with_contiguous_operands
-from ipu_emu.ops.core.node import Node, OutputTypes
 from ipu_emu.ops.core.numpy_tracer import traced_kernel, traced_workspace
-from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
 from ipu_emu.ops.recurrence import compiled_cells, early_reset_gru
 from ipu_emu.ops.recurrence.compiled_cells import is_compiled
 from ipu_emu.ops.recurrence.gate_functions import GateFunction, gate_functions

@@ -10,15 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gcl.kernels.jit import jit
-from ipu_emu.ops.core.adjoint import Adjoint, Value
+from ipu_emu.ops.core import Adjoint, BoundOp, Call, Node, OpDef, OutputTypes, Value, call_chain, flops, nothing
 from ipu_emu.ops.core.array_functions import function
 from ipu_emu.ops.core.axis_sums import axis_sum, folding, sum_of
-from ipu_emu.ops.core.call_chain import call_chain
-from ipu_emu.ops.core.cost import flops
 from ipu_emu.ops.core.image_kernels import are_images, image_sum
 from ipu_emu.ops.core.kernel_helpers import allocating_kernel, scalar, view, with_contiguous_operands
-from ipu_emu.ops.core.node import Node, OutputTypes
-from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef, nothing
 from ipu_emu.ops.core.shape_rules import reduced_axes, same
 
 __all__ = ["OPS"]
@@ -126,7 +122,9 @@ def _extreme(function: Any, *, largest: bool) -> Any:
             initial = -np.inf if largest else np.inf
         else:
             initial = np.iinfo(x.dtype).min if largest else np.iinfo(x.dtype).max
-        return partial(function, x, _axes(bound.node), None, y, keep, initial)
+        reduce = partial(function, x, _axes(bound.node), None, y, keep, initial)
+        # Which of 0.0 and -0.0 is left depends on numpy's vectors; this makes it 0.0.
+        return call_chain(reduce, partial(np.add, y, scalar(0), y)) if x.dtype.kind == "f" else reduce
 
     return kernel
 

@@ -10,12 +10,8 @@ import numpy as np
 
 from ipu_emu.graph.dtype import INT32, INT64
 from ipu_emu.graph.op import GRAPHCORE
-from ipu_emu.ops.core.adjoint import Adjoint, Value
-from ipu_emu.ops.core.call_chain import call_chain
-from ipu_emu.ops.core.cost import flops
+from ipu_emu.ops.core import Adjoint, BoundOp, Call, Kernel, Node, OpDef, OutputTypes, Value, call_chain, flops
 from ipu_emu.ops.core.kernel_helpers import allocating_kernel, view, with_contiguous_operands
-from ipu_emu.ops.core.node import Node, OutputTypes
-from ipu_emu.ops.core.op_definition import BoundOp, Call, Kernel, OpDef
 from ipu_emu.ops.core.shape_rules import axis_of, reduced_axes, same
 from ipu_emu.ops.reduction.sorting_kernels import extremes, sort_rows
 

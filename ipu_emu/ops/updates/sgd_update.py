@@ -7,10 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ipu_emu.ops.core.cost import per_element
+from ipu_emu.ops.core import BoundOp, Call, Node, OpDef, OutputTypes, always, per_element
 from ipu_emu.ops.core.kernel_helpers import flat, in_float32
-from ipu_emu.ops.core.node import Node, OutputTypes
-from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef, always
 from ipu_emu.ops.core.row_kernels import RowKernel
 from ipu_emu.ops.core.shape_rules import same
 

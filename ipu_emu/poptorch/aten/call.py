@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from ipu_emu.poptorch.dtypes import as_numpy, device_dtype
 from ipu_emu.poptorch.errors import Error
 from ipu_emu.poptorch.graph_writer import GraphWriter
 
-__all__ = ["Call", "Rule", "cast", "check_arguments", "finite", "root"]
+__all__ = ["Call", "Rule", "cast", "check_arguments", "finite", "root", "tensors_in"]
 
 
 Rule = Callable[["Call"], Any]
@@ -38,6 +38,15 @@ def root(total: Value, power: float = 0.5) -> Value:
 def finite(x: Value) -> Value:
     """Return ``x`` with 0 in place of infinities, to be subtracted from exponents."""
     return x.op("IsInf").op("Where", x.like(0), x)
+
+
+def tensors_in(values: Iterable[Any]) -> Iterator[torch.Tensor]:
+    """The tensors among ``values``, and in lists among them."""
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, list | tuple):
+            yield from tensors_in(value)
 
 
 class ReadArguments(Mapping[str, Any]):
@@ -71,7 +80,10 @@ def _is_default(value: Any, default: Any) -> bool:
 
 
 class Call:
-    """An ATen op: ``outputs`` are its results on the host, ``values`` the graph's values of its tensor arguments."""
+    """An ATen op: ``outputs`` are its results on the host, ``values`` the graph's values of its tensor arguments.
+
+    ``types`` returns the element type of the value that a tensor of PyTorch has.
+    """
 
     def __init__(
         self,
@@ -80,8 +92,10 @@ class Call:
         values: Mapping[int, Value],
         writer: GraphWriter,
         write: Callable[[torch.Tensor, Value], None],
+        types: Callable[[torch.dtype], DType] = device_dtype,
     ) -> None:
         self.name, self.arguments, self.writer, self.write = name, ReadArguments(arguments), writer, write
+        self.types = types
         self._values = values
         self.outputs: list[torch.Tensor] = []
         #: The host's values of scalar tensors that are constants.
@@ -97,7 +111,8 @@ class Call:
 
     def replacing(self, tensor: torch.Tensor, value: Value) -> Call:
         """Return this call with another value of an argument."""
-        other = Call(self.name, self.arguments, dict(self._values) | {id(tensor): value}, self.writer, self.write)
+        values = dict(self._values) | {id(tensor): value}
+        other = Call(self.name, self.arguments, values, self.writer, self.write, self.types)
         other.outputs = self.outputs
         return other
 
@@ -135,12 +150,16 @@ class Call:
 
     @property
     def dtype(self) -> DType:
-        """The device's element type of the first result."""
-        return device_dtype(self.out.dtype)
+        """The element type of the first result."""
+        return self.type_of(self.out)
 
     @property
     def shape(self) -> tuple[int, ...]:
         return tuple(self.out.shape)
+
+    def type_of(self, tensor: torch.Tensor) -> DType:
+        """The element type of the value of a tensor."""
+        return self.types(tensor.dtype)
 
     def constant(self, array: Any, kind: Any = None) -> Value:
         """Return a constant of the graph."""
@@ -164,13 +183,20 @@ class Call:
         kind = _result_type(given[0], given[-1])
         if self.outputs and self.out.dtype is not torch.bool and self.name not in _COMPARE:
             kind = self.out.dtype
-        return [self.as_type(one, device_dtype(kind)) for one in given]
+        return [self.as_type(one, self.types(kind)) for one in given]
 
     def as_type(self, given: Any, dtype: DType) -> Value:
         """An argument, a tensor or a number, with the element type ``dtype``."""
         if isinstance(given, torch.Tensor):
             return cast(self.of(given), dtype)
         return self.writer.constant(narrowed(np.asarray(given), dtype.numpy))
+
+    def conformed(self, value: Value, result: torch.Tensor) -> Value:
+        """``value`` with the type and shape that the host's result has."""
+        value, shape = cast(value, self.type_of(result)), tuple(result.shape)
+        if value.tensor.shape == shape:
+            return value
+        return value.shaped(shape) if value.tensor.nelms == result.numel() else value.spread_to(shape)
 
     def axis(self, name: str = "dim", default: int = 0, rank: int | None = None) -> int:
         """An axis counted from the front."""

@@ -10,7 +10,6 @@ import numpy as np
 from ipu_emu.graph.dtype import BOOL, INT32
 from ipu_emu.ops import Value
 from ipu_emu.poptorch.aten.call import Call, Rule, cast, finite, root
-from ipu_emu.poptorch.dtypes import device_dtype
 
 __all__ = ["RULES"]
 
@@ -73,7 +72,7 @@ def _correction(call: Call) -> float:
 
 
 def _moments(call: Call) -> tuple[Value, Value]:
-    x, axes = cast(call.x, device_dtype(call.out.dtype)), call.axes()
+    x, axes = cast(call.x, call.dtype), call.axes()
     mean = _reduced("ReduceMean", x, axes, True)
     centred = x - mean
     count = prod(x.tensor.shape[axis] for axis in axes)

@@ -63,7 +63,6 @@ class PoplarExecutor(Inspection):
         self._updates = 0
         self._seen_updates = 0
         self._host_buffers_stale = False
-        self._scalars_stale = False
         self._anchored: dict[str, torch.Tensor] = {}
         self._compile_seconds: float | None = None
         self._warned: set[str] = set()

@@ -165,25 +165,25 @@ def _memory_by_op(
         for id in leaf.tensors:
             if id in placements:
                 users.setdefault((placements[id].region, placements[id].offset), labels[-1])
-    kept: dict[LeafLabel, int] = defaultdict(int)
-    made: dict[LeafLabel, int] = defaultdict(int)
+    always_bytes: dict[LeafLabel, int] = defaultdict(int)
+    other_bytes: dict[LeafLabel, int] = defaultdict(int)
     at_peak: dict[LeafLabel, int] = defaultdict(int)
     peak = max(range(len(live)), key=lambda at: live[at], default=-1)
     for id in always:
         placed = placements[id]
-        kept[users.get((placed.region, placed.offset), _NONE)] += placed.tensor.nbytes
+        always_bytes[users.get((placed.region, placed.offset), _NONE)] += placed.tensor.nbytes
     for life in lives:
         label = labels[life.first] if 0 <= life.first < len(labels) else _NONE
-        made[label] += life.size
+        other_bytes[label] += life.size
         at_peak[label] += life.size if life.first <= peak <= life.last else 0
     rows = [
         {
             "name": label.name,
             "output": label.output,
-            "always_live_bytes": kept.get(label, 0),
-            "not_always_live_bytes": made.get(label, 0),
-            "bytes_at_peak": kept.get(label, 0) + at_peak.get(label, 0),
+            "always_live_bytes": always_bytes.get(label, 0),
+            "not_always_live_bytes": other_bytes.get(label, 0),
+            "bytes_at_peak": always_bytes.get(label, 0) + at_peak.get(label, 0),
         }
-        for label in dict.fromkeys([*kept, *made])
+        for label in dict.fromkeys([*always_bytes, *other_bytes])
     ]
     return sorted(rows, key=lambda row: -row["bytes_at_peak"])

@@ -82,9 +82,9 @@ def _box(canvas: Canvas, span: Span, scale: float) -> None:
 
 def _legend(canvas: Canvas, kinds: set[CostCategory | TaskType]) -> None:
     canvas.y += 8
-    for place, kind in enumerate(kind for kind in _COLOURS if kind in kinds):
-        canvas.box(MARGIN + 160 * place, canvas.y, 12, 12, fill=_COLOURS[kind])
-        canvas.text(MARGIN + 160 * place + 18, canvas.y + 10, kind.value, size=11)
+    for index, kind in enumerate(kind for kind in _COLOURS if kind in kinds):
+        canvas.box(MARGIN + 160 * index, canvas.y, 12, 12, fill=_COLOURS[kind])
+        canvas.text(MARGIN + 160 * index + 18, canvas.y + 10, kind.value, size=11)
     canvas.y += 24
 
 
@@ -111,11 +111,11 @@ def timeline_trace(title: str, seconds: float, spans: Sequence[Span]) -> dict[st
     number of busy IPUs. Spans begin at whole nanoseconds, the unit of Perfetto, which rounds starts and lengths down,
     so that nesting is preserved.
     """
-    made = _Events()
+    recorded = _Events()
     for span in spans:
-        made.add(span)
-    about = {"title": title, "modelled_seconds": seconds, "spans_without_their_instructions": made.shortened}
-    events = [*made.row_names(), *made.events, *made.arrows(spans), *made.counter()]
+        recorded.add(span)
+    about = {"title": title, "modelled_seconds": seconds, "spans_without_their_instructions": recorded.shortened}
+    events = [*recorded.row_names(), *recorded.events, *recorded.arrows(spans), *recorded.counter()]
     return {"displayTimeUnit": "ns", "otherData": about, "traceEvents": events}
 
 
@@ -162,9 +162,9 @@ class _Events:
         """The names of the rows, in the order of the IPUs."""
         yield {"ph": "M", "name": "process_name", "pid": _PROCESS, "args": {"name": "a replica (modelled)"}}
         for row in sorted(self.work):
-            ipu, beside = row
+            ipu, io_tiles = row
             place = {"ph": "M", "pid": _PROCESS, "tid": _number(row)}
-            name = f"IPU {ipu}{', I/O tiles' if beside else ''} (modelled)"
+            name = f"IPU {ipu}{', I/O tiles' if io_tiles else ''} (modelled)"
             yield {**place, "name": "thread_name", "args": {"name": name}}
             yield {**place, "name": "thread_sort_index", "args": {"sort_index": _number(row)}}
 
@@ -181,14 +181,14 @@ class _Events:
             if sender is None or sender.ipu == span.ipu:
                 continue
             leaves = floor(_times(sender)[1]) - 1
-            for at, phase, one in ((leaves, {"ph": "s"}, sender), (_times(span)[0], _ARRIVES, span)):
-                place = {"pid": _PROCESS, "tid": _number((one.ipu, False)), "ts": at / 1e3, "id": number}
+            for at, phase, end in ((leaves, {"ph": "s"}, sender), (_times(span)[0], _ARRIVES, span)):
+                place = {"pid": _PROCESS, "tid": _number((end.ipu, False)), "ts": at / 1e3, "id": number}
                 yield {"name": "micro-batch", "cat": "stage", **place, **phase}
             number += 1
 
     def counter(self) -> Iterator[Event]:
         """Events of the counter of busy IPUs."""
-        work = [each for (_, beside), spans in self.work.items() if not beside for each in spans]
+        work = [span for (_, io_tiles), spans in self.work.items() if not io_tiles for span in spans]
         for at, count in working_ipus(work):
             yield {"name": "IPUs at work", "ph": "C", "pid": _PROCESS, "ts": at / 1e3, "args": {"IPUs": count}}
 
@@ -199,8 +199,8 @@ _ARRIVES = {"ph": "f", "bp": "e"}
 
 def _number(row: tuple[int, bool]) -> int:
     """The number of the row of an IPU, or of its I/O tiles."""
-    ipu, beside = row
-    return 2 * ipu + beside
+    ipu, io_tiles = row
+    return 2 * ipu + io_tiles
 
 
 def _times(span: Span, since: float = 0.0) -> tuple[int, float]:

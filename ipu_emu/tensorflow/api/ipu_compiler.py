@@ -87,8 +87,8 @@ def _host_graph(program: Program, trace: FunctionTrace, tensors: Sequence[Any]) 
         outputs = _as_list(host_call(run, operands, types or [dtypes.bool], "ipu_program"))
     with ops.control_dependencies(outputs if not context.executing_eagerly() else []):
         assigns = [
-            gen_resource_variable_ops.assign_variable_op(handles[number][0], outputs[len(tensors) + place])
-            for place, number in enumerate(changed)
+            gen_resource_variable_ops.assign_variable_op(handles[number][0], outputs[len(tensors) + index])
+            for index, number in enumerate(changed)
         ]
     after = [*(assign for assign in assigns if assign is not None), *(outputs if not types else [])]
     if not tensors:

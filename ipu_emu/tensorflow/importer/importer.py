@@ -1,7 +1,8 @@
 """Importer: imports the ops of a section one by one, by the rule of their type, into a graph of the emulator.
 
-An op whose inputs are all known is folded. Variables are in static single assignment form: reads give the current
-value, and each variable that was assigned is changed once, at the end.
+An op whose inputs are all known is folded, by its rule if TensorFlow's result may depend on the processor. Variables
+are in static single assignment form: reads give the current value, and each variable that was assigned is changed
+once, at the end.
 """
 
 from __future__ import annotations
@@ -15,14 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipu_emu.compiler.gradients.gradient import Gradient
+from ipu_emu.compiler.rewriting.constant_evaluation import constants_of
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Op, Place, Role, StepPhase, Tensor
 from ipu_emu.graph.dtype import BOOL, INT64, dtype_of
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops import TABLE, Value, append
 from ipu_emu.ops.random.counter_rng import STREAM_ID, key_in
-from ipu_emu.tensorflow.importer.folding import fold
-from ipu_emu.tensorflow.importer.node import SourceNode, refused
+from ipu_emu.tensorflow.importer.folding import fold, is_inexact
+from ipu_emu.tensorflow.importer.node import Rule, SourceNode, refused
 from ipu_emu.tensorflow.importer.op_order import in_order
 from ipu_emu.tensorflow.importer.rules.control import merged
 from ipu_emu.tensorflow.importer.rules.table import RULES
@@ -33,7 +35,6 @@ __all__ = ["Importer", "StepPosition"]
 _LAST = [0, 2, 3, 1]  # [N, C, H, W] as [N, H, W, C]
 _FIRST = [0, 3, 1, 2]
 #: Ops whose result depends only on shapes.
-_OF_SHAPES = frozenset({"Shape", "ShapeN", "Size", "Rank", "ZerosLike", "OnesLike", "VariableShape"})
 #: Arithmetic on scalars such as learning rates.
 _OF_NUMBERS = frozenset(
     {"Add", "Sub", "Mul", "Div", "Pow", "Sqrt", "Reciprocal", "Neg", "Exp", "Log", "Cast", "ReshapeTo"}
@@ -111,6 +112,8 @@ class Importer:
         rule = RULES.get(op.type)
         known = all(isinstance(value, Known) for value in inputs)
         if known and not op.op_def.is_stateful and op.type not in _TRANSPARENT and op.type != "Placeholder":
+            if rule is not None and is_inexact(op) and (values := _Constants.outputs_of(op, inputs, rule)):
+                return values
             try:
                 return [Known(array) for array in fold(op, [value.array for value in inputs])]  # type: ignore[union-attr]
             except Exception as error:  # an op without a kernel for eager execution
@@ -320,8 +323,10 @@ class Importer:
             if not array.shape and kind.is_float:
                 self._constants[key] = self.value(self.graph.constant(float(array), Tensor("", kind, ())))
                 return self._constants[key]
-            id_ = self.graph.unused(f"constant/{len(self._constants)}")
-            tensor = self.graph.add(Tensor(id_, kind, array.shape, Role.CONSTANT), np.ascontiguousarray(array))
+            constant_id = self.graph.unused(f"constant/{len(self._constants)}")
+            tensor = self.graph.add(
+                Tensor(constant_id, kind, array.shape, Role.CONSTANT), np.ascontiguousarray(array)
+            )
             self._constants[key] = self.value(tensor)
         return self._constants[key]
 
@@ -408,8 +413,8 @@ class Importer:
             self.apply("CopyVarUpdate", [variable, state.value], {})
         for name, state in self.variables.items():
             if state.phases == {StepPhase.UPDATE}:
-                id_ = self.id_of(name)
-                self.graph.tensors[id_] = replace(self.graph.tensor(id_), role=Role.STATE)
+                id = self.id_of(name)
+                self.graph.tensors[id] = replace(self.graph.tensor(id), role=Role.STATE)
         return [state.variable.name for state in changed]
 
     def _writing(self, state: _State) -> StepPosition:
@@ -431,6 +436,36 @@ class Importer:
     def id_of(self, name: str) -> str:
         """The id of the tensor that holds a variable."""
         return f"variable/{name}"
+
+
+class _Constants(Importer):
+    """Imports one op on constants, which have TensorFlow's types, to compute its outputs now."""
+
+    @classmethod
+    def outputs_of(cls, op: Any, inputs: Sequence[Imported], rule: Rule) -> list[Known]:
+        """The outputs of an op with known inputs; none where its rule does not take them."""
+        aside = cls(lambda _: StepPosition(), lambda *_: None)
+        aside._label = op.name
+        try:
+            results = rule(SourceNode(op, inputs, aside))
+            results = results if isinstance(results, list | tuple) else [results]
+            values = [aside._value(result) for result in results[: len(op.outputs)]]
+            arrays = constants_of(aside.graph, [value.tensor.id for value in values])
+        except (EmulatorError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+            return []
+        kinds = [tensor.dtype.as_numpy_dtype for tensor in op.outputs]
+        return [
+            Known(array.reshape(value.tensor.shape).astype(kind))
+            for array, value, kind in zip(arrays, values, kinds, strict=False)
+        ]
+
+    def _value(self, result: Any) -> Value:
+        return result if isinstance(result, Value) else SourceNode(None, [result], self).x
+
+    def constant(self, array: NDArray[Any]) -> Value:
+        array = np.asarray(array)
+        tensor = Tensor(self.graph.unused("constant"), dtype_of(array), array.shape, Role.CONSTANT)
+        return self.value(self.graph.add(tensor, array))
 
 
 def _each_taken(conditions: Sequence[Value]) -> list[Value]:

@@ -328,12 +328,12 @@ KERAS_PATCHES: tuple[Patch, ...] = (
     Patch(f"{_MODEL}.fit", "two people can compare the weights that they have trained", _reported_fit),
     Patch(f"{_MODEL}.compile", "a program has no eager steps, and takes gradients itself", _checked_compile),
     *(
-        Patch(f"tf_keras.src.engine.{place}.get_config", "a configuration keeps the options of a model", _get_config)
-        for place in ("functional:Functional", "sequential:Sequential")
+        Patch(f"tf_keras.src.engine.{owner}.get_config", "a configuration keeps the options of a model", _get_config)
+        for owner in ("functional:Functional", "sequential:Sequential")
     ),
     *(
-        Patch(f"tf_keras.src.engine.{place}.from_config", "a loaded model has its options again", _from_config)
-        for place in ("training:Model", "sequential:Sequential")
+        Patch(f"tf_keras.src.engine.{owner}.from_config", "a loaded model has its options again", _from_config)
+        for owner in ("training:Model", "sequential:Sequential")
     ),
     Patch(
         f"{_MODEL}._validate_and_get_metrics_result",

@@ -51,11 +51,6 @@ def configured() -> ConfiguredSystem:
     return system
 
 
-def is_configured() -> bool:
-    """Whether a program has configured the system."""
-    return frontend_state().system is not None
-
-
 def is_attached(system: ConfiguredSystem) -> bool:
     """Whether programs run; they are only compiled with the connection types PRE_COMPILE and NEVER."""
     return system.config is None or system.config.device_connection.type.name in ("ALWAYS", "ON_DEMAND")

@@ -25,6 +25,7 @@ from ipu_emu.errors import ArgumentError, EmulatorError
 from ipu_emu.graph import StepPhase
 from ipu_emu.hostio.traced_weight_copies import TracedWeightCopies
 from ipu_emu.hostio.weights_digest import is_reported
+from ipu_emu.program.executable import Executable
 from ipu_emu.session.loaded_program import LoadedProgram
 from ipu_emu.session.options.engine_options import REPORT, REPORT_FOLDER, STREAMING_FOLDER, engine_options
 from ipu_emu.tensorflow.importer.values import on_device
@@ -39,11 +40,11 @@ from ipu_emu.tensorflow.run.configured_system import DeviceShare, has_remote_mem
 from ipu_emu.tensorflow.run.device_variables import id_of, read_variable, write_variable
 from ipu_emu.tensorflow.run.environment import flags, warn_of_flags
 from ipu_emu.tensorflow.run.feeding import RunData, StopRequested
-from ipu_emu.tensorflow.run.inspection import write_report
 from ipu_emu.tensorflow.run.measured_runs import MeasuredRuns, is_synthetic
 from ipu_emu.tensorflow.run.section_import import ImportedSection, import_section
 from ipu_emu.tensorflow.run.section_work import SectionWork, divided_work
 from ipu_emu.tensorflow.trace.function_trace import FunctionTrace
+from popdist_py.files.atomic_write import replace_file
 from popdist_py.trace import Category, span
 
 __all__ = ["Loaded", "Program"]
@@ -155,7 +156,7 @@ class Program:
         synthetic = is_synthetic() and bool(imported.infeeds)
         compiled = compile_section(imported, share, synthetic=synthetic)
         if options.get(REPORT) == "true":
-            write_report(compiled.executable, options.get(REPORT_FOLDER, "."), f"program_{number}")
+            _write_report(compiled.executable, options.get(REPORT_FOLDER, "."), f"program_{number}")
         _warn_of_drift(imported, share)
         folder = options.get(STREAMING_FOLDER)
         program = LoadedProgram(compiled, f"program_{number}", folder=folder, watch=_watches(share))
@@ -243,8 +244,8 @@ class Program:
             rows = self._rows(section, runs_of(section.imported))
             for array in rows.values():
                 array[...] = 0
-            traced = section.imported.section
-            self._deliver(section, rows, values, traced.batches * traced.accumulation)
+            work = section.imported.section
+            self._deliver(section, rows, values, work.batches * work.accumulation)
         return [np.zeros(tensor.shape.as_list(), tensor.dtype.as_numpy_dtype) for tensor in self.results]
 
     def _log(self, loaded: Loaded, seconds: float) -> None:
@@ -418,3 +419,10 @@ def norm_group(share: DeviceShare) -> int:
             f"({size}); use a size that divides it"
         )
     return size
+
+
+def _write_report(executable: Executable, folder: str, name: str) -> None:
+    """Write the program and its memory plan as text."""
+    path = Path(folder)
+    path.mkdir(parents=True, exist_ok=True)
+    replace_file(path / f"{name}.txt", str(executable).encode())

@@ -144,12 +144,12 @@ class _SectionImport:
     def input(self, tensor: Any) -> Held:
         """A tensor that the host sets before each run."""
         shape = _static_shape(tensor)
-        id_ = f"input/{tensor.name}"
-        if id_ not in self.importer.graph.tensors:
+        id = f"input/{tensor.name}"
+        if id not in self.importer.graph.tensors:
             kind = device_dtype(tensor.dtype.as_numpy_dtype)
-            self.importer.graph.add(Tensor(id_, kind, shape, Role.SCALAR), np.zeros(shape, kind.numpy))
-            self.inputs[id_] = tensor
-        return Held(self.importer.value(self.importer.graph.tensor(id_)))
+            self.importer.graph.add(Tensor(id, kind, shape, Role.SCALAR), np.zeros(shape, kind.numpy))
+            self.inputs[id] = tensor
+        return Held(self.importer.value(self.importer.graph.tensor(id)))
 
     # Placement of ops
 
@@ -400,16 +400,16 @@ class _SectionImport:
 
     def mark_replication_index(self, op: Any, inputs: list[Imported], marker: Marker) -> list[Any]:
         """Import the index of the replica: a constant that differs between replicas."""
-        id_ = "replication_index"
+        id = "replication_index"
         graph = self.importer.graph
-        if id_ not in graph.tensors:
+        if id not in graph.tensors:
             numbers = np.arange(self.replicas, dtype=np.int32)
             kind = device_dtype(np.int32)
             if self.replicas == 1:
-                graph.add(Tensor(id_, kind, (), Role.CONSTANT), numbers[0])
+                graph.add(Tensor(id, kind, (), Role.CONSTANT), numbers[0])
             else:
-                graph.add(Tensor(id_, kind, (), Role.CONSTANT, group=(1, 1)), numbers)
-        value = self.importer.value(graph.tensor(id_))
+                graph.add(Tensor(id, kind, (), Role.CONSTANT, group=(1, 1)), numbers)
+        value = self.importer.value(graph.tensor(id))
         if self.replicas == 1:
             return [value]
         return [self.importer._own(value)]

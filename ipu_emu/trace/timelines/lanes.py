@@ -46,8 +46,8 @@ def packed_lanes(run: Run, most: int = MOST_SPANS) -> dict[str, Any]:
 def _flows(run: Run, rows: Sequence[_Row]) -> list[list[Any]]:
     """Transfers between lanes: the name, lane and microseconds of the sender, then those of the receiver."""
     places: dict[tuple[str, int], int] = {}
-    for place, row in enumerate(rows):
-        places.setdefault((row.process.trace.path, row.thread), place)
+    for index, row in enumerate(rows):
+        places.setdefault((row.process.trace.path, row.thread), index)
     transfers = []
     for flow in flows(run)[:MOST_FLOWS]:
         source = places.get((flow.sender.trace.path, flow.sender_thread))

@@ -91,8 +91,8 @@ SPECIAL: list[dict[str, object]] = [{}, {"A": 3}, {"A": 2, **MEAN}, {"A": 4, **P
 GROUPS = [(4, 2), (6, 2), (6, 3)]
 #: Every special case with the first groups, and the others of the product with --full.
 PAIRS = [
-    pytest.param(R, size, special, marks=[pytest.mark.full] if at and place else [], id=f"{R} in {size}, {name}")
-    for place, (R, size) in enumerate(GROUPS)
+    pytest.param(R, size, special, marks=[pytest.mark.full] if at and index else [], id=f"{R} in {size}, {name}")
+    for index, (R, size) in enumerate(GROUPS)
     for at, (name, special) in enumerate(zip(("plain", "A=3", "mean", "pipeline"), SPECIAL, strict=True))
 ]
 

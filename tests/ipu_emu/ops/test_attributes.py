@@ -24,8 +24,8 @@ def results(
     fed = {builder.addInputTensor(popart.TensorInfo(array)): array for array in arrays}
     outputs = getattr(getattr(builder, face), name)(list(fed), *values, **options)
     ids = [outputs] if isinstance(outputs, str) else list(outputs)
-    found = infer(builder, popart.DataFlow(1, ids), fed)
-    return [found[id] for id in ids]
+    anchors = infer(builder, popart.DataFlow(1, ids), fed)
+    return [anchors[id] for id in ids]
 
 
 @pytest.mark.parametrize(("dtype", "kind"), [(1, np.float32), (10, np.float16)])

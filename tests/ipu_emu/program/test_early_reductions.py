@@ -55,7 +55,7 @@ def test_a_part_starts_after_the_last_instruction_that_uses_it(values: dict[str,
     (region, parts), *others = early.parts.items()
     assert not others
     assert [parts[0].start, parts[-1].stop] == [0, executable.plan.sizes[region] // 4]
-    assert all(one.stop == other.start for one, other in pairwise(parts))
+    assert all(first.stop == second.start for first, second in pairwise(parts))
     assert len(parts) == LAYERS
     begins = {part: number for number, own in early.begins.items() for part in own}
     for part in parts:

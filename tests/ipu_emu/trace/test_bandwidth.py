@@ -36,11 +36,11 @@ def rates(folder: Path, facts: list[Any], hosts: str, *names: str, **about: Any)
         recorder.define({MEMORY_RATE: 8.0})
         if fact:
             recorder.define({NETWORK: fact})
-        for place, name in enumerate(names):
+        for index, name in enumerate(names):
             what = {"communicator": 0, "bytes": SIZE, "replicas": 1, **about}
             number = recorder.name(name, Category.COLLECTIVES, **what)
-            begin = 100_000_000 * (place + 1)
-            recorder.record(key_of(Kind.SPAN, number), begin, begin + MOVING * (place + 1), place)
+            begin = 100_000_000 * (index + 1)
+            recorder.record(key_of(Kind.SPAN, number), begin, begin + MOVING * (index + 1), index)
         recorder.close()
     run = read_run(folder)
     calls = collective_calls(run)
@@ -60,12 +60,12 @@ CROSSING = {"all_reduce": 1, "reduce_scatter": 0.5, "all_gather": 2, "all_to_all
 def test_between_hosts_the_limit_is_the_slowest_interface_and_bytes_that_must_cross_it_count(tmp_path: Path) -> None:
     slow = {"interface": "eno2", "gigabytes_per_second": 1.25}
     by_name = rates(tmp_path, [ETHERNET, ETHERNET, slow, slow], "aabb", *CROSSING, "barrier")
-    for place, (name, crossing) in enumerate(CROSSING.items()):
+    for index, (name, crossing) in enumerate(CROSSING.items()):
         bandwidth = by_name[name]
         assert (bandwidth.limit, bandwidth.most, bandwidth.interface) == (Limit.NETWORK, 1.25, "eno2")
-        assert bandwidth.rate == pytest.approx(4.0 / (place + 1))
-        assert bandwidth.bounded_rate == pytest.approx(crossing * 4.0 / (place + 1)), name
-        assert bandwidth.share == pytest.approx(crossing * 3.2 / (place + 1))
+        assert bandwidth.rate == pytest.approx(4.0 / (index + 1))
+        assert bandwidth.bounded_rate == pytest.approx(crossing * 4.0 / (index + 1)), name
+        assert bandwidth.share == pytest.approx(crossing * 3.2 / (index + 1))
     assert by_name["barrier"].limit is Limit.UNKNOWN
 
 

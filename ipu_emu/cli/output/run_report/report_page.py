@@ -59,5 +59,5 @@ def page_charts(data: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def all_charts(data: Mapping[str, Any]) -> dict[str, Figure]:
     """The figures of a report by name."""
-    made = {**run_charts(data), **program_charts(data)}
-    return {name: one for name, one in made.items() if one is not None}
+    charts = {**run_charts(data), **program_charts(data)}
+    return {name: chart for name, chart in charts.items() if chart is not None}

@@ -250,15 +250,15 @@ class _Pipeline:
             ipus = call.mapping[number]
             parts = list(stage) if isinstance(stage, list | tuple) else [stage]
             outputs: list[Any] = []
-            for place, function in enumerate(parts):
+            for index, function in enumerate(parts):
                 start = self.trace.position()
                 result = self.call_stage(function, values)
                 end = self.trace.position()
-                ipu = 0 if ipus == (ALL_IPUS,) else ipus[min(place, len(ipus) - 1)]
+                ipu = 0 if ipus == (ALL_IPUS,) else ipus[min(index, len(ipus) - 1)]
                 ranges.append((start, end, number, ipu))
-                functions[number][place] = self.described(functions[number][place], result, values, start, end)
-                if functions[number][place].captured:
-                    name = functions[number][place].captured[0]
+                functions[number][index] = self.described(functions[number][index], result, values, start, end)
+                if functions[number][index].captured:
+                    name = functions[number][index].captured[0]
                     raise ValueError(
                         f"Trying to capture the tensor {name} which is not a resource. This tensor needs to be "
                         "passed as either part of the `input` or `infeed_queue` of the pipeline."

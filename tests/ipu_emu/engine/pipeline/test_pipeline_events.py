@@ -76,7 +76,7 @@ def test_every_order_that_keeps_the_dependencies_reads_the_same(kind: str, stage
 
 def assert_partners_wait(pipeline: BoundPipeline, order: list[int], waiting: dict[int, set[int]]) -> None:
     """The event of the host is between the same two events of every IPU that waits for it."""
-    at = {number: place for place, number in enumerate(order)}
+    at = {number: index for index, number in enumerate(order)}
     for host, event in enumerate(pipeline.order):
         for number, other in enumerate(pipeline.order) if event.actor == HOST else ():
             if other.actor in waiting[pipeline.ipus[event.stage]]:

@@ -44,8 +44,8 @@ def _uses(program: Mapping[str, Any]) -> Figure | None:
     if not ipus:
         return None
     parts = {
-        use: (PALETTE[place % len(PALETTE)], [ipu["bytes_by_use"][use] for ipu in ipus])
-        for place, use in enumerate(ipus[0]["bytes_by_use"])
+        use: (PALETTE[index % len(PALETTE)], [ipu["bytes_by_use"][use] for ipu in ipus])
+        for index, use in enumerate(ipus[0]["bytes_by_use"])
         if any(ipu["bytes_by_use"][use] for ipu in ipus)
     }
     most = max(limit, *(ipu["bytes"] for ipu in ipus))
