@@ -203,7 +203,19 @@ def _way(method: str | Sequence[str] | None, fabric: Fabric | None, replicas: in
         options = replace(options, method=(Method.AUTO, Method.AUTO))
     if options.use_syncless_collectives:
         warnings.warn(SYNCLESS_WARNING, FutureWarning, stacklevel=3)
+    _warn_of_unused(options)
     return options, fabric or default_fabric(replicas)
+
+
+def _warn_of_unused(options: Options) -> None:
+    if options.use_replicated_implementation:
+        warnings.warn(
+            "useReplicatedImplementation in GCL_OPTIONS has no effect: every tensor belongs to a replicated graph",
+            stacklevel=4,
+        )
+    for name in UNUSED_VARIABLES:
+        if os.environ.get(name):
+            warnings.warn(f"{name} has no effect: no compiled code of tiles is loaded", stacklevel=4)
 
 
 def _described(way: Way) -> str:
@@ -248,9 +260,6 @@ def _say(logger: logging.Logger, path: DataPath, world: World, group: Group, way
         *(world.rank, world.ranks, world.describe(world.rank), world.replicas),
         *(group.size, group.stride, path.name, _described(way), way[1]),
     )
-    for name in UNUSED_VARIABLES:
-        if os.environ.get(name):
-            logger.info("%s is set but not used: no compiled code of tiles is loaded", name)
 
 
 def _open(path: DataPath, world: World, group: Group, way: Way) -> Communicator:

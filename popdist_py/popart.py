@@ -10,6 +10,7 @@ from popdist_py.environment import OFFLINE_MODE
 from popdist_py.errors import LayoutError
 from popdist_py.popdist_core import (
     checkNumIpusPerReplica,
+    device_size,
     getNumIpusPerReplica,
     getNumLocalReplicas,
     getNumTotalReplicas,
@@ -35,7 +36,7 @@ def configureSessionOptions(opts: Any) -> None:
 
 
 def getDevice(ipus_per_replica: int | None = None, connectionType: Any = None) -> Any:
-    """Return a device (popart.DeviceInfo) with the IPUs of all replicas of this instance.
+    """Return a device (popart.DeviceInfo) with the IPUs of all replicas of this instance, a power of two of them.
 
     ``ipus_per_replica`` is by default what the launcher was given, ``connectionType`` is OnDemand. With
     --offline-mode the device is for compilation only, whatever the connection type. Raises LayoutError if
@@ -54,4 +55,6 @@ def getDevice(ipus_per_replica: int | None = None, connectionType: Any = None) -
         return manager.createOfflineIPUDevice({"numIPUs": ipus})
     if connectionType is None:
         connectionType = popart.DeviceConnectionType.OnDemand
-    return manager.acquireAvailableDevice(ipus, connectionType=connectionType)
+    device = manager.acquireAvailableDevice(device_size(ipus), connectionType=connectionType)
+    device.usedIpus = ipus
+    return device

@@ -118,24 +118,26 @@ def getLocalInstanceIndex() -> int:
     return _environment().local_instance_index
 
 
+def device_size(ipus: int) -> int:
+    """Return the number of IPUs of the smallest device that holds ``ipus``: a power of two."""
+    return 1 << (ipus - 1).bit_length()
+
+
 def getDeviceId(ipusPerReplica: int = 0) -> int:
     """Return the id of the device that holds the IPUs of this instance.
 
     With ``ipusPerReplica`` 0, the number that was passed to the launcher is used. Device ids are numbered by the
     number of IPUs: on a Pod16, devices 0 to 15 have one IPU, 16 to 23 two, 24 to 27 four, 28 and 29 eight, and 30 has
-    all. Raises LayoutError if the number of IPUs of the instance is not a power of two, PopdistEnvironmentError as
-    ``getInstanceIndex`` does.
+    all. If the IPUs of the instance are not a power of two, the next larger device holds them. Raises LayoutError for
+    no IPUs, PopdistEnvironmentError as ``getInstanceIndex`` does.
     """
     environment = _environment()
     per_replica = ipusPerReplica or environment.num_ipus_per_replica
-    width = per_replica * environment.num_local_replicas
-    if width < 1 or width & (width - 1):
-        raise LayoutError(
-            f"{width} IPUs ({environment.num_local_replicas} local replicas of {per_replica} IPUs) are not one "
-            "device; the number of IPUs must be a power of two"
-        )
-    total = environment.num_total_replicas * per_replica
-    system = max(_SMALLEST_SYSTEM, 1 << (total - 1).bit_length())
+    if per_replica < 0:
+        raise LayoutError(f"ipusPerReplica = {per_replica}; use at least 1, or 0 for that of the launcher")
+    width = device_size(per_replica * environment.num_local_replicas)
+    total = environment.num_total_replicas // environment.num_local_replicas * width
+    system = max(_SMALLEST_SYSTEM, device_size(total))
     narrower = sum(system >> level for level in range(width.bit_length() - 1))
     return narrower + environment.instance_index
 

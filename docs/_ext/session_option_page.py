@@ -14,6 +14,8 @@ from typing import Any
 import ipu_emu.popart as popart
 from docs._ext.package_maps import cell
 
+_NONE = "No effect on emulated IPUs, which a warning says."
+
 HEAD = """\
 # Session options
 
@@ -50,7 +52,7 @@ def _section(options: Any) -> str:
 def _rows(defaults: Mapping[str, Any], texts: Mapping[str, str]) -> Iterator[str]:
     for name, default in defaults.items():
         kind = "any" if default is None else type(default).__name__
-        yield f"| `{name}` | `{kind}` | `{_shown(default)}` | {cell(texts.get(name, ''))} |\n"
+        yield f"| `{name}` | `{kind}` | `{_shown(default)}` | {cell(texts.get(name, _NONE))} |\n"
 
 
 def _shown(value: Any) -> str:

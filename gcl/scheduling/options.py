@@ -23,7 +23,7 @@ from popdist_py.messages.suggestion import did_you_mean
 __all__ = ["OPTIONS_VARIABLE", "SYNCLESS_WARNING", "UNUSED_VARIABLES", "LogLevel", "Options"]
 
 OPTIONS_VARIABLE = "GCL_OPTIONS"
-#: Where GCL finds its compiled code for tiles; accepted and ignored, because there is no such code here.
+#: Where GCL finds its compiled code for tiles, which there is not here; a warning says so.
 UNUSED_VARIABLES = ("GCL_LIBRARY_PATH", "GCL_GP_PATH")
 SYNCLESS_WARNING = (
     "useSynclessCollectives is true in GCL_OPTIONS; GCL deprecated it in 2.6 and removed it in 3.0, so that every "
@@ -47,7 +47,7 @@ class Options:
     """The settings of collectives; the defaults are those of GCL.
 
     method                        one method for all phases, or a chain of methods
-    use_replicated_implementation no effect: every tensor here belongs to a replicated graph
+    use_replicated_implementation causes a warning only: every tensor belongs to a replicated graph
     max_bytes_per_tile            limit of one exchange; None: no limit
     use_syncless_collectives      removed in GCL 3.0: causes a warning only
     use_optimised_layout          send fragments from the tiles that hold them; else spread them evenly first

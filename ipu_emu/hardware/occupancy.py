@@ -100,9 +100,11 @@ def _occupancy(system: System, folder: str | None, job: int) -> Occupancy:
 
 
 def share_of(system: System, environ: Mapping[str, str]) -> range:
-    """Return the IPUs of this process: those of its replicas in a job of the launcher, else all."""
+    """Return the IPUs of this process: the device of its replicas in a job of the launcher, else all."""
     if not is_set(environ):
         return range(system.ipus)
     job = Environment.from_environ(environ)
-    first = job.replica_index_offset * job.num_ipus_per_replica
-    return range(first, first + job.num_local_replicas * job.num_ipus_per_replica)
+    local = job.num_local_replicas
+    width = 1 << (local * job.num_ipus_per_replica - 1).bit_length()
+    first = job.replica_index_offset * width // local
+    return range(first, first + width)

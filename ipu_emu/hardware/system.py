@@ -58,7 +58,8 @@ class System:
         if name:
             return cls.named(name)
         job = Environment.from_environ(environ)
-        needed = job.num_total_replicas * job.num_ipus_per_replica
+        instances = -(-job.num_total_replicas // job.num_local_replicas)
+        needed = instances * (1 << (job.num_local_replicas * job.num_ipus_per_replica - 1).bit_length())
         return cls.pod(max(POD16.ipus, 1 << (needed - 1).bit_length()))
 
     @classmethod

@@ -114,9 +114,10 @@ class _BeginHook:
         _begin(self.user_id, self.ipu_id)
 
 
-def BeginBlock(layer: Any, user_id: str | None = None, ipu_id: int | None = None) -> Any:
-    """Begin a block whenever ``layer`` runs; return the module, or a function in place of a function."""
+def BeginBlock(layer_to_call: Any, user_id: str | None = None, ipu_id: int | None = None) -> Any:
+    """Begin a block whenever ``layer_to_call`` runs; return the module, or a function in place of a function."""
     _checked(ipu_id)
+    layer = layer_to_call
     if not isinstance(layer, torch.nn.Module):
         if not callable(layer):
             raise refusal("You must provide a model or a callable to BeginBlock.")

@@ -10,6 +10,7 @@ import torch
 from ipu_emu.poptorch.enums import MatMulSerializationMode, MultiConvPlanType, OverlapMode
 from ipu_emu.poptorch.errors import Error, refusal
 from ipu_emu.poptorch.tracing.current_trace import current_trace, intercepted
+from ipu_emu.session.options.without_effect import say_without_effect
 
 __all__ = [
     "CPU", "Attribute", "MultiConv", "NameScope", "cond", "ctc_beam_search_decoder", "custom_op", "dynamic_slice",
@@ -74,12 +75,14 @@ def nop(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def set_available_memory(tensor: torch.Tensor, available_memory_proportion: float) -> torch.Tensor:
-    """Return the tensor; the memory of a product does not affect results."""
+    """Return the tensor; a warning says that the memory of a product is not limited."""
+    say_without_effect("poptorch", ["set_available_memory"])
     return tensor
 
 
 def recomputationCheckpoint(*tensors: Any) -> Any:
-    """Return the tensors: recomputation does not affect results."""
+    """Return the tensors; a warning says that they are not recomputed."""
+    say_without_effect("poptorch", ["recomputationCheckpoint"])
     given = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], list | tuple) else tensors
     if not all(isinstance(one, torch.Tensor) for one in given):
         raise ValueError("All inputs must be tensors")
@@ -98,6 +101,8 @@ def serializedMatMul(
     """Return the product; serialisation does not affect results."""
     if not isinstance(mode, MatMulSerializationMode):
         raise AssertionError("Must be a MatMulSerializationMode instance")
+    if mode is not MatMulSerializationMode.Disabled:
+        say_without_effect("poptorch", ["serializedMatMul"])
     return torch.matmul(lhs, rhs)
 
 
@@ -167,14 +172,15 @@ def cond(
 
 
 def dynamic_slice(tensor: torch.Tensor, dim: int, start: torch.Tensor, size: int, step: int = 1) -> torch.Tensor:
-    """Return ``size`` elements along ``dim``, beginning at the computed index ``start``."""
+    """Return ``size`` elements along ``dim``, from the computed index ``start`` on; indices wrap around the end."""
     places = start.reshape(()) + torch.arange(0, size, step)
-    return tensor.index_select(dim, places)
+    return tensor.index_select(dim, places % tensor.shape[dim])
 
 
 def dynamic_update(input: torch.Tensor, src: torch.Tensor, dim: int, start: torch.Tensor, size: int) -> torch.Tensor:
-    """Return ``input`` with ``src`` in place of ``size`` elements along ``dim`` from ``start`` on."""
-    return input.index_copy(dim, start.reshape(()) + torch.arange(size), src)
+    """Return ``input`` with ``src`` in place of ``size`` elements along ``dim`` from ``start`` on, as there."""
+    places = start.reshape(()) + torch.arange(size)
+    return input.index_copy(dim, places % input.shape[dim], src)
 
 
 def ctc_beam_search_decoder(
@@ -226,6 +232,7 @@ class MultiConv:
         self._options: dict[str, Any] = {}
 
     def _set(self, name: str, value: Any) -> MultiConv:
+        say_without_effect("The setting of MultiConv", [name])
         self._options[name] = value
         return self
 
@@ -295,7 +302,7 @@ class Attribute:
     """A context that sets attributes of ops, which do not affect results."""
 
     def __init__(self, **attributes: Any) -> None:
-        self._attributes = attributes
+        say_without_effect("The attribute of ops", attributes)
 
     def __enter__(self) -> Attribute:
         return self

@@ -10,7 +10,7 @@ from pathlib import Path
 from ipu_emu.compiler.cache.executable_cache import cache_key, cached_file, compiled_once
 from ipu_emu.compiler.memory.out_of_memory import check_memory
 from ipu_emu.compiler.pipeline import STEP_GRAPH, CompileState, run_passes
-from ipu_emu.hardware import GENERATIONS, Connection, Device, DeviceKind, System
+from ipu_emu.hardware import GENERATIONS, Connection, Device, DeviceKind, SelectionOrder, System
 from ipu_emu.hardware.host_processor import check_host_processor
 from ipu_emu.program.clock.modelled_step import ModelledStep
 from ipu_emu.program.executable import Executable, ProgramReport
@@ -24,7 +24,8 @@ __all__ = ["CompiledProgram", "Target", "compile_program", "key_of", "lower", "s
 class Target:
     """``ipus`` of ``device`` per replica; ``local`` replicas of this process from ``offset`` on, of ``total``.
 
-    ``io_tiles`` of each IPU exchange data with the host while the others compute.
+    ``io_tiles`` of each IPU exchange data with the host while the others compute. ``order`` is that of the IPUs of a
+    replica on the device.
 
     Raise UnsupportedError on a host whose processor cannot run kernels, before anything is compiled.
     """
@@ -35,19 +36,28 @@ class Target:
     offset: int = 0
     total: int = 1
     io_tiles: int = 0
+    order: SelectionOrder = SelectionOrder.ZIGZAG
 
     def __post_init__(self) -> None:
         check_host_processor()
 
     @classmethod
     def in_system(
-        cls, ipus: int, *, local: int, offset: int, total: int, io_tiles: int = 0, version: str = ""
+        cls,
+        ipus: int,
+        *,
+        local: int,
+        offset: int,
+        total: int,
+        io_tiles: int = 0,
+        order: SelectionOrder = SelectionOrder.ZIGZAG,
+        version: str = "",
     ) -> Target:
         """Return IPUs of the emulated system (IPU_EMU_SYSTEM), or offline ones of the generation ``version``."""
         generation = GENERATIONS[version] if version else System.from_environ(os.environ).generation
         kind, connection = (DeviceKind.OFFLINE, Connection.NEVER) if version else (DeviceKind.IPU, Connection.ALWAYS)
         device = Device(kind, 0, ipus * local, generation.tiles, generation.version, connection)
-        return cls(device, ipus, local, offset, total, io_tiles)
+        return cls(device, ipus, local, offset, total, io_tiles, order)
 
 
 @dataclass(frozen=True)
@@ -62,8 +72,8 @@ class CompiledProgram:
     @cached_property
     def modelled(self) -> ModelledStep:
         """The modelled time of a step."""
-        target = self.target
-        return ModelledStep(self.executable, target.device, target.total, target.ipus, target.io_tiles)
+        to = self.target
+        return ModelledStep(self.executable, to.device, to.total, to.ipus, to.io_tiles, to.order)
 
     @property
     def report(self) -> ProgramReport:

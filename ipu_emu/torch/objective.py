@@ -12,6 +12,7 @@ from torch.nn import functional
 from torch.utils.data import TensorDataset
 
 from ipu_emu.poptorch.ops import identity_loss
+from ipu_emu.torch.mean_losses import MeanLosses
 
 __all__ = ["CountedLoss", "Objective"]
 
@@ -75,6 +76,7 @@ class Objective(torch.nn.Module):
         super().__init__()
         self.module = module
         self.loss = loss
+        self.means = MeanLosses()
 
     def state_dict(self, *args: Any, **named: Any) -> dict[str, Any]:
         """The tensors of the module, by the names that the user knows."""
@@ -83,22 +85,27 @@ class Objective(torch.nn.Module):
 
     def forward(self, *inputs: Any, **named: Any) -> torch.Tensor:
         """The loss of a batch."""
-        if self.loss is None:
-            value = _loss_in(self.module(*inputs, **named))
-        elif len(inputs) < 2:
-            raise ValueError(
-                "a batch has one element, and the loss needs two: the input and the target. Give (input, target), or "
-                "loss=None where forward returns the loss"
-            )
+        if isinstance(self.loss, CountedLoss):
+            value = self.loss(self.module(*inputs[:-2], **named), *inputs[-2:])
         else:
-            own = -2 if isinstance(self.loss, CountedLoss) else -1
-            value = self.loss(self.module(*inputs[:own], **named), *inputs[own:])
+            with self.means:
+                value = self._loss(*inputs, **named)
         if not isinstance(value, torch.Tensor):
             raise ValueError(f"the loss must be one number, and it is a {type(value).__name__}; return a tensor")
         if value.numel() != 1:
             shape = list(value.shape)
             raise ValueError(f"the loss must be one number, and it has the shape {shape}; use its mean")
         return identity_loss(value.reshape(()), "none")
+
+    def _loss(self, *inputs: Any, **named: Any) -> Any:
+        if self.loss is None:
+            return _loss_in(self.module(*inputs, **named))
+        if len(inputs) < 2:
+            raise ValueError(
+                "a batch has one element, and the loss needs two: the input and the target. Give (input, target), or "
+                "loss=None where forward returns the loss"
+            )
+        return self.loss(self.module(*inputs[:-1], **named), inputs[-1])
 
 
 def _loss_in(result: Any) -> Any:

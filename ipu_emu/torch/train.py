@@ -21,12 +21,15 @@ import popdist_py
 from ipu_emu.hostio.checkpoint import Checkpoints
 from ipu_emu.poptorch.enums import ConnectionType, OutputMode
 from ipu_emu.poptorch.executor.executor import PoplarExecutor
-from ipu_emu.poptorch.executor.models import trainingModel
+from ipu_emu.poptorch.optim.update_rules import OF_POPTORCH, OF_PYTORCH
 from ipu_emu.poptorch.options.options import Options
 from ipu_emu.poptorch.options.strategies import BalancedPipeline
 from ipu_emu.session.options.compile_options import cache_folder
+from ipu_emu.session.options.without_effect import say_without_effect
 from ipu_emu.torch.batches import Batches, Spread, batches_of
+from ipu_emu.torch.mean_losses import MeanLosses
 from ipu_emu.torch.objective import CountedLoss, Objective
+from ipu_emu.torch.optimiser_state import OptimiserState
 from ipu_emu.torch.progress_bar import ProgressBar
 
 __all__ = ["train"]
@@ -59,9 +62,10 @@ def train(
     """Train ``module`` in place on emulated IPUs, and return it.
 
     ``loss(output, target)`` takes the last element of a batch as the target; None: forward returns the loss.
-    ``optimiser`` is one of PyTorch's or PopTorch's SGD, Adam, AdamW, RMSprop or LAMB, or a function of the parameters
-    that returns it; parameters without an optimiser are not trained. ``data``: a tuple of tensors, a data set, a
-    data loader, or an iterable of batches of the whole job.
+    ``optimiser`` is one of PyTorch's or PopTorch's SGD, Adam, AdamW, RMSprop or LAMB, or PyTorch's Adagrad, Adadelta
+    or Adamax, or a function of the parameters that returns it; its state is used and updated. Parameters without an
+    optimiser are not trained. ``data`` are those of the whole job on every instance: a tuple of tensors, a data set,
+    a data loader, or an iterable of batches.
 
     ``replicas`` copies of the module share each batch of ``batch_size`` samples (32, or that of the data loader), in
     ``accumulation`` micro-batches each. ``ipus`` per replica form a pipeline, whose stages are chosen by work and
@@ -93,7 +97,8 @@ def train(
     counted = CountedLoss.of(loss, data, spread.accumulation * spread.replicas)
     objective = Objective(module, counted or loss)
     with _frozen(module, optimiser), _executor(objective, optimiser, options, job, spread, seed) as executor:
-        run = _Training(executor, batches, spread, job, bar, optimiser, scheduler, counted)
+        state = OptimiserState(optimiser, objective)
+        run = _Training(executor, batches, spread, job, bar, optimiser, scheduler, counted, state, objective.means)
         if _is_offline(options):
             run.compile()
             return module
@@ -102,6 +107,7 @@ def train(
                 run.train(epochs, store, checkpoint_every, after_epoch)
             finally:
                 bar.close()
+                run.end()
     return module
 
 
@@ -126,6 +132,12 @@ def _made(optimiser: Any, module: torch.nn.Module) -> Any:
         optimiser = optimiser([parameter for parameter in module.parameters() if parameter.requires_grad])
     if not hasattr(optimiser, "param_groups"):
         raise TypeError(f"the optimiser is {_kind(optimiser)}; use one such as torch.optim.Adam(module.parameters())")
+    if not isinstance(optimiser, _Executor.optimizers):
+        names = ", ".join(one.__name__ for one in _Executor.optimizers)
+        raise TypeError(f"the optimiser is {_kind(optimiser)}, which does not run on the device; use one of {names}")
+    hints = ("foreach", "fused", "capturable", "differentiable")
+    given = [name for name in hints if any(group.get(name) for group in optimiser.param_groups)]
+    say_without_effect("The argument of the optimiser", given)
     return optimiser
 
 
@@ -194,6 +206,17 @@ def _frozen(module: torch.nn.Module, optimiser: Any) -> Iterator[None]:
             p.requires_grad_(True)
 
 
+class _Executor(PoplarExecutor):
+    optimizers = (*OF_POPTORCH, *OF_PYTORCH)
+
+    def _mode_has_changed(self, name: str, mode: bool) -> None:
+        called = "train" if mode else "eval"
+        where = f"{name.removeprefix('module.')} of the module" if name.removeprefix("module") else "the module"
+        raise ValueError(
+            f"{where} has changed its mode since the first step; call its {called}() before the next step"
+        )
+
+
 @contextmanager
 def _executor(
     objective: Objective, optimiser: Any, options: Options | None, job: _Job, spread: Spread, seed: int
@@ -207,7 +230,7 @@ def _executor(
     if job.ipus > 1:
         settings.setExecutionStrategy(BalancedPipeline(job.ipus))
     _share(objective.module, job)
-    executor = trainingModel(objective, settings, optimiser)
+    executor = _Executor(objective, settings, training=True, optimizer=optimiser)
     try:
         yield executor
     finally:
@@ -248,9 +271,12 @@ class _Training:
         optimiser: Any,
         scheduler: Any,
         counted: CountedLoss | None,
+        state: OptimiserState,
+        means: MeanLosses,
     ) -> None:
         self._executor, self._batches, self._spread, self._job = executor, batches, spread, job
         self._bar, self._optimiser, self._scheduler, self._counted = bar, optimiser, scheduler, counted
+        self._state, self._means_of_loss = state, means
         self._losses: list[float] = []
         self._means: list[float] = []
         self._step = 0
@@ -285,7 +311,12 @@ class _Training:
 
     def _one_step(self, batch: Any, epoch: int) -> float:
         args, named = self._call(batch)
-        with self._undamped(args, named):
+        self._start(args, named)
+        spread = self._spread
+        self._means_of_loss.check(
+            (*args, *named.values()), spread.accumulation * spread.replicas, local=spread.accumulation * spread.local
+        )
+        with self._undamped():
             losses = self._executor(*args, **named).reshape(-1).tolist()
         loss = math.fsum(losses) / len(losses)
         self._step += 1
@@ -317,16 +348,28 @@ class _Training:
         share = max(count, 1e-30) / (spread.accumulation * spread.replicas)
         return (*args, torch.full((spread.accumulation * spread.local,), share)), {}
 
+    def _start(self, args: tuple[Any, ...], named: dict[str, Any]) -> None:
+        """Compile for the first step, and copy the state of the optimiser to the device."""
+        if self._executor.isCompiled():
+            return
+        self._executor.compile(*args, **named)
+        if not self._executor.isAttachedToDevice():
+            self._executor.attachToDevice()
+        self._state.load(self._executor)
+
+    def end(self) -> None:
+        """Copy the state of the optimiser back."""
+        if self._step and self._executor.isAttachedToDevice():
+            self._state.fetch(self._executor, self._step)
+
     @contextmanager
-    def _undamped(self, args: tuple[Any, ...], named: dict[str, Any]) -> Iterator[None]:
+    def _undamped(self) -> Iterator[None]:
         """Context manager of a step; PyTorch's SGD starts its momentum with the first gradient as it is."""
-        first = self._step == 0 and type(self._optimiser) is torch.optim.SGD
+        first = self._step == 0 and type(self._optimiser) is torch.optim.SGD and not self._state.values()
         groups = [g for g in self._optimiser.param_groups if first and g["dampening"] and g["momentum"]]
         if not groups:
             yield
             return
-        if not self._executor.isCompiled():
-            self._executor.compile(*args, **named)
         values = [g["dampening"] for g in groups]
         self._set_dampening(groups, [0.0] * len(groups))
         try:
@@ -371,8 +414,8 @@ class _Training:
         """Load the newest checkpoint, if there is one; return the epoch and the number of batches of it to skip."""
         if store is None:
             return 0, 0
-        self.compile()
-        self._executor.attachToDevice()
+        args, named = self._call(next(self._batches.epoch(self._spread, 0, 0)))
+        self._start(args, named)
         resumed = store.restore(self._executor.trained_state())
         self._step = resumed.step
         epoch, skipped = resumed.state.get("epoch", 0), resumed.state.get("skipped", 0)

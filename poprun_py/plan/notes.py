@@ -38,9 +38,8 @@ def notes(
     if width != partition_size(width) and not options.offline_mode:
         yield (
             f"{options.num_replicas // options.num_instances} replicas of {_ipus(options.ipus_per_replica)} need "
-            f"{_ipus(width)} in each instance, but a device has a power of two: programs that attach to it by "
-            f"popdist_py.getDeviceId() end with an error; give each instance {partition_size(width) // 2} or "
-            f"{partition_size(width)} IPUs"
+            f"{_ipus(width)} in each instance, but a device has a power of two: each gets a device of "
+            f"{partition_size(width)}, of which {partition_size(width) - width} idle"
         )
     if options.ilds > hosts:
         yield (

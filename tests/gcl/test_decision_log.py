@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Iterator
 from pathlib import Path
@@ -103,13 +104,14 @@ def test_without_the_variable_the_program_decides(
     assert len(caplog.records) == 5
 
 
-def test_variables_without_a_meaning_here_are_named(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setenv("GCL_LOG_LEVEL", "INFO")
-    monkeypatch.setenv("GCL_GP_PATH", "/opt/gcl/gp")
-    work()
-    assert ("INFO", "GCL_GP_PATH is set but not used: no compiled code of tiles is loaded") in said(caplog)
+@pytest.mark.parametrize("name", ["GCL_GP_PATH", "GCL_LIBRARY_PATH", "useReplicatedImplementation"])
+def test_variables_and_options_without_a_meaning_here_are_named(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    if name.startswith("GCL"):
+        monkeypatch.setenv(name, "/opt/gcl/gp")
+    else:
+        monkeypatch.setenv("GCL_OPTIONS", json.dumps({name: True}))
+    with pytest.warns(UserWarning, match=f"{name}.* has no effect"):
+        work()
 
 
 def test_importing_sets_nothing_up_and_lines_go_to_stderr(tmp_path: Path) -> None:

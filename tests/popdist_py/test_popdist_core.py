@@ -71,12 +71,13 @@ def test_device_ids_by_width(become: Become) -> None:
     assert popdist_py.getDeviceId(16) == 30
 
 
-def test_a_device_has_a_power_of_two(become: Become) -> None:
-    become(0, 3)
-    with pytest.raises(
-        LayoutError, match=r"3 IPUs \(3 local replicas of 1 IPUs\) are not one device; .*power of two"
-    ):
-        popdist_py.getDeviceId()
+def test_the_next_larger_device_holds_other_numbers_of_ipus(become: Become) -> None:
+    become(1, 3, 3)  # two devices of 4 IPUs
+    assert popdist_py.getDeviceId() == 16 + 8 + 1
+    become(0, 2, ipus_per_replica=3)
+    assert popdist_py.getDeviceId() == 16 + 8 + 4
+    with pytest.raises(LayoutError, match="ipusPerReplica = -1; use at least 1"):
+        popdist_py.getDeviceId(-1)
 
 
 def test_init_may_be_repeated_and_initialize_may_not() -> None:

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gcl.drawing.units import counted
 from ipu_emu.cli.arguments.model_options import RECOMPUTATIONS
 from ipu_emu.errors import EmulatorError
 from ipu_emu.program.schedules import SCHEDULES
 
 if TYPE_CHECKING:
+    from ipu_emu.cli.arguments.onnx_argument import OnnxFile
     from ipu_emu.predict.calibration.profile import Profile
     from ipu_emu.predict.job import Job
 
@@ -177,7 +179,8 @@ def job_of(model: str, **options: Any) -> tuple[Job, bool]:
         raise EmulatorError(str(error)) from None
     if rate is not None and not host_rate:
         raise EmulatorError(f"--host-rate {rate}: the rate must be above 0")
-    network, dtype = OnnxFile.read(model, settings["batch"]).network() if isfile(model) else (None, "float16")
+    file = OnnxFile.read(model, settings["batch"]) if isfile(model) else None
+    network, dtype = (None, "float16") if file is None else file.network()
     settings["dtype"] = settings["dtype"] or dtype
     job = Job(
         model if network is None else network.name,
@@ -195,4 +198,43 @@ def job_of(model: str, **options: Any) -> tuple[Job, bool]:
             raise EmulatorError(
                 f"--global-batch {wanted:g} makes --accumulation {job.accumulation}, not {accumulation}; give either"
             )
+    _check_hosts(job)
+    if file is not None:
+        _warn_of_export(file, dtype, training=job.training)
     return job, not off_chip
+
+
+def _check_hosts(job: Job) -> None:
+    """Raise EmulatorError for fewer hosts than Pods; warn of IPUs that are reserved and idle."""
+    ipus = job.replicas * job.ipus
+    pods = -(-ipus // job.system.domain_size)
+    if 0 < job.hosts < pods:
+        raise EmulatorError(
+            f"--hosts {job.hosts}: {counted(ipus, 'IPU')} of {job.system.name} are in {pods} Pods, each with its own "
+            f"host; use at least {pods}"
+        )
+    device = 1 << (ipus - 1).bit_length()
+    if device != ipus:
+        warnings.warn(
+            f"{counted(job.replicas, 'replica')} of {counted(job.ipus, 'IPU')} take {ipus} IPUs, and a job gets a "
+            f"power of two: {device}, of which {device - ipus} idle",
+            stacklevel=3,
+        )
+
+
+def _warn_of_export(file: OnnxFile, dtype: str, *, training: bool) -> None:
+    """Warn of a file that is priced in the type of its weights, and of one that was exported for inference."""
+    if dtype == "float" and not options_given(["dtype"]):
+        warnings.warn(
+            f"the weights of {file.path} are in FLOAT, and so is the prediction; --dtype float16 predicts half "
+            "precision, which is faster, and --dtype float accepts this",
+            stacklevel=3,
+        )
+    types = {op.type for op in file.graph.ops}
+    if training and "Conv" in types and not any("Norm" in type for type in types):
+        warnings.warn(
+            f"{file.path} has convolutions without normalisations: if it was exported for inference, batch norms are "
+            "folded into them, and training with batch norms takes longer than predicted; export with "
+            "training=torch.onnx.TrainingMode.TRAINING, or predict --inference",
+            stacklevel=3,
+        )

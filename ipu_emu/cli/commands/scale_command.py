@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -193,6 +194,12 @@ def _predicted(
     profile = profile_named(calibration)
     job, _ = job_of(model, **options)
     points = at_sizes(job, profile, wanted, strong=strong)
+    if dropped := wanted[len(points) :]:
+        warnings.warn(
+            f"--strong: an accumulation of {job.accumulation} on {wanted[0]} IPUs cannot be divided for "
+            f"{', '.join(map(str, dropped))} IPUs, which are left out; use a larger --accumulation",
+            stacklevel=2,
+        )
     rows = [] if measured is None else [row for row in _rows(measured) if row.job.model == model]
     comparisons = [measured_facts(row, predict(row.job, profile)) for row in rows]
     return scale_facts(job.model, "strong" if strong else "weak", points, comparisons)

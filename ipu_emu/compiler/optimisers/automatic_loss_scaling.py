@@ -125,7 +125,9 @@ class LossScaler:
             total = writer.append("Add", (total, own), (more,))[0].id
         if self.period > 1:  # 0 in batches whose numbers are not needed
             zero, due = graph.constant(0.0, graph.tensor(_SEEN)).id, graph.unused("lossScaleStatistics/due")
+            writer.place = graph.producers()[FINAL].place  # where the factor and its counter are
             writer.append("Equal", (_SEEN, zero), (due,))
+            writer.place = last
             total = writer.append("Where", (due, total, zero), (name,))[0].id
         return total
 

@@ -124,8 +124,7 @@ def reduced_axes(node: Node, axes: list[int] | None) -> tuple[int, ...]:
         raise EmulatorError(f"Reduce input rank must be greater than 0, invalid Reduce {node.op.label}.")
     for axis in axes:
         if not -rank <= axis < rank:
-            subject = f"Op {node.op.label} of {node.input(0)}"
-            raise EmulatorError(f"Axis {axis} is out of acceptable range [{-rank}, {rank - 1}]: {subject}")
+            raise EmulatorError(f"Axis {axis} is out of acceptable range [{-rank}, {rank - 1}]")
     return tuple(sorted({axis % rank for axis in axes}))
 
 

@@ -18,7 +18,9 @@ from ipu_emu.graph import Graph
 from ipu_emu.popart.builder.node_attributes import NodeAttributes, attribute_value
 from ipu_emu.popart.types.enums import RecomputeType
 from ipu_emu.session.options.option_enums import CommGroupType
+from ipu_emu.session.options.patterns import Patterns
 from ipu_emu.session.options.tensor_location import TensorLocation
+from ipu_emu.session.options.without_effect import say_without_effect
 
 __all__ = ["EXCLUDED_PATTERNS", "Annotations", "NodeAnnotations"]
 
@@ -106,14 +108,17 @@ class NodeAnnotations:
 
     def schedulePriority(self, priority: float) -> _Context:
         """Set the scheduling priority of the nodes added in the block; no effect here."""
+        say_without_effect("The node attribute", ["schedulePriority"])
         return self._annotations.attribute(_SCHEDULE_PRIORITY, float(priority))
 
     def excludePatterns(self, *args: Any) -> _Context | None:
-        """``excludePatterns(ids, names)`` or ``with builder.excludePatterns(names):``."""
+        """``excludePatterns(ids, names)`` or ``with builder.excludePatterns(names):``; names must be known."""
+        Patterns(args[-1])
         return self._annotate(EXCLUDED_PATTERNS, args)
 
     def outlineAttributes(self, attributes: Mapping[str, str]) -> _Context:
         """Values that keep nodes from being outlined together."""
+        say_without_effect("The node attribute", ["outlineAttributes"])
         return self._annotations.attribute("__outline", [f"{key}={value}" for key, value in attributes.items()])
 
     def hasPipelineStage(self, *ids: Any) -> bool:
@@ -166,6 +171,8 @@ class NodeAnnotations:
 
     def setPartialsType(self, ids: Any, value: str) -> None:
         """FLOAT or HALF, for convolutions and matrix products; sums are always kept in float32."""
+        if value != "FLOAT":
+            say_without_effect("The node attribute", ["partialsType"])
         self._nodes.assign(_PARTIALS, value, _set_of(ids))
 
     def getPartialsType(self, ids: Any) -> str:
@@ -177,6 +184,7 @@ class NodeAnnotations:
         """The proportion of tile memory that a node may use, from 0 to 1; no effect here."""
         if not 0 < value <= 1:
             raise EmulatorError(f"availableMemoryProportion must be in (0,1], but was: {value}")
+        say_without_effect("The node attribute", ["availableMemoryProportion"])
         self._nodes.assign(_PROPORTION, float(value), _set_of(ids))
 
     def setEnableConvDithering(self, ids: Any, value: int) -> None:
@@ -188,6 +196,8 @@ class NodeAnnotations:
             raise EmulatorError(
                 f"Builder::setEnableConvDithering should only be called on convolutions but was given: {type}"
             )
+        if value:
+            say_without_effect("The node attribute", ["enableConvDithering"])
         self._nodes.assign(_DITHERING, int(value), _set_of(ids))
 
     def setSerializeMatMul(self, ids: Any, mode: str, factor: int = 0, keep_precision: bool = False) -> None:
@@ -197,10 +207,13 @@ class NodeAnnotations:
                 f"Unsupported mat mul serialization mode '{mode}'. Supported modes are "
                 "'input_channels', 'reducing_dim', 'output_channels' or 'none'"
             )
+        if mode != "none":
+            say_without_effect("The node attribute", ["serializeMatMul"])
         self._nodes.assign(_SERIALIZE, [mode, str(factor), str(int(keep_precision))], _set_of(ids))
 
     def setInplacePreferences(self, ids: Any, preferences: Mapping[str, float]) -> None:
         """The priorities of in-place variants of a node; no effect here."""
+        say_without_effect("The node attribute", ["inplace preferences"])
         self._nodes.assign(_INPLACE_NAMES, list(preferences), _set_of(ids))
         self._nodes.assign(_INPLACE_PRIORITIES, [float(value) for value in preferences.values()], _set_of(ids))
 

@@ -84,6 +84,8 @@ class DeviceInfo:
         timeout: float = 0.0,
     ) -> None:
         self.device = device
+        #: The IPUs of the device that programs use; the others are idle. An extension of PopART.
+        self.usedIpus = device.num_ipus
         self.syncPattern = _sync_pattern(pattern)
         self._occupancy, self._timeout = occupancy, timeout
         # Listing a device must not take it from other processes.

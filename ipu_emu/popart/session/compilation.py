@@ -104,7 +104,7 @@ class Compilation:
     def target(self) -> Target:
         """The IPUs of the device, and the replicas on them."""
         options, local = self.options, self.options.localReplicas()
-        ipus = max(1, self.device.numIpus // local)
+        ipus = max(1, self.device.usedIpus // local)
         offset = options.globalReplicaOffset if options.enableDistributedReplicatedGraphs else 0
         return Target(
             self.device.device, ipus, local, offset, options.getGlobalReplicationFactor(), options.numIOTiles
@@ -247,7 +247,7 @@ def _check_distributed(device: DeviceInfo, options: SessionOptions) -> None:
 
 def _check_device(device: DeviceInfo, options: SessionOptions, model: Graph, ipus_per_replica: int) -> None:
     """Raise EmulatorError if the replicas and virtual graphs do not fit the IPUs."""
-    ipus, replicas = device.numIpus, options.localReplicas()
+    ipus, replicas = device.usedIpus, options.localReplicas()
     if device.type is DeviceType.Cpu:
         return
     if ipus % replicas:

@@ -211,7 +211,10 @@ def _batch_norm(node: Node) -> str | None:
 
 
 def _reverse(node: Node) -> str | None:
-    for dimension in node.op.attributes.get("dimensions", []):
+    dimensions = list(node.op.attributes.get("dimensions", []))
+    for dimension in dimensions:
+        if dimensions.count(dimension) > 1:
+            return f"ReverseOp '{described(node.op)}' has the dimension {dimension} more than once; give it once"
         if dimension < 0:
             return (
                 f"ReverseOp '{described(node.op)}' invalid dimension '{dimension}'. Only positive dimensions are "

@@ -43,14 +43,13 @@ from ipu_emu.program.executable import Executable, ProgramReport
 from ipu_emu.session.compiled_program import CompiledProgram
 from ipu_emu.session.loaded_program import LoadedProgram
 from ipu_emu.session.options.compile_options import data_mode, synthetic_values
+from ipu_emu.session.options.engine_options import STREAMING_FOLDER, engine_options
 from ipu_emu.session.options.patterns import Patterns
 from ipu_emu.session.options.session_options import SessionOptions
 from popdist_py import trace
 
 __all__ = ["Session"]
 
-#: The engine option with the folder of Streaming Memory. An extension of Poplar.
-_FOLDER = "streamingMemory.folder"
 #: The name of an executable that is saved in a folder.
 _FILE = "executable.popef"
 
@@ -85,6 +84,7 @@ class Session:
         self._compilation = Compilation(
             fnModel, dataFlow, deviceInfo, inputShapeInfo, self._options, training and training(self._options)
         )
+        self._folder = engine_options(self._options.engineOptions).get(STREAMING_FOLDER)
         self.replicationFactor = self._options.localReplicas()
         self.accumulationFactor = self._options.accumulation()
         graph, source = self._compilation.graph, self._compilation.source
@@ -129,7 +129,7 @@ class Session:
             self.name,
             self._weights,
             replicas=self._replicas(),
-            folder=self._options.engineOptions.get(_FOLDER),
+            folder=self._folder,
             watch=bool(self._options.enableFloatingPointChecks),
         )
         return self._program
@@ -225,7 +225,7 @@ class Session:
         if self._streaming is None:
             plan, local = self.executable.plan, self.replicationFactor
             taken = local * sum(plan.streaming_bytes_of(ipu) for ipu in range(plan.ipus))
-            folder = self._options.engineOptions.get(_FOLDER)
+            folder = self._folder
             self._streaming = StreamingMemory(streaming_memory_of(self.deviceInfo.device), taken=taken, folder=folder)
         return self._streaming
 

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
-from torch.utils.data import IterableDataset
+from torch.utils.data import DistributedSampler, IterableDataset, TensorDataset
 
 from ipu_emu.poptorch.data.asynchronous import AsynchronousDataAccessor
-from ipu_emu.poptorch.data.partition import PartSampler
+from ipu_emu.poptorch.data.partition import PartSampler, Permutations
+from ipu_emu.poptorch.data.sample_randomness import Draws, SeededOrder, SeededSamples
 from ipu_emu.poptorch.data.watched_workers import watched_epoch
 from ipu_emu.poptorch.enums import DataLoaderMode
 from ipu_emu.poptorch.errors import refusal
@@ -63,11 +64,13 @@ class DataLoader(torch.utils.data.DataLoader):
         options._freeze()
         self._rejoined = None if batch_sampler is not None or not self._rebatches(mode, drop_last) else drop_last
         self._options, self._accessor = options, None
+        self._draws: Draws | None = None
         self._combined_batch_size: int | None = None if batch_size is None else batch_size * options.batches
         processes, number = options.Distributed.numProcesses, options.Distributed.processId
         iterable = isinstance(dataset, IterableDataset)
-        if num_workers:
-            kwargs["persistent_workers"] = True if persistent_workers is None else persistent_workers
+        kwargs["persistent_workers"] = num_workers > 0 if persistent_workers is None else persistent_workers
+        if async_options and mode is DataLoaderMode.Sync:
+            warnings.warn("async_options have no effect in DataLoaderMode.Sync", stacklevel=2)
         if batch_sampler is not None:
             if batch_size != 1 or shuffle or (processes > 1 and auto_distributed_partitioning):
                 raise refusal(
@@ -78,23 +81,28 @@ class DataLoader(torch.utils.data.DataLoader):
             super().__init__(dataset, num_workers=num_workers, **kwargs)
         else:
             worker_size = self._worker_size(mode, drop_last, rebatched_worker_size)
-            if processes > 1 and batch_size is not None:
-                if iterable and auto_distributed_partitioning:
-                    raise AssertionError(
-                        "auto_distributed_partitioning cannot divide an IterableDataset: give it "
-                        "auto_distributed_partitioning=False and divide the data in the data set"
-                    )
-                if not iterable and auto_distributed_partitioning:
-                    kwargs["sampler"] = self._part(dataset, number, processes, shuffle=shuffle, drop_last=drop_last)
+            if processes > 1 and batch_size is not None and iterable and auto_distributed_partitioning:
+                raise AssertionError(
+                    "auto_distributed_partitioning cannot divide an IterableDataset: give it "
+                    "auto_distributed_partitioning=False and divide the data in the data set"
+                )
+            self._check_sampler(kwargs.get("sampler"), divided=auto_distributed_partitioning)
+            if batch_size is not None and not iterable and (processes == 1 or auto_distributed_partitioning):
+                order = self._order(dataset, kwargs.get("sampler"), shuffle=bool(shuffle))
+                if order is not None:
+                    assert self._combined_batch_size is not None
+                    kwargs["sampler"] = PartSampler(
+                        order, len(order), self._combined_batch_size, number, processes, drop_last=drop_last,
+                        shifts=isinstance(order, Permutations) and order.shuffled,
+                    )  # fmt: skip
                     shuffle = None
-            elif shuffle and not iterable and batch_size is not None and options.random_seed is not None:
-                # The order is common to all processes, so that it does not depend on their number.
-                kwargs["sampler"] = self._part(dataset, 0, 1, shuffle=True, drop_last=drop_last)
-                shuffle = None
             self._warn_of_remainder(dataset, iterable=iterable, drop_last=drop_last, mode=mode)
             if batch_size is not None:
                 kwargs["drop_last"] = drop_last and not self._rebatches(mode, drop_last)
             super().__init__(dataset, batch_size=worker_size, shuffle=shuffle, num_workers=num_workers, **kwargs)
+        self._seed = torch.initial_seed() if options.random_seed is None else options.random_seed
+        if not iterable and type(dataset) is not TensorDataset and (processes > 1 or options.random_seed is not None):
+            self._draws = Draws(super()._index_sampler)
         if mode is not DataLoaderMode.Sync:
             given = dict(async_options or {})
             if self._rebatches(mode, drop_last):
@@ -114,18 +122,45 @@ class DataLoader(torch.utils.data.DataLoader):
             raise AssertionError(f"rebatched_worker_size {asked} must be at most the combined batch size {combined}")
         return asked
 
-    def _part(self, dataset: Any, number: int, processes: int, *, shuffle: bool | None, drop_last: bool) -> Any:
-        seed = self._options.random_seed
-        if shuffle and seed is None:
+    def _order(self, dataset: Any, sampler: Any, *, shuffle: bool) -> Permutations | SeededOrder | None:
+        """Return the order of samples that all processes have in common; None: that of PyTorch's loader."""
+        seed, several = self._options.random_seed, self._options.Distributed.numProcesses > 1
+        if seed is None and several and (shuffle or sampler is not None):
             raise AssertionError(
                 "When using auto_distributed_partitioning you must set poptorch.Options.randomSeed() to ensure "
                 "tensors are in the same order in all processes."
             )
-        assert self._combined_batch_size is not None
-        return PartSampler(
-            len(dataset), self._combined_batch_size, number, processes, drop_last=drop_last,
-            seed=seed if shuffle else None,
-        )  # fmt: skip
+        if not several and (seed is None or not (shuffle or sampler is not None)):
+            return None
+        if sampler is not None:
+            return SeededOrder(sampler, seed)
+        return Permutations(len(dataset), seed if shuffle else None)
+
+    def _check_sampler(self, sampler: Any, *, divided: bool) -> None:
+        """Raise poptorch.Error for a DistributedSampler of other processes, or of data that are divided already."""
+        if not isinstance(sampler, DistributedSampler):
+            return
+        processes, number = self._options.Distributed.numProcesses, self._options.Distributed.processId
+        if (sampler.num_replicas, sampler.rank) != (processes, number) or (divided and processes > 1):
+            raise refusal(
+                f"The DistributedSampler gives part {sampler.rank} of {sampler.num_replicas}, and this is process "
+                f"{number} of {processes}, among which the loader divides the samples: leave the sampler out, or "
+                "make it for these processes and set auto_distributed_partitioning=False"
+            )
+
+    def _get_iterator(self) -> Any:
+        samples = self.dataset
+        if self._draws is None:
+            return super()._get_iterator()
+        self.__dict__["dataset"] = SeededSamples(samples, self._seed)
+        try:
+            return super()._get_iterator()
+        finally:
+            self.__dict__["dataset"] = samples
+
+    @property
+    def _index_sampler(self) -> Any:
+        return super()._index_sampler if self._draws is None else self._draws
 
     def _warn_of_remainder(self, dataset: Any, *, iterable: bool, drop_last: bool, mode: DataLoaderMode) -> None:
         combined = self._combined_batch_size

@@ -26,6 +26,7 @@ from ipu_emu.poptorch.tracing.trace import ModuleTrace
 from ipu_emu.session.compiled_program import CompiledProgram
 from ipu_emu.session.loaded_program import LoadedProgram, update_scalars
 from ipu_emu.session.options.compile_options import data_mode
+from ipu_emu.session.options.engine_options import STREAMING_FOLDER, engine_options
 from popdist_py.trace import Category, span
 
 __all__ = ["DeviceProgram", "TrainedState"]
@@ -44,7 +45,7 @@ class DeviceProgram(LoadedProgram):
             compiled,
             "training" if training else "inference",
             HostWeights(step.graph, step.gradients),
-            folder=session.engineOptions.get("streamingMemory.folder"),
+            folder=engine_options(session.engineOptions).get(STREAMING_FOLDER),
             watch=bool(session.enableFloatingPointChecks),
         )
         self.trace, self.options, self.rule = trace, options, rule

@@ -26,7 +26,14 @@ from ipu_emu.poptorch.executor.paused_collection import paused_collection
 from ipu_emu.poptorch.executor.saved_program import read_program, write_program
 from ipu_emu.poptorch.executor.wrapped_modules import executor_of, unwrap, wrap
 from ipu_emu.poptorch.optim.optimizers import SGD, Optimizer
-from ipu_emu.poptorch.optim.update_rules import check_optimizer, form_of, maximizes, rule_of, unexpected_attributes
+from ipu_emu.poptorch.optim.update_rules import (
+    OF_POPTORCH,
+    check_optimizer,
+    form_of,
+    maximizes,
+    rule_of,
+    unexpected_attributes,
+)
 from ipu_emu.poptorch.options.options import Options
 from ipu_emu.poptorch.replica_grouping import offer_groupings, withdraw_groupings
 from ipu_emu.poptorch.tracing.trace import ModuleTrace, trace_module
@@ -37,12 +44,16 @@ __all__ = ["PoplarExecutor"]
 class PoplarExecutor(Inspection):
     """The result of ``trainingModel`` and ``inferenceModel``."""
 
+    #: The types of optimisers that train the module.
+    optimizers: tuple[type, ...] = OF_POPTORCH
+
     def __init__(self, model: Any, options: Options | None, *, training: bool, optimizer: Any = None) -> None:
         while isinstance(model, PoplarExecutor):
             model = model.model
         given = checked_options(model, options, training=training)
         given._freeze()
         self._options = given.clone()
+        self._options.set(output_mode=output_mode(self._options, training=training))
         self._training = training
         self._user_model = model
         self._optimizer = optimizer
@@ -55,6 +66,7 @@ class PoplarExecutor(Inspection):
         self._anchored: dict[str, torch.Tensor] = {}
         self._compile_seconds: float | None = None
         self._warned: set[str] = set()
+        self._modes: list[tuple[str, torch.nn.Module, bool]] = []
         if not training:
             check_inference(self._options)
         if training:
@@ -70,7 +82,7 @@ class PoplarExecutor(Inspection):
     def _set_up_training(self) -> None:
         if self._optimizer is None:
             self._optimizer = SGD(self._user_model.parameters(), lr=0.01)
-        check_optimizer(self._optimizer)
+        check_optimizer(self._optimizer, self.optimizers)
         self._form = form_of(self._optimizer)
         self._known_attributes = set(unexpected_attributes(self._optimizer))
         half = getattr(self._optimizer, "accum_type", None) is torch.float16
@@ -124,11 +136,13 @@ class PoplarExecutor(Inspection):
         return trace, arguments
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
-        """Trace and compile the module for arguments like these."""
+        """Trace and compile the module for arguments like these, and attach to a device unless that is on demand."""
         if self._program is not None:
             warnings.warn("Call to compile() ignored: the model is already compiled", stacklevel=2)
             return
         self._compile(args, kwargs)
+        if self._options.connection_type is ConnectionType.Always:
+            self._attach()
 
     @paused_collection()
     def _compile(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
@@ -137,6 +151,8 @@ class PoplarExecutor(Inspection):
         if other is not None and other is not self:
             other.copyWeightsToHostIfNeeded()
         trace, self._arguments = self._trace(args, kwargs)
+        if self._training:
+            self._modes = [(name, one, one.training) for name, one in self._user_model.named_modules()]
         if self._training and maximizes(self._optimizer):
             trace.negate_loss()
         check_buffers(self._model, trace.changed_buffers, self._options)
@@ -187,6 +203,10 @@ class PoplarExecutor(Inspection):
             )
         self._start(args, kwargs)
         assert self._program is not None
+        for name, module, mode in self._modes:
+            if module.training is not mode:
+                self._mode_has_changed(name, mode)
+                break
         self._refresh()
         tensors = self._given
         outputs = self._program.run([cleaned(one, f"{number}") for number, one in enumerate(tensors)])
@@ -196,6 +216,13 @@ class PoplarExecutor(Inspection):
         elif self._program.trace.changed_buffers:
             self._host_buffers_stale = True
         return self._returned(outputs, tensors)
+
+    def _mode_has_changed(self, name: str, mode: bool) -> None:
+        """Warn, once, that the mode of a module is not the one that was compiled."""
+        text = _changed_mode(name, mode)
+        if text not in self._warned:
+            self._warned.add(text)
+            warnings.warn(f"{text}; the compiled program runs as before", stacklevel=3)
 
     def _start(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Compile for the first arguments, match later ones with them, and attach to a device if there is none."""
@@ -371,7 +398,7 @@ class PoplarExecutor(Inspection):
 
     def setOptimizer(self, optimizer: Any) -> None:
         """Use the values of this optimiser from the next step on."""
-        check_optimizer(optimizer)
+        check_optimizer(optimizer, self.optimizers)
         if self._program is not None and form_of(optimizer) != self._form:
             raise ValueError(
                 f"The optimizer is {form_of(optimizer)} and the one that was compiled {self._form}: type and "
@@ -398,9 +425,17 @@ class PoplarExecutor(Inspection):
             self._warned.add(text)
             warnings.warn(text, stacklevel=3)
 
+    def optimizer_states(self) -> dict[str, torch.Tensor]:
+        """Return the states of the optimiser on the device by id. An extension of PopTorch."""
+        return {name: torch.from_numpy(np.array(value)) for name, value in self._compiled_program().states().items()}
+
+    def set_optimizer_states(self, states: Mapping[str, torch.Tensor]) -> None:
+        """Set states of the optimiser on the device; the others keep their values. An extension of PopTorch."""
+        self._compiled_program().set_states(states)
+
     def _optimizer_values(self) -> tuple[dict[str, Any], dict[str, Any]]:
         program = self._compiled_program()
-        states = {name: torch.from_numpy(np.array(value)) for name, value in program.states().items()}
+        states = self.optimizer_states()
         assert program.rule is not None
         scalars = program.scalars(program.rule)
         return states, {id_: torch.tensor(value, dtype=torch.float32) for id_, value in scalars.items()}
@@ -446,3 +481,8 @@ class PoplarExecutor(Inspection):
         assert self._program is not None
         if content["random"] is not None:
             self._program.random_state = content["random"]
+
+
+def _changed_mode(name: str, mode: bool) -> str:
+    was, now = ("training", "evaluation") if mode else ("evaluation", "training")
+    return f"The module {name or 'of the model'} was compiled in {was} mode and is in {now} mode now"

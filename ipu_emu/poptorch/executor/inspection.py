@@ -64,11 +64,15 @@ class Inspection:
         return self._anchored[short_name]
 
     def getPerfCounters(self) -> dict[str, list[list[float]]]:
-        """Return the seconds at which inputs and outputs were copied, for each tensor."""
+        """Return the seconds at which inputs and outputs of the last call were copied, for each tensor.
+
+        Each has an entry for every micro-batch of every replica; a call copies all of them at once.
+        """
         if self._program is None:
             return {name: [[]] for name in ("input", "input_complete", "output", "output_complete")}
         trace = self._program.trace
-        return _perf_counters(self._program.seconds, len(trace.inputs), len(trace.outputs))
+        counts = (len(trace.inputs), len(trace.outputs), self._options.batches)
+        return _perf_counters(self._program.seconds[-1:], *counts)
 
     def _latency(self, *parts: int) -> Latency:
         unknown = self._program is None or self._options.enable_synthetic_data
@@ -112,14 +116,13 @@ def _latency(steps: Sequence[tuple[float, float, float]], *parts: int) -> Latenc
 
 
 def _perf_counters(
-    steps: Sequence[tuple[float, float, float]], inputs: int, outputs: int
+    steps: Sequence[tuple[float, float, float]], inputs: int, outputs: int, micro_batches: int
 ) -> dict[str, list[list[float]]]:
-    """Return the seconds at which inputs and outputs were copied, for each tensor."""
-    before, run = ([one[k] for one in steps] for k in (0, 1))
-    done = [a + b for a, b in zip(before, run, strict=True)]
+    """Return the seconds at which inputs and outputs were copied, for each tensor and micro-batch."""
+    given, done = ([sum(step[:k]) for step in steps for _ in range(micro_batches)] for k in (1, 2))
     return {
-        "input": [[0.0] * len(before)] * max(inputs, 1),
-        "input_complete": [before] * max(inputs, 1),
+        "input": [[0.0] * len(given)] * max(inputs, 1),
+        "input_complete": [given] * max(inputs, 1),
         "output": [done] * max(outputs, 1),
         "output_complete": [done] * max(outputs, 1),
     }

@@ -17,25 +17,27 @@ from ipu_emu.graph.dtype import FLOAT, FLOAT16, DType
 from ipu_emu.poptorch.errors import Error
 from ipu_emu.poptorch.optim.optimizers import LAMB, SGD, Optimizer
 
-__all__ = ["check_optimizer", "form_of", "maximizes", "rule_of", "unexpected_attributes"]
+__all__ = ["OF_POPTORCH", "OF_PYTORCH", "check_optimizer", "form_of", "maximizes", "rule_of", "unexpected_attributes"]
 
 #: The values of PyTorch's optimisers that are constants if they have their defaults.
 _UNCHANGED = {"weight_decay": 0.0, "momentum": 0.0, "dampening": 0.0, "eps": 1e-8}
-_ALWAYS_CONSTANT = ("betas", "alpha", "nesterov", "velocity_scaling", "max_weight_norm", "loss_scaling")
-_TYPES = (torch.optim.SGD, torch.optim.AdamW, torch.optim.Adam, torch.optim.RMSprop, LAMB)
+_ALWAYS_CONSTANT = ("betas", "alpha", "nesterov", "velocity_scaling", "max_weight_norm", "loss_scaling", "rho")
+#: The optimisers of PopTorch, and further ones of PyTorch.
+OF_POPTORCH = (torch.optim.SGD, torch.optim.AdamW, torch.optim.Adam, torch.optim.RMSprop, LAMB)
+OF_PYTORCH = (torch.optim.Adagrad, torch.optim.Adadelta, torch.optim.Adamax)
 _EXPECTED_GROUP = frozenset({
     "params", "lr", "momentum", "dampening", "weight_decay", "nesterov", "maximize", "foreach", "differentiable",
     "fused", "betas", "eps", "amsgrad", "capturable", "alpha", "centered", "velocity_scaling", "max_weight_norm",
-    "decoupled_weight_decay", "bias_correction",
+    "decoupled_weight_decay", "bias_correction", "rho", "lr_decay", "initial_accumulator_value",
 })  # fmt: skip
 
 
-def check_optimizer(optimizer: Any) -> None:
-    """Raise AssertionError for an optimiser that has no rule; warn of a subclass, whose code does not run."""
-    if not isinstance(optimizer, _TYPES):
-        names = [one.__name__ for one in _TYPES]
+def check_optimizer(optimizer: Any, types: tuple[Any, ...] = OF_POPTORCH) -> None:
+    """Raise AssertionError for an optimiser of none of the types; warn of a subclass, whose code does not run."""
+    if not isinstance(optimizer, types):
+        names = [one.__name__ for one in types]
         raise AssertionError(f"Unsupported optimizer type. Types supported {names}")
-    if type(optimizer) not in _TYPES and not isinstance(optimizer, Optimizer):
+    if type(optimizer) not in types and not isinstance(optimizer, Optimizer):
         warnings.warn(
             f"Type {type(optimizer).__name__} is a subclass of a supported optimizer. Poptorch does not run Python "
             "optimizer code directly",
@@ -43,6 +45,8 @@ def check_optimizer(optimizer: Any) -> None:
         )
     if any(group.get("amsgrad") for group in optimizer.param_groups):
         raise ValueError("Only non-amsgrad Adam/AdamW optimizers are supported.")
+    if any(group.get("lr_decay") for group in optimizer.param_groups):
+        raise ValueError("lr_decay of Adagrad is not supported; use a scheduler")
     for name in ("centered", "maximize", "decoupled_weight_decay"):
         if len({bool(group.get(name)) for group in optimizer.param_groups}) > 1:
             raise ValueError(f"All parameter groups must have the same value for the '{name}' attribute")
@@ -50,7 +54,7 @@ def check_optimizer(optimizer: Any) -> None:
 
 def form_of(optimizer: Any) -> str:
     """Return the properties that two optimisers must share so that one can replace the other."""
-    kinds = [one for one in _TYPES if isinstance(optimizer, one)]
+    kinds = [one for one in (*OF_POPTORCH, *OF_PYTORCH) if isinstance(optimizer, one)]
     name = kinds[0].__name__.upper()
     types = [str(getattr(optimizer, one, torch.float32)) for one in ("accum_type", "velocity_accum_type")]
     goal = "maximize" if maximizes(optimizer) else "minimize"
@@ -85,7 +89,6 @@ def _dtype(optimizer: Any, name: str) -> DType:
 
 def rule_of(optimizer: Any, names: Mapping[int, str], *, loss_scaling_variable: bool = False) -> UpdateRule:
     """Return the rule for parameters with ids in ``names``; raise Error for a parameter without a group."""
-    check_optimizer(optimizer)
     scaling = float(getattr(optimizer, "loss_scaling", 1.0))
     constant = _constant(optimizer, "loss_scaling", scaling) and not loss_scaling_variable
     loss_scaling = HyperParameter(scaling, constant)
@@ -118,6 +121,11 @@ def rule_of(optimizer: Any, names: Mapping[int, str], *, loss_scaling_variable: 
         return AdaptiveRule(
             default, form=form, l2=True, tf_variant=variant, accl1_type=first, accl2_type=second, **shared
         )
+    if isinstance(optimizer, torch.optim.Adagrad | torch.optim.Adadelta):
+        form = AdaptiveForm.ADA_GRAD if isinstance(optimizer, torch.optim.Adagrad) else AdaptiveForm.ADA_DELTA
+        return AdaptiveRule(default, form=form, l2=True, accl1_type=first, accl2_type=second, **shared)
+    if isinstance(optimizer, torch.optim.Adamax):
+        return AdamRule(default, form=AdamForm.ADA_MAX, l2=True, accl1_type=first, accl2_type=second, **shared)
     if isinstance(optimizer, LAMB):
         form_ = AdamForm.LAMB if optimizer.bias_correction else AdamForm.LAMB_NO_BIAS
         return AdamRule(default, form=form_, accl1_type=first, accl2_type=second, **shared)
@@ -154,6 +162,12 @@ def _values_of(optimizer: Any) -> Any:
             hyper(group, "eps"),
         )  # fmt: skip
 
+    def adaptive(group: Mapping[str, Any]) -> AdaptiveValues:
+        return AdaptiveValues(
+            hyper(group, "lr"), hyper(group, "weight_decay"), hyper(group, "rho"), HyperParameter(0.0),
+            hyper(group, "eps"),
+        )  # fmt: skip
+
     def adam(group: Mapping[str, Any]) -> AdamValues:
         return AdamValues(
             hyper(group, "lr"), hyper(group, "weight_decay"), hyper(group, "betas", 0), hyper(group, "betas", 1),
@@ -162,4 +176,6 @@ def _values_of(optimizer: Any) -> Any:
 
     if isinstance(optimizer, torch.optim.SGD):
         return sgd
+    if isinstance(optimizer, torch.optim.Adagrad | torch.optim.Adadelta):
+        return adaptive
     return rmsprop if isinstance(optimizer, torch.optim.RMSprop) else adam

@@ -10,12 +10,15 @@ import torch
 
 from ipu_emu.poptorch.enums import MeanReductionStrategy, ReductionType
 from ipu_emu.poptorch.options.option_group import OptionGroup, checked
+from ipu_emu.session.options.without_effect import say_without_effect
 
 __all__ = ["_DistributedOptions", "_JitOptions", "_PopartOptions", "_PrecisionOptions", "_TrainingOptions"]
 
 
 class _TrainingOptions(OptionGroup):
     """``options.Training``."""
+
+    without_effect = frozenset(["convolution_dithering"])
 
     def __init__(self) -> None:
         super().__init__(
@@ -57,6 +60,8 @@ class _TrainingOptions(OptionGroup):
 class _PrecisionOptions(OptionGroup):
     """``options.Precision``."""
 
+    without_effect = frozenset(["norm_stable"])
+
     def __init__(self) -> None:
         super().__init__(
             floating_point_exceptions=False, stochastic_rounding=False, partials_type=None, norm_stable=False
@@ -74,6 +79,8 @@ class _PrecisionOptions(OptionGroup):
         """Accept the type of partial sums, which are computed in float32 in any case."""
         if dtype not in (torch.float, torch.half):
             raise ValueError("setPartialsType must be called with torch.float or torch.half")
+        if dtype is torch.half:
+            say_without_effect("The option", ["partials_type"])
         self.checkIsFrozen()
         self._values["partials_type"] = dtype
         return self

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
+
+from ipu_emu.session.options.without_effect import say_without_effect
 
 __all__ = ["OptionGroup", "checked"]
 
@@ -10,7 +12,12 @@ _Self = TypeVar("_Self", bound="OptionGroup")
 
 
 class OptionGroup:
-    """Values by key; assigning a key that does not exist, or any while frozen, raises AttributeError."""
+    """Values by key; assigning a key that does not exist, or any while frozen, raises AttributeError.
+
+    A warning names a key ``without_effect`` that gets another value than it had.
+    """
+
+    without_effect: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, **defaults: Any) -> None:
         object.__setattr__(self, "_values", dict(defaults))
@@ -42,6 +49,8 @@ class OptionGroup:
             same = isinstance(value, type(old)) or (isinstance(old, float) and isinstance(value, int))
             if not (same or value is None or old is None):
                 raise AssertionError(f"Unexpected type {type(value)} for option {name}. Expected {type(old)}")
+            if name in self.without_effect and value != old:
+                say_without_effect("The option", [name])
             self._values[name] = value
         return self
 

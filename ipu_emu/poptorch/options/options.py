@@ -32,6 +32,10 @@ __all__ = ["Options"]
 class Options(OptionGroup):
     """All options; setters return the options, so that they can be chained."""
 
+    without_effect = frozenset(
+        ["available_memory_proportion", "ipu_id", "log_dir", "max_repeat_logs", "model_name", "stable_norm"]
+    )
+
     def __init__(self) -> None:
         super().__init__(
             device_iterations=1,

@@ -70,9 +70,15 @@ class _StagedExecution(Strategy):
                     raise AssertionError(f"{block} associated with more than one stage")
                 seen.add(block)
 
-    def stage(self, stage_id: int) -> Stage:
-        """Return the stage with this number."""
-        return self._stages[stage_id]
+    def stage(self, stage_id: int | str) -> Stage:
+        """Return the stage with this number, or with the block of this name."""
+        if isinstance(stage_id, int):
+            return self._stages[stage_id]
+        found = [stage for stage in self._stages if stage_id in stage.blocks]
+        if not found:
+            names = ", ".join(block for stage in self._stages for block in stage.blocks)
+            raise AssertionError(f"No stage has the block '{stage_id}'; there are {names or 'none'}")
+        return found[0]
 
     def place(self, uses: Sequence[BlockUse]) -> list[tuple[int, int]]:
         return self._explicit(uses) if self._stages else self._automatic(uses)

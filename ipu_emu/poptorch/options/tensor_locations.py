@@ -14,6 +14,8 @@ __all__ = ["TensorLocationSettings", "_TensorLocationOptions"]
 class TensorLocationSettings(OptionGroup):
     """The location of one kind of tensors."""
 
+    without_effect = frozenset(["useIOTilesToLoad", "useIOTilesToStore"])
+
     def __init__(self, **values: Any) -> None:
         super().__init__(
             minElementsForOffChip=None,

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from ipu_emu.hardware import GENERATIONS, PATTERNS, Device, System
+from ipu_emu.hardware import GENERATIONS, PATTERNS, Device, SelectionOrder, System
 from ipu_emu.program.clock.machine import ModelledMachine
 from ipu_emu.program.clock.timeline import TimelineSegment, timeline
 from ipu_emu.program.executable import Executable
@@ -18,7 +18,8 @@ __all__ = ["ModelledStep"]
 class ModelledStep:
     """A step (all batches) of ``executable`` on IPUs like those of ``device``, for one of ``replicas`` replicas.
 
-    ``io_tiles`` of each IPU exchange data with the host while the others compute.
+    ``io_tiles`` of each IPU exchange data with the host while the others compute. ``order`` gives the positions of
+    the IPUs of a replica on the ladder.
     """
 
     executable: Executable
@@ -26,6 +27,7 @@ class ModelledStep:
     replicas: int
     ipus_per_replica: int
     io_tiles: int = 0
+    order: SelectionOrder = SelectionOrder.ZIGZAG
 
     @cached_property
     def machine(self) -> ModelledMachine:
@@ -38,7 +40,9 @@ class ModelledStep:
         if kind is not None:
             system = replace(system, generation=replace(kind, tiles=self.device.tiles_per_ipu))
         sync = PATTERNS[self.executable.sync]
-        return ModelledMachine(system, self.replicas, self.ipus_per_replica, sync=sync, io_tiles=self.io_tiles)
+        return ModelledMachine(
+            system, self.replicas, self.ipus_per_replica, sync=sync, io_tiles=self.io_tiles, order=self.order
+        )
 
     @cached_property
     def timeline(self) -> TimelineSegment:

@@ -30,17 +30,7 @@ __all__ = [
 
 
 class BatchSerializationSettings(Settings):
-    """How a batch is cut into smaller pieces; no effect here.
-
-    Options:
-        factor: No effect here (tuning or reports of the real compiler).
-        concatOnVirtualGraphChange: No effect here (tuning or reports of the real compiler).
-        concatOnExecutionPhaseChange: No effect here (tuning or reports of the real compiler).
-        concatOnPipelineStageChange: No effect here (tuning or reports of the real compiler).
-        transformContext: No effect here (tuning or reports of the real compiler).
-        method: No effect here (tuning or reports of the real compiler).
-        batchSchedule: No effect here (tuning or reports of the real compiler).
-    """
+    """How a batch is cut into smaller pieces; no effect here."""
 
     defaults: ClassVar = {
         "factor": 0,
@@ -51,6 +41,7 @@ class BatchSerializationSettings(Settings):
         "method": BatchSerializationMethod.UnrollDynamic,
         "batchSchedule": BatchSerializationBatchSchedule.Isomorphic,
     }
+    without_effect: ClassVar = frozenset(defaults)
 
 
 class ExecutionPhaseSettings(Settings):
@@ -61,10 +52,6 @@ class ExecutionPhaseSettings(Settings):
         stages: Number of IPUs between which the phases alternate.
         weightIOSchedule: Load the weights of a phase during the previous one (Preload) or when they are
             needed (OnDemand).
-        activationIOSchedule: No effect here (tuning or reports of the real compiler).
-        optimizerStateIOSchedule: No effect here (tuning or reports of the real compiler).
-        accumulatorIOSchedule: No effect here (tuning or reports of the real compiler).
-        schedule: No effect here (tuning or reports of the real compiler).
     """
 
     defaults: ClassVar = {
@@ -76,6 +63,9 @@ class ExecutionPhaseSettings(Settings):
         "accumulatorIOSchedule": ExecutionPhaseIOSchedule.Preload,
         "schedule": ExecutionPhaseSchedule.Interleaving,
     }
+    without_effect: ClassVar = frozenset(
+        ["activationIOSchedule", "optimizerStateIOSchedule", "accumulatorIOSchedule", "schedule"]
+    )
 
 
 class AutomaticLossScalingSettings(Settings):
@@ -111,25 +101,14 @@ class AutomaticLossScalingSettings(Settings):
 
 
 class AccumulateOuterFragmentSettings(Settings):
-    """Order of the collectives after accumulation; no effect here.
-
-    Options:
-        schedule: No effect here (tuning or reports of the real compiler).
-        excludedVirtualGraphs: No effect here (tuning or reports of the real compiler).
-    """
+    """Order of the collectives after accumulation; no effect here."""
 
     defaults: ClassVar = {"schedule": AccumulateOuterFragmentSchedule.Serial, "excludedVirtualGraphs": []}
+    without_effect: ClassVar = frozenset(defaults)
 
 
 class ReplicatedCollectivesSettings(Settings):
-    """How collectives are prepared and merged; no effect here.
-
-    Options:
-        prepareScheduleForMergingCollectives: No effect here (tuning or reports of the real compiler).
-        mergeAllReduceCollectives: No effect here (tuning or reports of the real compiler).
-        mergeReduceScatterCollectives: No effect here (tuning or reports of the real compiler).
-        mergeAllGatherCollectives: No effect here (tuning or reports of the real compiler).
-    """
+    """How collectives are prepared and merged; no effect here."""
 
     defaults: ClassVar = {
         "prepareScheduleForMergingCollectives": False,
@@ -137,24 +116,18 @@ class ReplicatedCollectivesSettings(Settings):
         "mergeReduceScatterCollectives": False,
         "mergeAllGatherCollectives": False,
     }
+    without_effect: ClassVar = frozenset(defaults)
 
 
 class AutodiffSettings(Settings):
-    """How gradients of subgraphs obtain forward values; no effect here.
-
-    Options:
-        stitchStrategy: No effect here (tuning or reports of the real compiler).
-    """
+    """How gradients of subgraphs obtain forward values; no effect here."""
 
     defaults: ClassVar = {"stitchStrategy": AutodiffStitchStrategy.RecomputeAllNonInputs}
+    without_effect: ClassVar = frozenset(defaults)
 
 
 class ExperimentalSettings(Settings):
-    """Experimental settings; no effect here.
-
-    Options:
-        customTransformApplierSettings: No effect here (transforms in C++ cannot be loaded).
-        createHostTransferableTensorWithOffset: No effect here (tuning or reports of the real compiler).
-    """
+    """Experimental settings; no effect here."""
 
     defaults: ClassVar = {"customTransformApplierSettings": {}, "createHostTransferableTensorWithOffset": False}
+    without_effect: ClassVar = frozenset(defaults)

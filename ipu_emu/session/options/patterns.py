@@ -57,6 +57,7 @@ _OPTIONAL = frozenset({
     "TanhGradOp", "AcosGradOp", "AsinGradOp", "AtanGradOp", "AbsGradOp", "AddArg0GradOp", "AddArg1GradOp",
     "RandomNormalLikeOpPattern", "RandomUniformLikeOpPattern", "ZerosLikeOpPattern", "TanToSinOverCos",
     "SplitConvBias", "LogSoftmaxOp", "SequenceExpander", "SubtractArg0GradOp", "SoftPlusGradOp", "ConstSoftMaxGrad",
+    "SoftMaxGradDirect",
 })  # fmt: skip
 _KNOWN = _OPTIONAL | _OFF | frozenset(MANDATORY)
 #: Levels at which optional patterns are off.

@@ -1,6 +1,6 @@
 """SessionOptions: how a session places, replicates and runs a model.
 
-Every option of PopART 3.4 is accepted and stored. Those that only tune a real IPU have no effect. The others:
+Every option of PopART 3.4 is accepted and stored. A warning names those that only tune a real IPU. The others:
 
     virtual graphs, execution phases, pipelining       where and when ops run
     I/O tiles                                          which data the host exchanges during compute
@@ -28,6 +28,7 @@ from ipu_emu.session.options.option_enums import (
     MeanReductionStrategy,
     RecomputationType,
     ReductionType,
+    ReplicatedTensorSharding,
     SyntheticDataMode,
     VirtualGraphMode,
 )
@@ -47,9 +48,11 @@ from ipu_emu.session.options.tuning_enums import (
     MergeVarUpdateType,
     SubgraphCopyingStrategy,
 )
+from ipu_emu.session.options.without_effect import say_without_effect
 
 __all__ = ["SessionOptions"]
 
+_BUCKET_BYTES = "maximum_reduce_many_buffer_size"
 
 _REPLICATION: dict[str, Any] = {
     "enableReplicatedGraphs": False,
@@ -76,17 +79,13 @@ _PLACEMENT: dict[str, Any] = {
     "useHostCopyOps": False,
     "enableExplicitMainLoops": False,
     "createImplicitPipeliningFwdOnlyProgram": False,
-    "stashAllTensorsInferencePipeline": False,
     "executionPhaseSettings": ExecutionPhaseSettings(),
-    "batchSerializationSettings": BatchSerializationSettings(),
     "weightTensorLocationSettings": TensorLocationSettings(),
     "optimizerStateTensorLocationSettings": TensorLocationSettings(),
     "accumulatorTensorLocationSettings": TensorLocationSettings(),
     "activationTensorLocationSettings": TensorLocationSettings(),
     "tensorLocationSettingsOverride": {},
     "numIOTiles": 0,
-    "groupHostSync": False,
-    "aliasZeroCopy": False,
 }
 
 _STREAMS: dict[str, Any] = {
@@ -94,10 +93,7 @@ _STREAMS: dict[str, Any] = {
     "enablePrefetchDatastreams": True,
     "defaultBufferingDepth": 1,
     "bufferingDepthMap": {},
-    "rearrangeAnchorsOnHost": True,
-    "rearrangeStreamsOnHost": False,
     "disableGradAccumulationTensorStreams": False,
-    "disableOptimizerStateTensorStreams": False,
     "constantWeights": True,
 }
 
@@ -109,16 +105,35 @@ _NUMERICS: dict[str, Any] = {
     "enableSupportedDataTypeCasting": True,
     "automaticLossScalingSettings": AutomaticLossScalingSettings(),
     "ensureFp32LossScaleTensor": False,
-    "partialsTypeMatMuls": "",
     "groupNormStridedChannelGrouping": False,
-    "enableStableNorm": False,
-    "strictOpVersions": True,
 }
 
 _COMPILER: dict[str, Any] = {
-    "compileEngine": True,
     "enableEngineCaching": False,
     "cachePath": "session_cache",
+}
+
+_REPORTS: dict[str, Any] = {
+    "instrumentWithHardwareCycleCounter": False,
+    "hardwareInstrumentations": {Instrumentation.Outer},
+    "engineOptions": {},
+    "gclOptions": {},
+}
+
+
+#: Options that only tune a real IPU or its compiler, or that write its reports.
+_WITHOUT_EFFECT: dict[str, Any] = {
+    "stashAllTensorsInferencePipeline": False,
+    "batchSerializationSettings": BatchSerializationSettings(),
+    "groupHostSync": False,
+    "aliasZeroCopy": False,
+    "rearrangeAnchorsOnHost": True,
+    "rearrangeStreamsOnHost": False,
+    "disableOptimizerStateTensorStreams": False,
+    "partialsTypeMatMuls": "",
+    "enableStableNorm": False,
+    "strictOpVersions": True,
+    "compileEngine": True,
     "enableVariablesCaching": True,
     "enableOutlining": True,
     "enableOutliningCopyCostPruning": True,
@@ -156,17 +171,10 @@ _COMPILER: dict[str, Any] = {
     "updatableNamedBuffers": [],
     "customCodelets": [],
     "customCodeletCompileFlags": "",
-}
-
-_REPORTS: dict[str, Any] = {
-    "instrumentWithHardwareCycleCounter": False,
-    "hardwareInstrumentations": {Instrumentation.Outer},
-    "engineOptions": {},
     "reportOptions": {},
     "convolutionOptions": {},
     "lstmOptions": {},
     "matmulOptions": {},
-    "gclOptions": {},
     "logDir": "",
     "dotChecks": set(),
     "dotOpNames": False,
@@ -181,7 +189,7 @@ _REPORTS: dict[str, Any] = {
 
 
 class SessionOptions(Settings):
-    """Options of a session, with PopART's names and defaults.
+    """Options of a session, with PopART's names and defaults; those ``without_effect`` are not described.
 
     Options:
         enableReplicatedGraphs: Train or run several replicas in this instance.
@@ -213,9 +221,7 @@ class SessionOptions(Settings):
         enableExplicitMainLoops: Make the loops of a step part of the graph; one of the three options of
             enableExplicitIR.
         createImplicitPipeliningFwdOnlyProgram: Also compile a program that runs only the forward stages.
-        stashAllTensorsInferencePipeline: No effect here (tuning or reports of the real compiler).
         executionPhaseSettings: Number of execution phases and how they load weights.
-        batchSerializationSettings: No effect here (tuning or reports of the real compiler).
         weightTensorLocationSettings: Where weights are kept.
         optimizerStateTensorLocationSettings: Where optimiser states are kept.
         accumulatorTensorLocationSettings: Where accumulated gradients are kept; they are never sharded.
@@ -223,16 +229,11 @@ class SessionOptions(Settings):
             pass.
         tensorLocationSettingsOverride: Tensor id to TensorLocation, for single tensors.
         numIOTiles: Number of tiles of each IPU that exchange host data while the others compute.
-        groupHostSync: No effect here (tuning or reports of the real compiler).
-        aliasZeroCopy: No effect here (tuning or reports of the real compiler).
         syntheticDataMode: Compute with data generated on the device instead of host data.
         enablePrefetchDatastreams: Let step data be fetched before it is needed.
         defaultBufferingDepth: Number of micro-batches of every input that may wait in Streaming Memory.
         bufferingDepthMap: Tensor id to buffering depth, for single inputs.
-        rearrangeAnchorsOnHost: No effect here (tuning or reports of the real compiler).
-        rearrangeStreamsOnHost: No effect here (tuning or reports of the real compiler).
         disableGradAccumulationTensorStreams: Do not give the host access to accumulated gradients.
-        disableOptimizerStateTensorStreams: No effect here (tuning or reports of the real compiler).
         constantWeights: For inference, treat the weights as constants that the host cannot change.
         trainedWeights: Extension: ids of the initializers that are trained; None is every floating-point one.
         enableStochasticRounding: Round FLOAT16 results up or down at random, without bias.
@@ -242,73 +243,18 @@ class SessionOptions(Settings):
             they do.
         automaticLossScalingSettings: Adapt the loss scaling to the gradients.
         ensureFp32LossScaleTensor: Hold the loss scaling as FLOAT in FLOAT16 models too.
-        partialsTypeMatMuls: No effect here (partial sums are FLOAT).
         groupNormStridedChannelGrouping: Group normalisation takes channel c into group c mod G.
-        enableStableNorm: No effect here (normalisations are computed stably).
-        strictOpVersions: No effect here (all opsets are known).
-        compileEngine: No effect here (a session always compiles).
         enableEngineCaching: Save compiled executables in cachePath.
         cachePath: Folder of compiled executables.
-        enableVariablesCaching: No effect here (tuning or reports of the real compiler).
-        enableOutlining: No effect here (tuning or reports of the real compiler).
-        enableOutliningCopyCostPruning: No effect here (tuning or reports of the real compiler).
-        outlineThreshold: No effect here (tuning or reports of the real compiler).
-        outlineSequenceBreakCost: No effect here (tuning or reports of the real compiler).
-        mergeVarUpdate: No effect here (tuning or reports of the real compiler).
-        mergeVarUpdateMemThreshold: No effect here (tuning or reports of the real compiler).
-        looseThresholdAtPeak: No effect here (tuning or reports of the real compiler).
-        delayVarUpdates: No effect here (tuning or reports of the real compiler).
-        scheduleNonWeightUpdateGradientConsumersEarly: No effect here (tuning or reports of the real
-            compiler).
-        decomposeGradSum: No effect here (tuning or reports of the real compiler).
-        swapLimitScheduler: No effect here (tuning or reports of the real compiler).
-        timeLimitScheduler: No effect here (tuning or reports of the real compiler).
-        kahnTieBreaker: No effect here (tuning or reports of the real compiler).
-        transitiveClosureOptimizationThreshold: No effect here (tuning or reports of the real compiler).
-        explicitPipelining: No effect here (tuning or reports of the real compiler).
-        enableInplaceAmbiguityChecking: No effect here (tuning or reports of the real compiler).
-        enableMergeExchange: No effect here (tuning or reports of the real compiler).
-        enableConstantFoldingOfMultipleConsumers: No effect here (tuning or reports of the real compiler).
-        useLoopCandidateCreator: No effect here (tuning or reports of the real compiler).
-        enableGroupedMatmuls: No effect here (tuning or reports of the real compiler).
-        enableSerializedMatmuls: No effect here (tuning or reports of the real compiler).
-        enableNonStableSoftmax: No effect here (tuning or reports of the real compiler).
-        enableFullyConnectedPass: No effect here (tuning or reports of the real compiler).
-        enablePreferredSeparation: No effect here (tuning or reports of the real compiler).
-        separateCallOpPdfs: No effect here (tuning or reports of the real compiler).
-        opxAliasChecking: No effect here (tuning or reports of the real compiler).
-        opxModifyChecking: No effect here (tuning or reports of the real compiler).
-        accumulateOuterFragmentSettings: No effect here (tuning or reports of the real compiler).
-        replicatedCollectivesSettings: No effect here (tuning or reports of the real compiler).
-        autodiffSettings: No effect here (tuning or reports of the real compiler).
-        subgraphCopyingStrategy: No effect here (tuning or reports of the real compiler).
-        createHaltOnError: No effect here (tuning or reports of the real compiler).
-        throwIfLog2ScaleTensorNotInRange: No effect here (tuning or reports of the real compiler).
-        updatableNamedBuffers: No effect here (tuning or reports of the real compiler).
-        customCodelets: No effect here (there is no C++ code on emulated tiles).
-        customCodeletCompileFlags: No effect here (there is no C++ code on emulated tiles).
         instrumentWithHardwareCycleCounter: Make getCycleCount return the modelled cycles of a step.
         hardwareInstrumentations: Which programs getCycleCount covers.
         engineOptions: Options of the Poplar engine; "streamingMemory.folder" (extension) maps Streaming
             Memory to a file.
-        reportOptions: No effect here (tuning or reports of the real compiler).
-        convolutionOptions: No effect here (tuning or reports of the real compiler).
-        lstmOptions: No effect here (tuning or reports of the real compiler).
-        matmulOptions: No effect here (tuning or reports of the real compiler).
         gclOptions: Options of GCL; "maximum_reduce_many_buffer_size" limits the bytes of one all-reduce.
-        logDir: No effect here (tuning or reports of the real compiler).
-        dotChecks: No effect here (tuning or reports of the real compiler).
-        dotOpNames: No effect here (tuning or reports of the real compiler).
-        firstDotOp: No effect here (tuning or reports of the real compiler).
-        finalDotOp: No effect here (tuning or reports of the real compiler).
-        exportPoplarComputationGraph: No effect here (tuning or reports of the real compiler).
-        exportPoplarVertexGraph: No effect here (tuning or reports of the real compiler).
-        developerSettings: No effect here (tuning or reports of the real compiler).
-        experimentalSettings: No effect here (tuning or reports of the real compiler).
-        _enableRngStateManagement: No effect here (the state of the generator is part of every step).
     """
 
-    defaults: ClassVar = _REPLICATION | _PLACEMENT | _STREAMS | _NUMERICS | _COMPILER | _REPORTS
+    defaults: ClassVar = _REPLICATION | _PLACEMENT | _STREAMS | _NUMERICS | _COMPILER | _REPORTS | _WITHOUT_EFFECT
+    without_effect: ClassVar = frozenset(_WITHOUT_EFFECT)
     renamed: ClassVar = {
         "defaultPrefetchBufferingDepth": "defaultBufferingDepth",
         "prefetchBufferingDepthMap": "bufferingDepthMap",
@@ -364,11 +310,11 @@ class SessionOptions(Settings):
 
         It is ``gclOptions["maximum_reduce_many_buffer_size"]``, in bytes.
         """
-        asked = self.gclOptions.get("maximum_reduce_many_buffer_size")
+        asked = self.gclOptions.get(_BUCKET_BYTES)
         if asked is None:
             return None
         if not str(asked).isdigit():
-            raise EmulatorError(f"maximum_reduce_many_buffer_size={asked}: give a number of bytes")
+            raise EmulatorError(f"{_BUCKET_BYTES}={asked}: give a number of bytes")
         return int(asked)
 
     def cacheFolder(self) -> str | None:
@@ -403,7 +349,12 @@ class SessionOptions(Settings):
             )
 
     def check(self, *, training: bool) -> None:
-        """Raise EmulatorError if options contradict each other."""
+        """Raise EmulatorError if options contradict each other; warn of those without effect."""
+        of_gcl = [f"gclOptions[{name!r}]" for name in self.gclOptions if name != _BUCKET_BYTES]
+        sharded = self.activationTensorLocationSettings.location.replicatedTensorSharding
+        of_activations = ["activationTensorLocationSettings.location.replicatedTensorSharding"]
+        of_activations = of_activations if sharded is ReplicatedTensorSharding.On else []
+        say_without_effect("Session options", [*self.changed_without_effect(), *of_activations, *of_gcl])
         for name in ("accumulationFactor", "replicatedGraphCount"):
             if getattr(self, name) < 1:
                 raise EmulatorError(f"Invalid {name} value: {getattr(self, name)}, must be greater or equal than 1")

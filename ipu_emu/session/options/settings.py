@@ -42,9 +42,13 @@ def _copied(values: Mapping[str, Any], memory: dict[int, Any] | None = None) -> 
 
 
 class Settings:
-    """Base of option objects; ``defaults`` is the table, ``renamed`` maps old names to current ones."""
+    """Base of option objects; ``defaults`` is the table, ``renamed`` maps old names to current ones.
+
+    Options ``without_effect`` are stored, and named in a warning when they are used.
+    """
 
     defaults: ClassVar[Mapping[str, Any]] = {}
+    without_effect: ClassVar[frozenset[str]] = frozenset()
     renamed: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, *values: Any, **named: Any) -> None:
@@ -80,6 +84,17 @@ class Settings:
             hint = did_you_mean(name, self.defaults)
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}")
         return name
+
+    def changed_without_effect(self) -> list[str]:
+        """Return the options without effect that differ from their defaults."""
+        names = []
+        for name, default in self.defaults.items():
+            value = self.__dict__[name]
+            if isinstance(value, Settings):
+                names += [f"{name}.{inner}" for inner in value.changed_without_effect()]
+            elif name in self.without_effect and repr(value) != repr(default):
+                names.append(name)
+        return names
 
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and other.__dict__ == self.__dict__

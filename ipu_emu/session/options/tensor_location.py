@@ -26,8 +26,6 @@ class TensorLocation(Settings):
 
     Options:
         storage: In the memory of the IPU, or in Streaming Memory.
-        loadTileSet: Tiles that load the tensor.
-        storageTileSet: Tiles that hold the tensor.
         replicatedTensorSharding: Whether each replica holds one shard only.
         shardingDomain: The replicas that share the tensor.
     """
@@ -39,6 +37,7 @@ class TensorLocation(Settings):
         "replicatedTensorSharding": ReplicatedTensorSharding.Off,
         "shardingDomain": CommGroup(),
     }
+    without_effect: ClassVar = frozenset(["loadTileSet", "storageTileSet"])
 
     def __init__(self, *values: Any, **named: Any) -> None:
         if len(values) > 1 and isinstance(values[1], ReplicatedTensorSharding):

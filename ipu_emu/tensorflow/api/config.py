@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
+from operator import attrgetter
 from typing import Any
 
-from ipu_emu.hardware import GC200, GENERATIONS
+from ipu_emu.hardware import GC200, GENERATIONS, SYSTEM_VARIABLE, SelectionOrder, System
 from ipu_emu.session.options.compile_options import cache_folder
+from ipu_emu.session.options.without_effect import say_without_effect
 from ipu_emu.tensorflow.run import configured_system
 from ipu_emu.tensorflow.run.configured_system import ConfiguredSystem
 from ipu_emu.tensorflow.run.environment import flags
@@ -29,15 +32,6 @@ __all__ = [
     "get_ipu_config",
     "reset_ipu_configuration",
 ]
-
-
-class SelectionOrder(Enum):
-    """The order in which the IPUs of a device are numbered."""
-
-    AUTO = 0
-    ZIGZAG = 1
-    SNAKE = 2
-    HOOF = 3
 
 
 class ExecutionProfileType(Enum):
@@ -103,6 +97,8 @@ class AttributeMetadata:
     deprecated_msg: str = ""
 
 
+#: The IPUs of one process, unless a system is named.
+_MOST_IPUS = 64
 _NUMBERS = (int, list, tuple)
 _POPLAR: dict[str, Any] = {"poplar_options": ({}, (dict,), "options of Poplar's library")}
 
@@ -192,6 +188,30 @@ _TREE: dict[str, Any] = {
         "reverse_order": (False, (bool,), "order of the checks"),
     },
 }  # fmt: skip
+
+
+#: The attributes that have an effect; a warning names the others.
+_WITH_EFFECT = (
+    "allow_recompute",
+    "auto_select_ipus",
+    "device_connection.enable_remote_buffers",
+    "device_connection.type",
+    "device_connection.version",
+    "experimental.multi_replica_distribution.process_count",
+    "experimental.multi_replica_distribution.process_index",
+    "floating_point_behaviour.div0",
+    "floating_point_behaviour.esr",
+    "floating_point_behaviour.inv",
+    "floating_point_behaviour.oflo",
+    "floating_point_behaviour.set_all",
+    "io_tiles.num_io_tiles",
+    "norms.experimental.distributed_batch_norm_replica_group_size",
+    "optimizations.maximum_cross_replica_sum_buffer_size",
+    "optimizations.maximum_reduce_many_buffer_size",
+    "optimizations.minimum_remote_tensor_size",
+    "select_ipus",
+    "selection_order",
+)
 
 
 class _Category:
@@ -293,6 +313,7 @@ def configure_ipu_system(config: IPUConfig, device: str = "cpu", reset_configura
     if not isinstance(config, IPUConfig):
         raise TypeError(f"`config` must be an IPUConfig instance, not {type(config).__name__}")
     devices = _devices(config)
+    say_without_effect("Attributes of IPUConfig", _changed_without_effect(config))
     _check_connection(config)
     if config.io_tiles.place_ops_on_io_tiles and not config.io_tiles.num_io_tiles:
         raise ValueError("Cannot place ops on I/O tiles when io_tiles.num_io_tiles == 0")
@@ -303,6 +324,12 @@ def configure_ipu_system(config: IPUConfig, device: str = "cpu", reset_configura
     if not 0 <= shared.process_index < count:
         raise ValueError(f"process_index {shared.process_index} is not in the range of process_count {count}")
     configured_system.configure(ConfiguredSystem(devices, copy.deepcopy(config), shared.process_index, count))
+
+
+def _changed_without_effect(config: IPUConfig) -> Iterator[str]:
+    for path, entry in _walk(_TREE):
+        if not isinstance(entry, dict) and path not in _WITH_EFFECT and attrgetter(path)(config) != entry[0]:
+            yield path
 
 
 def _check_connection(config: IPUConfig) -> None:
@@ -334,6 +361,13 @@ def _devices(config: IPUConfig) -> tuple[int, ...]:
                 f"Unsupported number of IPUs requested - could not find an IPU device with {ipus} IPUs; use a power "
                 "of two"
             )
+    most = System.from_environ(os.environ).ipus
+    most = most if os.environ.get(SYSTEM_VARIABLE) else max(most, _MOST_IPUS)
+    if sum(automatic) > most:
+        raise ValueError(
+            f"Unsupported number of IPUs requested - could not find an IPU device with {sum(automatic)} IPUs; the "
+            f"emulated system has {most} for a process: use fewer, more processes, or a larger {SYSTEM_VARIABLE}"
+        )
     return tuple(automatic) or (1,)
 
 

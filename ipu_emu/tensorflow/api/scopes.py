@@ -9,6 +9,7 @@ from typing import Any
 from tensorflow.python.framework import ops
 from tensorflow.python.ops import variable_scope
 
+from ipu_emu.session.options.without_effect import say_without_effect
 from ipu_emu.tensorflow.trace.devices import device_number, on_ipu
 from ipu_emu.tensorflow.trace.function_trace import current_trace
 
@@ -56,19 +57,22 @@ def ipu_jit_scope(ipu_scope: Any) -> Iterator[None]:
 
 @contextmanager
 def frontend_attribute(attribute_name: str, attribute_value: str, restore_to: str | None = None) -> Iterator[None]:
-    """Accept an attribute of ops."""
+    """Accept an attribute of ops, which a warning names."""
+    say_without_effect("The attribute of ops", [attribute_name])
     yield
 
 
 @contextmanager
 def stochastic_rounding(override: bool) -> Iterator[None]:
     """Accept a rounding mode without effect: the configuration's mode applies to all ops."""
+    say_without_effect("The scope", ["stochastic_rounding"])
     yield
 
 
 @contextmanager
 def partials_type(override: Any) -> Iterator[None]:
     """Accept a type of partial sums without effect: sums of FLOAT16 are in FLOAT."""
+    say_without_effect("The scope", ["partials_type"])
     yield
 
 

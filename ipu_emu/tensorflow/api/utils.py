@@ -8,6 +8,7 @@ from typing import Any
 from tensorflow.python.framework import ops
 from tensorflow.python.ops import control_flow_ops
 
+from ipu_emu.session.options.without_effect import say_without_effect
 from ipu_emu.tensorflow.api.config import (
     DeviceConnectionType,
     ExecutionProfileType,
@@ -62,17 +63,16 @@ _CREATED = {
     "merge_infeed_io_copies": "optimizations.merge_infeed_io_copies",
     "prefetch_data_streams": "optimizations.prefetch_data_streams",
     "selection_order": "selection_order",
-    "scheduler_selection": None,
 }
 
 
 def create_ipu_config(**options: Any) -> IPUConfig:
-    """Return a configuration; options for profiling are accepted without effect."""
+    """Return a configuration; a warning names options for profiling."""
     config = IPUConfig()
+    say_without_effect("Arguments of create_ipu_config", options.keys() - _CREATED.keys())
     for name, value in options.items():
-        path = _CREATED.get(name)
-        if path:
-            _set(config, path, value)
+        if name in _CREATED:
+            _set(config, _CREATED[name], value)
     return config
 
 
@@ -135,6 +135,7 @@ def set_norm_options(
 
 def set_recomputation_options(opts: IPUConfig, allow_recompute: bool = True, **ignored: Any) -> IPUConfig:
     """Return ``opts`` with recomputation."""
+    say_without_effect("Arguments of set_recomputation_options", ignored)
     return _changed(opts, allow_recompute=allow_recompute)
 
 
@@ -169,6 +170,7 @@ def set_ipu_connection_type(
 
 def set_ipu_model_options(opts: IPUConfig, compile_ipu_code: bool = True, **ignored: Any) -> IPUConfig:
     """Return a copy of ``opts`` with options of the IPU Model."""
+    say_without_effect("Arguments of set_ipu_model_options", ignored)
     return _changed(opts, ipu_model__compile_ipu_code=compile_ipu_code)
 
 
@@ -187,7 +189,8 @@ def set_serialization_options(opts: IPUConfig, output_folder: str = "") -> IPUCo
 
 
 def set_transfer_options(opts: IPUConfig, **ignored: Any) -> IPUConfig:
-    """Return a copy of ``opts``; the rearrangement of copies has no effect here."""
+    """Return a copy of ``opts``; a warning names the arguments."""
+    say_without_effect("Arguments of set_transfer_options", ignored)
     return copy.deepcopy(opts)
 
 

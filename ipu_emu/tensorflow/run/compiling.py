@@ -15,6 +15,7 @@ from ipu_emu.compiler.placement.placement_options import PipelineOptions
 from ipu_emu.compiler.rewriting.expansion import expanded
 from ipu_emu.compiler.traced_training import traced_step
 from ipu_emu.graph import StepPhase
+from ipu_emu.hardware import SelectionOrder, chosen_order
 from ipu_emu.program.anchors import Anchor, Return, StepShape
 from ipu_emu.session.compiled_program import CompiledProgram, Target, compile_program, step_graph
 from ipu_emu.session.memory_advice import MemoryAdvice
@@ -91,6 +92,7 @@ def compile_section(imported: ImportedSection, share: DeviceShare, *, synthetic:
             offset=share.offset,
             total=share.total,
             io_tiles=int(_option(share, "io_tiles.num_io_tiles", 0)),
+            order=_order(imported, share),
             version="" if is_attached(share.system) else share.system.config.device_connection.version,
         ),
         MemoryAdvice(words, lambda request: replace(state, options=request.options), further=_FURTHER),
@@ -135,6 +137,14 @@ def _option(share: DeviceShare, path: str, default: Any) -> Any:
     for name in path.split("."):
         value = getattr(value, name, None)
     return default if value is None else value
+
+
+def _order(imported: ImportedSection, share: DeviceShare) -> SelectionOrder:
+    """The order of the IPUs of a replica on the device, which AUTO makes depend on the stages of a pipeline."""
+    pipeline = imported.section.pipeline
+    stages = None if pipeline is None else [ipu for entry in pipeline.call.mapping for ipu in entry]
+    chosen = _option(share, "selection_order", SelectionOrder.AUTO)
+    return chosen_order(SelectionOrder[chosen.name], stages)
 
 
 def _bucket_bytes(share: DeviceShare) -> int | None:

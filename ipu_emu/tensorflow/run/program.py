@@ -27,6 +27,7 @@ from ipu_emu.hostio.traced_weight_copies import TracedWeightCopies
 from ipu_emu.hostio.weights_digest import is_reported
 from ipu_emu.program.executable import Executable
 from ipu_emu.session.loaded_program import LoadedProgram
+from ipu_emu.session.options.engine_options import REPORT, REPORT_FOLDER, STREAMING_FOLDER, engine_options
 from ipu_emu.tensorflow.importer.values import on_device
 from ipu_emu.tensorflow.run.argument_checks import check_program
 from ipu_emu.tensorflow.run.compiling import (
@@ -37,7 +38,7 @@ from ipu_emu.tensorflow.run.compiling import (
 )
 from ipu_emu.tensorflow.run.configured_system import DeviceShare, has_remote_memory, is_attached, share_of
 from ipu_emu.tensorflow.run.device_variables import id_of, read_variable, write_variable
-from ipu_emu.tensorflow.run.environment import engine_options, flags, warn_of_unknown_flags
+from ipu_emu.tensorflow.run.environment import flags, warn_of_flags
 from ipu_emu.tensorflow.run.feeding import RunData, StopRequested
 from ipu_emu.tensorflow.run.measured_runs import MeasuredRuns, is_synthetic
 from ipu_emu.tensorflow.run.section_import import ImportedSection, import_section
@@ -151,13 +152,13 @@ class Program:
 
     def _loaded_section(self, imported: ImportedSection, number: int) -> Loaded:
         share, options = self.share, engine_options()
-        warn_of_unknown_flags()
+        warn_of_flags()
         synthetic = is_synthetic() and bool(imported.infeeds)
         compiled = compile_section(imported, share, synthetic=synthetic)
-        if options.get("autoReport.all") == "true":
-            _write_report(compiled.executable, options.get("autoReport.directory", "."), f"program_{number}")
+        if options.get(REPORT) == "true":
+            _write_report(compiled.executable, options.get(REPORT_FOLDER, "."), f"program_{number}")
         _warn_of_drift(imported, share)
-        folder = options.get("streamingMemory.folder")
+        folder = options.get(STREAMING_FOLDER)
         program = LoadedProgram(compiled, f"program_{number}", folder=folder, watch=_watches(share))
         return Loaded(imported, program)
 

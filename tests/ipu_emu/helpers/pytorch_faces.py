@@ -82,7 +82,6 @@ class PopTorch:
         expected = values(module)
         module, model = self.model(Settings(schedule="grouped"))
         model.compile(X, Y)
-        model.attachToDevice()
         with Checkpoints(folder) as checkpoints:
             checkpoints.restore(model.trained_state())
         model(X, Y)

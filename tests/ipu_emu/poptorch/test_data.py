@@ -1,11 +1,15 @@
 """DataLoader and AsynchronousDataAccessor."""
 
 import os
+import random
 import signal
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed; scripts/test --with-torch adds it")
+
+from torch.utils.data import DistributedSampler, WeightedRandomSampler  # noqa: E402
 
 import ipu_emu.poptorch as poptorch  # noqa: E402
 
@@ -153,3 +157,50 @@ def test_a_killed_process_that_loads_ahead_is_named_in_every_later_epoch(workers
         with pytest.raises(poptorch.Error, match=rf"process {process}\)? was killed by SIGKILL"):
             list(loader)
     loader.terminate()
+
+
+class Noisy(Numbers):
+    def __getitem__(self, index):
+        return index, float(torch.rand(())), random.random(), np.random.rand()
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_samples_and_their_random_numbers_do_not_depend_on_the_process(workers, signals):
+    epochs = {}
+    for count in (1, 2):
+        parts = []
+        for process in range(count):
+            torch.manual_seed(process)
+            made = options(process=process, processes=count)
+            sampler = WeightedRandomSampler([1.0] * 16, 16, replacement=False)
+            loader = poptorch.DataLoader(made, Noisy(16), batch_size=2, sampler=sampler, num_workers=workers)
+            assert loader.dataset.size == 16
+            parts.append([[tuple(row) for batch in loader for row in zip(*batch, strict=True)] for _ in range(2)])
+        epochs[count] = [[row for part in parts for row in part[epoch]] for epoch in range(2)]
+    assert epochs[1] == epochs[2]
+    for rows in epochs[1]:
+        assert sorted(int(index) for index, *_ in rows) == list(range(16))
+    assert epochs[1][0] != epochs[1][1]
+    assert len({float(row[1]) for rows in epochs[1] for row in rows}) == 32
+
+
+def test_a_distributed_sampler_is_refused_where_samples_would_be_divided_twice():
+    sampler = DistributedSampler(range(16), 2, 1)
+    for made in (options(), options(process=1, processes=2)):
+        with pytest.raises(poptorch.Error, match=r"DistributedSampler gives part 1 of 2, and this is process \d of"):
+            poptorch.DataLoader(made, range(16), sampler=sampler)
+    made = options(process=1, processes=2)
+    loader = poptorch.DataLoader(made, range(16), sampler=sampler, auto_distributed_partitioning=False)
+    assert [int(one) for one in loader] == list(sampler)
+
+
+def test_a_sampler_of_several_processes_needs_a_common_seed():
+    made = poptorch.Options()
+    made.Distributed.configureProcessId(0, 2)
+    with pytest.raises(AssertionError, match=r"you must set poptorch\.Options\.randomSeed"):
+        poptorch.DataLoader(made, range(16), sampler=WeightedRandomSampler([1.0] * 16, 16))
+
+
+def test_options_of_an_accessor_that_there_is_not_are_said():
+    with pytest.warns(UserWarning, match="async_options have no effect"):
+        poptorch.DataLoader(options(), Numbers(4), async_options={"buffer_size": 3})

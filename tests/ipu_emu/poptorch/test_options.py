@@ -178,3 +178,40 @@ def test_an_unknown_session_option_is_refused_when_a_model_is_compiled(key, valu
 def test_unknown_names_raise_attribute_error(name):
     with pytest.raises(AttributeError):
         getattr(poptorch.Options(), name)
+
+
+@pytest.mark.filterwarnings("error")
+def test_each_option_without_effect_is_named():
+    options = poptorch.Options()
+    values = {"available_memory_proportion": {"IPU0": 0.1}, "ipu_id": 1, "log_dir": "x", "max_repeat_logs": 2}
+    values["model_name"] = "x"
+    groups = (
+        options,
+        options.Training,
+        options.Precision,
+        options.TensorLocations,
+        poptorch.TensorLocationSettings(),
+    )
+    for group in groups:
+        for name in group.without_effect:
+            value = values.get(name, True)
+            with pytest.warns(UserWarning, match=f"The option {name} has no effect on emulated IPUs"):
+                group.set(**{name: value})
+            group.set(**{name: value})  # has no other value now
+    with pytest.warns(UserWarning, match="partials_type has no effect"):
+        options.Precision.setPartialsType(torch.half)
+    options._Popart.set("outlineThreshold", 3.0)
+    with pytest.warns(UserWarning, match="Session options outlineThreshold has no effect"):
+        poptorch.inferenceModel(torch.nn.Identity(), options).compile(torch.ones(1))
+
+
+@pytest.mark.filterwarnings("error")
+def test_functions_and_settings_of_products_without_effect_are_named():
+    x = torch.ones(2, 2)
+    with pytest.warns(UserWarning, match="poptorch set_available_memory has no effect"):
+        poptorch.set_available_memory(x, 0.1)
+    with pytest.warns(UserWarning, match="poptorch serializedMatMul has no effect"):
+        poptorch.serializedMatMul(x, x, poptorch.MatMulSerializationMode.ReducingDim, 2)
+    for name in ("availableMemoryProportions", "partialsTypes", "enableConvDithering", "cycleBackOff"):
+        with pytest.warns(UserWarning, match=f"The setting of MultiConv {name} has no effect"):
+            getattr(poptorch.MultiConv(), name)(0.5)

@@ -35,15 +35,16 @@ def test_a_usual_job_has_none():
 
 
 @pytest.mark.parametrize(
-    ("words", "ipus"),
+    ("words", "ipus", "device"),
     [
-        ("--num-instances 2 --num-replicas 6", "3 replicas of 1 IPU need 3 IPUs"),
-        ("--ipus-per-replica 3 --num-replicas 2", "2 replicas of 3 IPUs need 6 IPUs"),
+        ("--num-instances 2 --num-replicas 6", "3 replicas of 1 IPU need 3 IPUs", "4, of which 1 idle"),
+        ("--ipus-per-replica 3 --num-replicas 2", "2 replicas of 3 IPUs need 6 IPUs", "8, of which 2 idle"),
     ],
 )
-def test_ipus_that_are_not_a_device(words, ipus):
+def test_ipus_that_are_not_a_device(words, ipus, device):
     (note,) = noted(words)
     assert note.startswith(f"{ipus} in each instance, but a device has a power of two")
+    assert note.endswith(f": each gets a device of {device}")
     assert noted(f"{words} --offline-mode yes") == ()
 
 

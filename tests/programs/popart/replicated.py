@@ -31,7 +31,7 @@ w = builder.addInitializedInputTensor(np.full(2, 1.0 + popdist.getInstanceIndex(
 scaled = builder.aiOnnx.mul([builder.aiOnnx.mul([x, w]), scale])
 total = builder.aiGraphcore.replicatedallreduce([scaled])
 loss = builder.aiGraphcore.identityloss([scaled], popart.ReductionType.Sum)
-device = popdist.popart.getDevice(1)
+device = popdist.popart.getDevice()
 flow = popart.DataFlow(args.batches_per_step, {total: popart.AnchorReturnType("Final")})
 session = popart.TrainingSession(builder.getModelProto(), flow, loss, popart.ConstSGD(0.5), device, userOptions=opts)
 session.prepareDevice()

@@ -38,3 +38,10 @@ assert model.cycleCount() > 0
 assert len(model.getLatency()) == len(model.getComputeLatency()) == 3
 assert set(model.getPerfCounters()) == {"input", "input_complete", "output", "output_complete"}
 assert model.compilationTime().total_seconds() > 0
+
+# A call of 4 micro-batches has as many times for each tensor, and the mode of outputs is decided.
+options = poptorch.Options().deviceIterations(4)
+linear = poptorch.inferenceModel(torch.nn.Linear(2, 2), options)
+linear(torch.ones(4, 2))
+assert {len(times) for tensors in linear.getPerfCounters().values() for times in tensors} == {4}
+assert linear.options.output_mode is poptorch.OutputMode.All

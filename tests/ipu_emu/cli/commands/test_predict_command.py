@@ -8,6 +8,8 @@ import struct
 from pathlib import Path
 from xml.etree import ElementTree
 
+import numpy as np
+import onnx
 import pytest
 from click.testing import CliRunner, Result
 
@@ -132,6 +134,7 @@ def test_a_page_needs_no_network_and_has_the_numbers_of_the_json(tmp_path: Path)
         (f"{RESNET} --global-batch 77", "the nearest is 320"),
         (f"{RESNET} --global-batch 640", "--global-batch 640 makes --accumulation 2, not 10; give either"),
         ("predict resnet50 --hosts 1000 --replicas 16", "Pod16 has 4 IPU-Machines; use at most 4"),
+        ("predict resnet50 --replicas 128 --hosts 1", "are in 2 Pods, each with its own host; use at least 2"),
         ("calibrate /nonexistent", "cannot be read"),
         ("calibrate /dev/zero", "cannot be read: It is a pipe or a device"),
         (f"{RESNET} --calibration /dev/zero", "cannot be read: It is a pipe or a device"),
@@ -174,6 +177,10 @@ def test_mistakes(command: str, said: str) -> None:
             "predict resnet8 --sweep batch=1,2 --top 3 --samples 9 --epochs 2",
             "--samples and --epochs and --top have no effect on --search and --sweep",
         ),
+        (
+            "predict resnet8 --replicas 96",
+            "96 replicas of 1 IPU take 96 IPUs, and a job gets a power of two: 128, of which 32 idle",
+        ),
         ("predict resnet8 --global-batch 8 --batch 4 --accumulation 2", ""),
     ],
 )
@@ -181,6 +188,29 @@ def test_options_without_effect_are_named(command: str, said: str) -> None:
     done = run(command)
     assert done.exit_code == 0
     assert done.stderr == (f"Warning: {said}\n" if said else "")
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ("", ["are in FLOAT, and so is the prediction", "has convolutions without normalisations"]),
+        ("--dtype float", ["has convolutions without normalisations"]),
+        ("--dtype float16 --inference", []),
+    ],
+)
+def test_an_export_for_inference_and_in_float_is_said(tmp_path: Path, more: str, said: list[str]) -> None:
+    make, info = onnx.helper, onnx.helper.make_tensor_value_info
+    weight = onnx.numpy_helper.from_array(np.ones((4, 3, 3, 3), np.float32), "w")
+    node = make.make_node("Conv", ["x", "w"], ["y"])
+    ends = (info(name, onnx.TensorProto.FLOAT, shape) for name, shape in (("x", [1, 3, 8, 8]), ("y", [1, 4, 6, 6])))
+    graph = make.make_graph([node], "g", *([one] for one in ends), [weight])
+    file = tmp_path / "folded.onnx"
+    onnx.save(make.make_model(graph, opset_imports=[make.make_opsetid("", 11)], ir_version=7), file)
+    done = run(f"predict {file} {more}")
+    assert done.exit_code == 0
+    lines = done.stderr.splitlines()
+    assert len(lines) == len(said)
+    assert all(words in line for line, words in zip(lines, said, strict=True))
 
 
 def test_the_table_of_terms_in_the_help_is_aligned() -> None:

@@ -27,6 +27,11 @@ def test_text() -> None:
     assert len(re.findall(r"^ +(?:16|32|64|128|256)  ", done.stdout, flags=re.MULTILINE)) == 5
 
 
+def test_sizes_that_do_not_divide_the_accumulation_are_named() -> None:
+    done = run("scale resnet50 --sizes 16..256 --accumulation 6 --strong")
+    assert "of 6 on 16 IPUs cannot be divided for 64, 128, 256 IPUs, which are left out" in done.stderr
+
+
 def test_measured_rows_are_next_to_their_predictions(tmp_path: Path) -> None:
     rows, page = tmp_path / "rows.csv", tmp_path / "scale.html"
     rows.write_text(SHIPPED_ROWS.read_text())
