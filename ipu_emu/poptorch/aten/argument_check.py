@@ -27,6 +27,7 @@ _WITHOUT_EFFECT: Mapping[str, tuple[str, ...]] = {
     "_cdist_forward": ("compute_mode",),
     "_embedding_bag": ("sparse",),
     "_index_put_impl": ("unsafe",),
+    "_reshape_alias": ("stride",),
     "argsort": ("stable",),
     "as_strided": ("stride", "storage_offset"),
     "embedding": ("sparse",),
