@@ -61,8 +61,8 @@ ACTIVATIONS = (
     "hardshrink softshrink"
 )
 BINARY = (
-    "add sub mul div floor_divide fmod remainder maximum minimum fmax fmin atan2 hypot logaddexp copysign pow eq ne lt "
-    "le gt ge logical_and logical_or logical_xor xlogy"
+    "add sub mul div floor_divide fmod remainder maximum minimum fmax fmin atan2 hypot logaddexp copysign pow eq ne "
+    "lt le gt ge logical_and logical_or logical_xor xlogy"
 )
 
 
@@ -533,7 +533,8 @@ def products() -> Iterator[Case]:
         torch.nn.RNN(3, 2),
         torch.nn.RNN(3, 2, nonlinearity="relu", bias=False),
     ):
-        yield type(layer).__name__, lambda x, m=layer.requires_grad_(False): m(x), (numbers(4, 2, 3),)
+        layer.requires_grad_(requires_grad=False)
+        yield type(layer).__name__, lambda x, m=layer: m(x), (numbers(4, 2, 3),)
     masks = T([[True] * 3, [False] * 3, [True] * 3])
     yield (
         "attention of a masked row",
